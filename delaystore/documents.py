@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, are_same_time
 from delaystore.transports.abc import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def plain(value: Any) -> Any:
 
 def _next_attempt(message: DelayedMessage) -> str | None:
     """None: when it is due; or, of a parked one, when its destination is resumed."""
-    return None if message.is_parked or message.next_attempt == message.due_time else instant(message.next_attempt)
+    is_due_time = are_same_time(message.next_attempt, message.due_time)
+    return None if message.is_parked or is_due_time else instant(message.next_attempt)
 
 
 def _text(text: str) -> str:

@@ -1,5 +1,10 @@
 """Keys: what a new message does when one with its key already waits."""
 
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -9,6 +14,26 @@ from delaystore.errors import InvalidMessageError
 
 KEY_PATIENCE: Final = 5.0
 """Seconds for which a send waits for whoever has the message of its key: a dispatcher, or somebody's transaction."""
+_deadline: Final = ContextVar("deadline", default=math.inf)
+"""By time.monotonic."""
+
+
+@contextmanager
+def waiting_at_most(seconds: float) -> Iterator[None]:
+    """Let what the block stores wait no longer for dispatchers and transactions that have its ids or keys.
+
+    One statement may wait for a second more, the shortest wait of some databases.
+    """
+    token = _deadline.set(min(_deadline.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def time_left() -> float:
+    """Seconds that are left of `waiting_at_most`; infinite outside of it."""
+    return _deadline.get() - time.monotonic()
 
 
 class OnKey(StrEnum):

@@ -50,6 +50,8 @@ FAR_TIMESTAMPS: Final = range(int(LATEST_DUE_TIME.timestamp()) + 1, 2**64)
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
+_MARK: Final = timedelta(microseconds=1)
+_MARKS: Final = timedelta(milliseconds=1)
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
 
@@ -188,6 +190,20 @@ def waiting_until(instant: object, name: str) -> datetime:
             f"{name} {found.isoformat()} is out of range; the earliest is {EARLIEST_DUE_TIME.date()}"
         )
     return found
+
+
+def marked(due_time: datetime) -> datetime:
+    """The due time of a waiting message once a sender has been told that it waits: a microsecond earlier.
+
+    A dispatcher that has sent the message already, and could not remove it, then no longer takes it for that one, and
+    sends it again. The earliest due time moves the other way.
+    """
+    return due_time - _MARK if due_time > EARLIEST_DUE_TIME else EARLIEST_DUE_TIME + _MARK
+
+
+def are_same_time(one: datetime, other: datetime) -> bool:
+    """Whether two times differ by nothing but marks: one for each sender that was told of the message, see `marked`."""
+    return abs(one - other) < _MARKS
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from delaystore import DelayedDelivery, DelayedMessage, DelayedMessageStore, TransactionMode
 from delaystore.errors import DuplicateMessageError, UnsupportedModeError
+from delaystore.message import marked
 from delaystore.transports import InMemoryTransport
 
 LEASE = timedelta(seconds=60)
@@ -35,9 +36,12 @@ class DirectoryStore(DelayedMessageStore):
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def store(self, message: DelayedMessage) -> None:
-        """Write the file."""
+        """Write the file; one that is there is marked, so that its message is forwarded after this."""
         with self._lock:
-            if self._path(message).exists():
+            path = self._path(message)
+            if path.exists():
+                waiting: DelayedMessage = pickle.loads(path.read_bytes())
+                self._write(replace(waiting, due_time=marked(waiting.due_time)))
                 raise DuplicateMessageError([message.message_id])
             self._write(message)
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -83,6 +83,10 @@ class CountingStore(InMemoryDelayedMessageStore):
         self._note("transaction")
         with super().transaction() as tx:
             yield tx
+
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        self._note("get_many")
+        return super().get_many(message_ids)
 
     def next(self) -> datetime | None:
         self._note("next")

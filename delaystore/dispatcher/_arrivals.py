@@ -24,8 +24,10 @@ class UnremovedArrivals:
         self._lock = threading.Lock()
         self._being_sent: set[str] = set()
         """By message_id."""
-        self._known: dict[str, DelayedMessage | bytes] = {}
-        """By message_id: the message while it is being removed; its fingerprint once that has failed."""
+        self._known: dict[str, bytes] = {}
+        """Fingerprints by message_id."""
+        self._doubtful: set[str] = set()
+        """Those of `_known` whose removal may have been committed although it failed."""
 
     def begin(self, fetched: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Take for sending those of `fetched` that no other worker is sending; `end` gives them back."""
@@ -34,18 +36,18 @@ class UnremovedArrivals:
             self._being_sent.update(message.message_id for message in taken)
         return taken
 
-    def end(self, taken: Iterable[DelayedMessage], arrived: Iterable[DelayedMessage]) -> None:
-        """Sending `taken` has ended; remember those that have `arrived` and are about to be removed."""
+    def end(self, taken: Iterable[DelayedMessage]) -> None:
+        """Let other workers send `taken`: they are settled, or those that have arrived are kept."""
         with self._lock:
             self._being_sent.difference_update(message.message_id for message in taken)
-            self._known.update((message.message_id, message) for message in arrived)
-            keep_youngest(self._known, MOST_REMEMBERED)
 
     def keep(self, messages: Iterable[DelayedMessage]) -> None:
         """Remember `messages`, which could not be removed, without their bodies."""
+        kept = {message.message_id: fingerprint(message) for message in messages}
         with self._lock:
-            self._known.update((message.message_id, fingerprint(message)) for message in messages)
+            self._known.update(kept)
             keep_youngest(self._known, MOST_REMEMBERED)
+            self._doubtful = (self._doubtful | kept.keys()) & self._known.keys()
 
     def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Those of `batch` that have arrived. Compares whole messages, as an id may have been used again."""
@@ -54,13 +56,24 @@ class UnremovedArrivals:
                 return ()
             return [message for message in batch if self._knows(message)]
 
-    def forget(self, messages: Iterable[DelayedMessage]) -> None:
-        """Forget `messages`, which are removed."""
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Forget the messages of these ids, which are removed."""
         with self._lock:
             if self._known:
-                for message in messages:
-                    self._known.pop(message.message_id, None)
+                for message_id in message_ids:
+                    self._known.pop(message_id, None)
+
+    @property
+    def doubtful(self) -> Sequence[str]:
+        """Ids of kept messages that were not yet looked for: they may be removed, and their ids may be used again."""
+        with self._lock:
+            return list(self._doubtful)
+
+    def looked_for(self, message_ids: Iterable[str]) -> None:
+        """Note that those of `message_ids` that are removed have been forgotten."""
+        with self._lock:
+            self._doubtful.difference_update(message_ids)
 
     def _knows(self, message: DelayedMessage) -> bool:
         known = self._known.get(message.message_id)
-        return known is not None and known == (fingerprint(message) if isinstance(known, bytes) else message)
+        return known is not None and known == fingerprint(message)

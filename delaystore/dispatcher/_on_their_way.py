@@ -60,9 +60,9 @@ class OnTheirWay:
                 found[message.message_id] = underway
         return found
 
-    def forget(self, messages: Iterable[DelayedMessage]) -> None:
-        """Forget `messages`: they have arrived and are removed, or never will arrive."""
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Forget the messages of these ids: they have arrived and are removed, or never will arrive."""
         if self._known:
             with self._lock:
-                for message in messages:
-                    self._known.pop(message.message_id, None)
+                for message_id in message_ids:
+                    self._known.pop(message_id, None)

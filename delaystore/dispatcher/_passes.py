@@ -19,7 +19,8 @@ from delaystore.dispatcher._wakeup import AT_ONCE
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import StoreUnavailableError, TransportError
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableTransaction
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -79,6 +80,7 @@ class DispatchPass:
         self._limits.ask_ahead()
         with self._context.store_calls.call("asking for the time"):
             now = self._context.store.now()
+        self._forget_removed()
         batch = Batch(at or now + self._context.settings.handover_horizon)
         if self._context.observer is None:
             return self._attempt(batch, now)
@@ -87,31 +89,50 @@ class DispatchPass:
         self._breakers.states()  # the recovery breaker notices the end of its window when it is asked
         return result
 
-    def _attempt(self, batch: Batch, now: datetime) -> PassResult:
-        try:
-            with self._context.store_calls.call("fetching and settling due messages"):
-                self._claim_and_settle(batch)
-        except Exception as error:
-            batch.undone = error
-            return self._on_undone(batch, error)
-        return self._on_committed(batch, now)
+    def _forget_removed(self) -> None:
+        """Forget those messages whose removal has failed, and is committed nevertheless.
 
-    def _claim_and_settle(self, batch: Batch) -> None:
+        The same message, stored again, would be taken for the one that has arrived, and not be sent.
+        """
+        store, doubtful = self._context.store, self._arrivals.doubtful
+        if not doubtful or not isinstance(store, ManagedDelayedMessageStore):
+            return
+        with self._context.store_calls.call("looking for messages that are removed"):
+            there = store.get_many(doubtful)
+        gone = [message_id for message_id in doubtful if message_id not in there]
+        self._arrivals.forget(gone)
+        self._on_their_way.forget(gone)
+        self._arrivals.looked_for(doubtful)
+
+    def _attempt(self, batch: Batch, now: datetime) -> PassResult:
+        taken: list[DelayedMessage] = []
+        try:
+            try:
+                with self._context.store_calls.call("fetching and settling due messages"):
+                    self._claim_and_settle(batch, taken)
+            except Exception as error:
+                batch.undone = error
+                return self._on_undone(batch, error)
+            return self._on_committed(batch, now)
+        finally:
+            # Not before what has arrived is kept or forgotten: another worker may have fetched the same messages, or
+            # others that were stored under their ids.
+            self._arrivals.end(taken)
+
+    def _claim_and_settle(self, batch: Batch, taken: list[DelayedMessage]) -> None:
+        """Note in `taken` what no other worker may send."""
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
             # `at` may be ahead of this server's clock, by a little, or because it comes from a server that is gone
             batch.at = min(batch.at, tx.now() + self._context.settings.handover_horizon)
             fetched = tx.fetch_batch(batch.at, limit, self._context.settings.batch_bytes)
-            batch.messages = taken = self._arrivals.begin(fetched)
+            taken += self._arrivals.begin(fetched)
+            batch.messages = list(taken)
             batch.operable = self._operable(tx)
             if not taken:
                 return
             batch.full = len(fetched) >= limit
-            try:
-                self._settle(tx, batch)
-            finally:
-                # While they are claimed: once the transaction is undone, another worker may fetch them.
-                self._arrivals.end(taken, () if self._context.exactly_once else batch.arrived)
+            self._settle(tx, batch)
 
     def _operable(self, tx: DelayedMessageStore) -> OperableTransaction | None:
         known = self._context.operability.found is not None
@@ -130,6 +151,8 @@ class DispatchPass:
 
     def _on_undone(self, batch: Batch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
+        arrived = () if self._context.exactly_once else batch.arrived
+        self._arrivals.keep(arrived)
         if isinstance(error, ClaimsLostError):
             logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
             return PassResult(at=batch.at)
@@ -139,15 +162,15 @@ class DispatchPass:
             self._sizer.slow_down()  # a batch too large for the network never comes within store_timeout
         if batch.counting:
             self._breakers.recovery.failure(error)
-        if batch.arrived and not self._context.exactly_once:
-            self._arrivals.keep(batch.arrived)
-            logger.warning("%d messages that have arrived are yet to be removed: %s", len(batch.arrived), error)
+        if arrived:
+            logger.warning("%d messages that have arrived are yet to be removed: %s", len(arrived), error)
         raise error
 
     def _on_committed(self, batch: Batch, now: datetime) -> PassResult:
-        self._arrivals.forget(batch.arrived)
         self._deferrals.forget(batch.arrived)
-        self._on_their_way.forget(batch.arrived)
+        arrived = [message.message_id for message in batch.arrived]
+        self._arrivals.forget(arrived)
+        self._on_their_way.forget(arrived)
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=batch.at)

@@ -113,7 +113,7 @@ class Settler:
                 delivered.append(message)
             else:
                 batch.moved.append(Failure(message, *known.failed))
-        self._on_their_way.forget(others)
+        self._on_their_way.forget(message.message_id for message in others)
         return others
 
     def _is_gone(self, message: DelayedMessage, underway: Underway) -> bool:

@@ -33,9 +33,10 @@ class Entry:
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
     still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
-    None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, and it is tried until
-    that one is settled. `given_up`: it has no room any more to be tried again. `copy_late`: whether its copy, which the
-    rejected queue has not confirmed in time, arrives after all; None: none is on its way.
+    None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, or that an earlier
+    arrival of its id is retried first; it is tried until that one is settled. `given_up`: it has no room any more to be
+    tried again. `copy_late`: whether its copy, which the rejected queue has not confirmed in time, arrives after all;
+    None: none is on its way.
     """
 
     arrival: Arrival
@@ -54,6 +55,11 @@ class Entry:
         """What is to be stored."""
         assert isinstance(self.meaning, DelayedMessage)
         return self.meaning
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of what is to be stored; None: it has none, or was not read yet."""
+        return self.meaning.message_id if isinstance(self.meaning, DelayedMessage) else None
 
     @property
     def size(self) -> int:

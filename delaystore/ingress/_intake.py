@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -29,6 +29,9 @@ FAILS_FOR: Final = 60.0
 """Seconds for which the store fails on a message, although it answers, before the message is rejected."""
 _AGAIN: Final = 1.0
 """Seconds for messages on which the store has failed, each time; each may take its own, and others wait."""
+_BEHIND: Final = (
+    "an earlier message of the message_id {!r} is not stored yet; the new one stays in its queue, and is tried after it"
+)
 _PAGE: Final = 1000
 """Timeouts of a saga that are looked up at once."""
 _ASKING: Final = 5.0
@@ -63,16 +66,19 @@ class Intake:
         self._rejecting = rejecting
         self._breaker = breaker
         self._stopping = stopping
+        self._kept_back: set[str] = set()
+        """Ids of messages that are to be stored before what arrives later under the same ids."""
         self._stored_at = 0.0
         """When something was last stored, by time.monotonic."""
 
-    def take_in(self, entries: Sequence[Entry]) -> str | None:
+    def take_in(self, entries: Sequence[Entry], kept_back: Collection[str] = ()) -> str | None:
         """Give each entry a fate. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
-        not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        fate keeps it.
+        not take them, or earlier arrivals of their ids are yet to be stored. `kept_back`: the ids of such arrivals. In
+        an outage of the store it tries for a while, and then raises what the store raised; what has a fate keeps it.
         """
+        self._kept_back = set(kept_back)
         failing = [entry for entry in _open(entries) if entry.failure is not None]
         fresh = [entry for entry in _open(entries) if entry.failure is None]
         trouble = (self._take_in_patiently(fresh) if fresh else None) or _trouble(fresh)
@@ -85,7 +91,7 @@ class Intake:
         failed_before = False
         while True:
             try:
-                self._take_in(entries)
+                self._take_in(self._not_behind(entries))
                 self._breaker.success()
                 return None
             except Exception as error:
@@ -101,19 +107,22 @@ class Intake:
         """Find out, by halves, what the store fails on, and note it; all else is taken in. Raises in an outage."""
         failed: list[tuple[Entry, str]] = []
         worked = False
-        parts = _halves(list(_open(entries)))
+        parts = _halves(self._not_behind(entries))
         while parts:
             if self._stopping.is_set() or not (worked or (len(failed) < _FEW and self._store_answers)):
                 raise error
             part = parts.pop()
             try:
-                self._take_in(part)
+                self._take_in(self._not_behind(part))
                 worked = True
+                self._keep_back(_open(part))
             except Exception as its_own:
                 error = its_own
-                left = list(_open(part))
+                left = self._not_behind(part)
                 parts += _halves(left) if len(left) > 1 else []
-                failed += [(entry, str(error)) for entry in left if len(left) == 1]
+                if len(left) == 1:
+                    failed.append((left[0], str(error)))
+                    self._keep_back(left)
         if worked:
             self._breaker.success()
         for entry, failure in failed:
@@ -125,14 +134,36 @@ class Intake:
         """Take in one by one, for a while, what the store has failed on; give up what it fails on for long."""
         until = time.monotonic() + _AGAIN
         for entry in entries:
+            if entry.message_id in self._kept_back:
+                continue
             try:
                 self._take_in([entry])
             except Exception as error:
                 entry.failure = str(error)
+            self._keep_back(_open([entry]))
             if time.monotonic() > until:
                 break
         self._give_up(list(_open(entries)))
         return _trouble(entries)
+
+    def _not_behind(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that are open, without those that stay behind an earlier message of their id.
+
+        The latter get a failure that says so.
+        """
+        self._read(_unread(entries))
+        found: list[Entry] = []
+        for entry in _open(entries):
+            if entry.message_id not in self._kept_back:
+                found.append(entry)
+            elif entry.failure is None:
+                entry.is_claimed, entry.failing_since = True, time.monotonic()
+                entry.failure = _BEHIND.format(entry.message_id)
+        return found
+
+    def _keep_back(self, entries: Iterable[Entry]) -> None:
+        """Have what arrives later under the ids of `entries` stay behind them."""
+        self._kept_back |= {entry.message_id for entry in entries if entry.message_id is not None}
 
     def _give_up(self, entries: Sequence[Entry]) -> None:
         """Object to what the store has failed on for long, or what has no room any more.
@@ -155,7 +186,7 @@ class Intake:
         return self._delivery.health(_ASKING).store is None
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
-        self._read(entry for entry in entries if entry.meaning is None and entry.objection is None)
+        self._read(_unread(entries))
         for is_message, group in groupby(_open(entries), lambda entry: not isinstance(entry.meaning, SagaCleared)):
             if is_message:
                 self._keep(list(group))
@@ -231,6 +262,10 @@ def _trouble(entries: Iterable[Entry]) -> str | None:
     """Why the first of those that have no fate is to be tried again."""
     first = next((entry for entry in _open(entries) if entry.failure is not None), None)
     return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
+
+
+def _unread(entries: Iterable[Entry]) -> Iterator[Entry]:
+    return (entry for entry in entries if entry.meaning is None and entry.objection is None)
 
 
 def _open(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from delaystore.ingress._entry import Entry, size_of
@@ -25,6 +25,9 @@ class KeptBack:
     2. Rejected: the message cannot be accepted, and the rejected queue does not take it.
     3. Claimed: a dispatcher has claimed the message of the same id, and has not settled it.
 
+    A message that arrives later with the id of a failing or claimed one stays behind it, so that messages of one id are
+    stored in the order of their arrival.
+
     Together they may have half of the prefetch and half of the memory, so that other messages still arrive. Beyond that
     failing messages are given up, the oldest first, and are then rejected, too. Rejected messages then keep only their
     delivery tags in memory; they still fill the prefetch, and go back to their queue once the rejected queue takes
@@ -43,6 +46,11 @@ class KeptBack:
 
     def __len__(self) -> int:
         return len(self._entries) + len(self._let_go)
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Ids of messages that are to be stored before others that arrive with these ids."""
+        return {entry.message_id for entry in self._entries if entry.message_id is not None and entry.objection is None}
 
     @property
     def room(self) -> int:
@@ -75,7 +83,8 @@ class KeptBack:
             return []
         self._hurries = False
         entries, self._entries = self._entries, []
-        return entries[1:] + entries[:1]  # another one comes first each time
+        last = [entry for entry in entries if _go_together(entry, entries[0])]
+        return [entry for entry in entries if not _go_together(entry, entries[0])] + last  # others come first each time
 
     def to_give_back(self) -> list[int]:
         """The tags of what is not in memory any more; it is kept back no longer, and comes again from its queue."""
@@ -83,12 +92,19 @@ class KeptBack:
         return [entry.arrival.tag for entry in let_go]
 
     def overdue(self) -> list[int]:
-        """The tags of what has been kept back for long, and is to be given back; it is kept back no longer."""
+        """The tags of what has been kept back for long, and is to be given back; it is kept back no longer.
+
+        What stays behind it goes back with it, or it would come again behind that.
+        """
         before = time.monotonic() - _LONGEST
-        overdue = [entry.arrival.tag for entry in (*self._entries, *self._let_go) if entry.at < before]
-        self._entries = [entry for entry in self._entries if entry.at >= before]
+        old = [entry for entry in (*self._entries, *self._let_go) if entry.at < before]
+        if not old:
+            return []
+        ids = {entry.message_id for entry in old} - {None}
+        overdue = [*old, *(entry for entry in self._entries if entry.at >= before and entry.message_id in ids)]
+        self._entries = [entry for entry in self._entries if entry.at >= before and entry.message_id not in ids]
         self._let_go = [entry for entry in self._let_go if entry.at >= before]
-        return overdue
+        return [entry.arrival.tag for entry in overdue]
 
     @property
     def _most_bytes(self) -> int:
@@ -123,3 +139,8 @@ class KeptBack:
             else:
                 kept.append(entry)
         self._entries = kept
+
+
+def _go_together(entry: Entry, other: Entry) -> bool:
+    """Whether these are one, or have the same id."""
+    return entry is other or (entry.message_id is not None and entry.message_id == other.message_id)

@@ -101,7 +101,7 @@ class Session:
         if self._batch:
             self._began = time.monotonic()
             self._batch_bytes = size_of(self._batch)
-            self._future = worker.submit(self._intake.take_in, self._batch)
+            self._future = worker.submit(self._intake.take_in, self._batch, self._kept_back.ids)
             self._future.add_done_callback(self._consumer.wake)
 
     def _taken(self) -> list[Consumed]:

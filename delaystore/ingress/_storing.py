@@ -22,6 +22,7 @@ from delaystore.errors import (
 from delaystore.headers import FORWARDED_TO, HOPS
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
+from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
@@ -44,6 +45,9 @@ _CLAIMED: Final = (
     "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
     "is tried every few seconds"
 )
+_PATIENCE: Final = 0.2
+"""Seconds for which a batch waits for dispatchers that have messages of its ids. Then these are kept back, and retried;
+others need not wait longer."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -80,10 +84,11 @@ class Storing:
             self._store_newest(entries)
             return
         for wave in _waves(entries):
-            claimed = {entry.message.message_id for entry in entries if entry.is_claimed}
-            self._store_wave(
-                self._without_claimed(wave, [entry for entry in wave if entry.message.message_id in claimed])
-            )
+            claimed = {entry.message.message_id: entry for entry in entries if entry.is_claimed}
+            for entry in wave:
+                if entry.message.message_id in claimed:
+                    _hold(entry, claimed[entry.message.message_id])
+            self._store_wave([entry for entry in wave if not entry.is_claimed])
 
     def _store_newest(self, entries: Sequence[Entry]) -> None:
         """Of each id the newest message; an older one only where those after it cannot be stored."""
@@ -93,7 +98,9 @@ class Storing:
             self._store_wave(firsts)
             for first, runs in zip(firsts, open_runs, strict=True):
                 if first.is_claimed:
-                    _hold(runs, first)
+                    for entry in (entry for run in runs for entry in run):
+                        _hold(entry, first)
+                    runs.clear()
                 elif first.objection is None:
                     _supersede(runs)
                 elif not runs[-1]:
@@ -113,13 +120,20 @@ class Storing:
                 entries = [entry for entry in entries if self._can_be_sent(entry)]
             except TooLargeForStoreError:
                 break
+        claimed: dict[str, Entry] = {}
         for entry in entries:
-            self._store_one(entry)
+            message_id = entry.message.message_id
+            if message_id in claimed:
+                _hold(entry, claimed[message_id])
+            else:
+                self._store_one(entry)
+            if entry.is_claimed:
+                claimed[message_id] = entry
 
     def _store_all(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        with self._calls.call("storing what has arrived"):
+        with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
             entry.fate, entry.is_claimed = Fate.STORED, False
@@ -229,17 +243,9 @@ def _supersede(runs: list[deque[Entry]]) -> None:
     runs.clear()
 
 
-def _hold(runs: list[deque[Entry]], first: Entry) -> None:
-    """Keep the other entries of an id waiting for its dispatcher, as `first` does.
-
-    Args:
-        runs: the entries of the id that are still open; empty afterwards.
-        first: an entry of the same id, which was found claimed; the others get its failure.
-
-    """
-    for entry in (entry for run in runs for entry in run):
-        entry.is_claimed, entry.failure, entry.failing_since = True, first.failure, first.failing_since
-    runs.clear()
+def _hold(entry: Entry, other: Entry) -> None:
+    """Keep `entry` waiting for the dispatcher of its id, as `other` does, which was found claimed."""
+    entry.is_claimed, entry.failure, entry.failing_since = True, other.failure, other.failing_since
 
 
 def renamed(message: DelayedMessage) -> DelayedMessage:

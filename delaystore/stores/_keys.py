@@ -1,7 +1,7 @@
 """What stores do alike about keys, and about ids and keys that a dispatcher has claimed."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
@@ -14,8 +14,8 @@ from delaystore.errors import (
     KeyInUseError,
     MessageBeingDispatchedError,
 )
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage
+from delaystore.keys import KeyRule, OnKey, time_left, waiting_at_most
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
 
 LONGEST_PAUSE: Final = 0.1
 """Seconds between two looks at a message that somebody has."""
@@ -51,6 +51,13 @@ def bounded(message: DelayedMessage, first_sent: datetime, rule: KeyRule) -> Del
     return replace(message, due_time=latest, next_attempt=latest)
 
 
+def unlike(message: DelayedMessage, message_id: str, due_time: datetime) -> DelayedMessage:
+    """`message`, to be put in the place of the one that has this id and due time; marked if it has both as well."""
+    if (message.message_id, message.due_time) != (message_id, due_time):
+        return message
+    return replace(message, due_time=marked(due_time))
+
+
 def latest_due_time(first_sent: datetime, rule: KeyRule) -> datetime | None:
     """None: the rule has no bound, or one that no due time reaches."""
     if rule.max_wait is None:
@@ -74,13 +81,17 @@ def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> No
 
 
 def patiently(attempt: Callable[[], _Answer], patience: float) -> _Answer:
-    """What `attempt` returns, made again for `patience` seconds while a dispatcher has the message of its id or key."""
-    deadline, wait = time.monotonic() + patience, LONGEST_PAUSE / 16
-    while True:
-        try:
-            return attempt()
-        except (KeyInUseError, MessageBeingDispatchedError):
-            if time.monotonic() + wait > deadline:
-                raise
-        pause(wait)
-        wait = min(2 * wait, LONGEST_PAUSE)
+    """What `attempt` returns, made again for `patience` seconds while a dispatcher has the message of its id or key.
+
+    With 0 it is made once, and its statements wait for locks as long as they do by themselves.
+    """
+    wait = LONGEST_PAUSE / 16
+    with waiting_at_most(patience) if patience else nullcontext():
+        while True:
+            try:
+                return attempt()
+            except (KeyInUseError, MessageBeingDispatchedError):
+                if not patience or time_left() < wait:
+                    raise
+            pause(wait)
+            wait = min(2 * wait, LONGEST_PAUSE)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from delaystore.keys import KeyRule
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, Position, marked
 from delaystore.settings import TransactionMode
 
 WakeUpCallback = Callable[[datetime | None], None]
@@ -74,9 +74,11 @@ class DelayedMessageStore(ABC):
     def store(self, message: DelayedMessage) -> None:
         """Keep `message`, durably once this returns.
 
-        Raises DuplicateMessageError when its message_id is already waiting, unclaimed; the one that waits is unchanged,
-        and is forwarded after this. If only a lease that has expired is left of a claim, that ends first: its
-        dispatcher, which is late, can then not remove the message that the sender was told of.
+        Raises DuplicateMessageError when its message_id is already waiting, unclaimed; the one that waits is forwarded
+        after this. Its due time becomes `delaystore.message.marked(due_time)`, a microsecond earlier, by the very step
+        that finds it unclaimed, and before this raises: a dispatcher that has sent it already, and could not remove it,
+        then sends it again. Nothing else of it changes. If only a lease that has expired is left of a claim, that ends
+        first: its dispatcher, which is late, can then not remove the message that the sender was told of.
 
         A claimed message of this id is waited for, some seconds: once it is removed, `message` is stored. If it stays
         claimed, MessageBeingDispatchedError: nothing is stored.
@@ -280,14 +282,14 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         """Those of these messages that wait unclaimed: each is forwarded after this call has begun.
 
-        A lease that has expired ends, as in `store`. This default reschedules each message to the due time that it has,
-        which shows that it is unclaimed, but forgets its failures.
+        The due time of each is marked, and a lease that has expired ends, as in `store`. This default reschedules each
+        message to the marked due time, which shows that it is unclaimed, but forgets its failures.
         """
         found = self.get_many(message_ids)
         unclaimed = [
             message_id
             for message_id, message in found.items()
-            if self.reschedule(message_id, message.due_time) is ManagementOutcome.DONE
+            if self.reschedule(message_id, marked(message.due_time)) is ManagementOutcome.DONE
         ]
         return self.get_many(unclaimed)
 
@@ -319,6 +321,8 @@ class KeyedDelayedMessageStore(DelayedMessageStore):
     A key is free again when its message is removed or cancelled; failures and rescheduling leave it alone. `store` and
     `store_many` reject a key that waits. A message that a dispatcher has claimed is neither waiting nor gone: whoever
     stores its key waits a few seconds for the dispatcher to settle it, and is told KeyInUseError then.
+
+    A message that is kept, or for which another one is rejected, is marked as in `store`.
     """
 
     @abstractmethod

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final, TypedDict
 
 from delaystore.address import parse_address
-from delaystore.message import DelayedMessage, utc
+from delaystore.message import DelayedMessage, are_same_time, utc
 from delaystore.testing._clock import moved, sum_of
 
 MOST_LISTED: Final = 20
@@ -60,7 +60,7 @@ class Expectation:
             yield "body"
         if self.json is not ABSENT and not _is_json(message.body, self.json):
             yield "body"
-        if any(due_time != message.due_time for due_time in self._due_times()):
+        if not all(are_same_time(due_time, message.due_time) for due_time in self._due_times()):
             yield "due time"
         if not (self.headers or {}).items() <= message.headers.items():
             yield "headers"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError, MessageBeingDispatchedError
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, marked
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 
@@ -48,6 +48,7 @@ class MinimalStore(DelayedMessageStore):
                 return False
             self._storage.claims.pop(message.message_id, None)
             if there is not None:
+                self._storage.messages[there.message_id] = replace(there, due_time=marked(there.due_time))
                 raise DuplicateMessageError([message.message_id])
             own = {name: list(value) if isinstance(value, list) else value for name, value in message.headers.items()}
             self._storage.messages[message.message_id] = replace(message, headers=own)

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.scale import SOAK
 from tests.ingress.ground import Ground
 
-CAMPAIGNS = ("test_faults.py", "test_campaign.py")
+CAMPAIGNS = ("test_faults.py", "test_campaign.py", "test_interleavings.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,11 +1,11 @@
 """Random interleavings of publishing, forwarding and settling, under few ids: what was confirmed arrives, or waits.
 
-Two dispatchers and an ingress take turns, one step each. A step never waits for another one, so that each history can
-be made again by its seed.
+Two workers of a dispatcher and an ingress take turns, one step each. A step never waits for another one, so that each
+history can be made again by its seed. The dispatcher remembers what it has sent and could not remove.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,8 @@ import pytest
 from sqlalchemy import text
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher._arrivals import UnremovedArrivals
+from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.ingress._entry import Entry, Fate
@@ -27,6 +29,7 @@ from delaystore.sql.dialects import mysql
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing import SettableClock
+from delaystore.transports.abc import LateAnswer
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 from tests.faults.scale import scaled
 from tests.long import long
@@ -40,6 +43,14 @@ CONTENTS: Final = (b"one", b"two")
 
 class DeadError(Exception):
     """Ends a dispatcher's block without settling."""
+
+
+class Confirmed(LateAnswer):
+    """A confirm that has come."""
+
+    @property
+    def arrived(self) -> bool | None:
+        return True
 
 
 @dataclass
@@ -63,7 +74,12 @@ class History:
     step: int = 0
     publishes: list[Publish] = field(default_factory=list)
     forwarded: list[tuple[int, str, bytes]] = field(default_factory=list)
-    blocks: list[tuple[ExitStack, DelayedMessageStore, list[DelayedMessage]]] = field(default_factory=list)
+    blocks: list[tuple[ExitStack, DelayedMessageStore, list[DelayedMessage], list[DelayedMessage]]] = field(
+        default_factory=list
+    )
+    """Each with what it sends, and what had arrived before."""
+    arrivals: UnremovedArrivals = field(default_factory=UnremovedArrivals)
+    on_their_way: OnTheirWay = field(default_factory=OnTheirWay)
 
     def run(self) -> None:
         """Take steps, then let everything be forwarded, and look for what was lost."""
@@ -86,7 +102,7 @@ class History:
             store = self.open_store()
             with store.transaction() as block:
                 found = list(block.fetch_due(LATEST_DUE_TIME, 100))
-                self.note(found)
+                self.note(self.told_apart(found)[0])
                 block.remove_many(found)
             if not found:
                 break
@@ -115,27 +131,51 @@ class History:
                 publish.confirmed = self.step
 
     def fetch(self) -> None:
-        """A dispatcher claims, forwards, and has not settled yet."""
+        """A worker claims, forwards, and has not settled yet."""
         if len(self.blocks) == 2:
             return
         stack, store = ExitStack(), self.open_store()
         claimer = store if self.forget is not None else stack.enter_context(store.transaction())
-        found = list(claimer.fetch_due(LATEST_DUE_TIME, self.chance.randint(1, 2)))
-        self.note(found)
-        self.blocks.append((stack, claimer, found))
+        fetched = claimer.fetch_due(LATEST_DUE_TIME, self.chance.randint(1, 2))
+        sent, arrived = self.told_apart(self.arrivals.begin(fetched))
+        self.note(sent)
+        self.blocks.append((stack, claimer, sent, arrived))
+
+    def told_apart(self, fetched: Sequence[DelayedMessage]) -> tuple[list[DelayedMessage], list[DelayedMessage]]:
+        """What is to be sent, and what has arrived before, as far as the dispatcher remembers."""
+        known = {message.message_id for message in self.arrivals.among(fetched)} | self.on_their_way.among(
+            fetched
+        ).keys()
+        sent = [message for message in fetched if message.message_id not in known]
+        return sent, [message for message in fetched if message.message_id in known]
 
     def settle(self) -> None:
-        """A dispatcher removes what it has forwarded, or counts a failure, or dies."""
+        """A worker removes what it has forwarded, or counts a failure; or its transaction is undone, or it dies.
+
+        Or the confirms come after it has stopped waiting for them.
+        """
         if not self.blocks:
             return
-        stack, claimer, found = self.blocks.pop(self.chance.randrange(len(self.blocks)))
-        how = self.chance.choice(["remove", "remove", "fail", "die"])
-        if how == "remove":
-            claimer.remove_many(found)
-        elif how == "fail":
-            claimer.increment_failure_counts([(message, self.now) for message in found])
-        elif self.forget is None:
-            stack.pop_all().__exit__(DeadError, DeadError(), None)
+        stack, claimer, sent, arrived = self.blocks.pop(self.chance.randrange(len(self.blocks)))
+        how = self.chance.choice(["remove", "remove", "fail", "late", "undone", "undone", "die"])
+        if how in ("undone", "die"):
+            if self.forget is None:
+                stack.pop_all().__exit__(DeadError, DeadError(), None)
+            if how == "undone":
+                self.arrivals.keep([*sent, *arrived])
+            else:
+                self.arrivals, self.on_their_way = UnremovedArrivals(), OnTheirWay()
+        else:
+            removed = [*sent, *arrived] if how == "remove" else arrived
+            claimer.remove_many(removed)
+            if how in ("fail", "late"):
+                claimer.increment_failure_counts([(message, self.now) for message in sent])
+            for message in sent if how == "late" else ():
+                self.on_their_way.note(message, Confirmed(), 0.0)
+            ids = [message.message_id for message in removed]
+            self.arrivals.forget(ids)
+            self.on_their_way.forget(ids)
+        self.arrivals.end([*sent, *arrived])
         stack.close()
 
     def end(self) -> None:
@@ -167,7 +207,7 @@ class History:
 
 HISTORIES: Final = scaled(6, 1500)
 FIRST: Final = 12
-"""The first seed; the one of 16 has what was lost once in all stores."""
+"""The first seed; those of 14 and 16 have what was lost once in all stores."""
 
 
 @pytest.fixture

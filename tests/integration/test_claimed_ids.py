@@ -3,13 +3,16 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from threading import Barrier
 
 import pytest
 from sqlalchemy import create_engine, insert
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreError
+from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores import SqlDelayedMessageStore
@@ -168,3 +171,76 @@ def test_an_insert_goes_by_a_shorter_limit_of_the_callers(mariadb_url: str, monk
             assert connection.exec_driver_sql("SELECT @@SESSION.innodb_lock_wait_timeout").scalar() == 1
         assert len(tries) > 1  # one that waits for 5 s uses up all patience
     engine.dispose()
+
+
+@pytest.mark.parametrize("stores", ["postgresql", "mariadb", "sqlite"], indirect=True)
+def test_storing_waits_for_a_dispatcher_no_longer_than_its_caller_allows(
+    stores: tuple[str, SqlDelayedMessageStore, SqlDelayedMessageStore],
+) -> None:
+    _, store, other = stores
+    now = store.now()
+    store.store(message(now, message_id="a"))
+    with other.transaction() as dispatcher:
+        assert dispatcher.fetch_due(other.now(), 1)
+        began = time.monotonic()
+        with waiting_at_most(0.2), pytest.raises(MessageBeingDispatchedError):
+            store.store_many([message(now, message_id=name) for name in ("b", "a")])
+        assert time.monotonic() - began < 3, "MariaDB's shortest wait is a second"
+
+
+@pytest.mark.parametrize("stores", ["postgresql", "mariadb"], indirect=True)
+def test_what_a_transaction_relies_on_is_locked_until_that_ends(
+    stores: tuple[str, SqlDelayedMessageStore, SqlDelayedMessageStore],
+) -> None:
+    url, store, other = stores
+    repeated = message(store.now(), message_id="a")
+    store.store(repeated)
+    engine = create_engine(url)
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as connection:
+            enlisted = store.enlist(connection)
+            for _ in range(2):
+                with pytest.raises(DuplicateMessageError):
+                    enlisted.store(repeated)
+            with other.transaction() as dispatcher:
+                assert not dispatcher.fetch_due(other.now(), 1)
+            sent = pool.submit(other.store, repeated)
+            with pytest.raises(TimeoutError):
+                sent.result(AWHILE)
+        with pytest.raises(DuplicateMessageError):
+            sent.result(DEADLINE)
+    engine.dispose()
+    with other.transaction() as dispatcher:
+        (found,) = dispatcher.fetch_due(other.now(), 1)
+    assert found.due_time == repeated.due_time - 3 * timedelta.resolution
+
+
+@pytest.mark.parametrize("stores", ["postgresql", "mariadb"], indirect=True)
+def test_two_transactions_that_rely_on_the_same_messages_in_another_order_both_end(
+    stores: tuple[str, SqlDelayedMessageStore, SqlDelayedMessageStore],
+) -> None:
+    """One of them may hear that a message is in use; neither waits for ever, and nothing is lost."""
+    url, store, _ = stores
+    messages = [message(store.now(), message_id=name) for name in ("a", "b")]
+    store.store_many(messages)
+    barrier = Barrier(2)
+
+    def rely(order: list[DelayedMessage]) -> list[str]:
+        heard = []
+        engine = create_engine(url)
+        with suppress(StoreError), engine.begin() as connection:
+            enlisted = store.enlist(connection)
+            for each in order:
+                try:
+                    enlisted.store(each)
+                except DuplicateMessageError:
+                    heard.append(each.message_id)
+                if each is order[0]:
+                    barrier.wait(DEADLINE)
+        engine.dispose()
+        return heard
+
+    with ThreadPoolExecutor(2) as pool:
+        heard = [pool.submit(rely, order) for order in (messages, messages[::-1])]
+        assert all(each.result(DEADLINE) for each in heard)
+    assert store.count() == 2

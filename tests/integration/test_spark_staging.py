@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -51,7 +52,7 @@ from delaystore.loading.staging._sql import sink as sink_module
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.dialects import waiting_already
 from delaystore.loading.staging._sql.registry import Registry
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -227,7 +228,11 @@ def test_duplicates_are_named_and_nothing_is_stored(store: SqlDelayedMessageStor
     with pytest.raises(DuplicateMessageError) as caught:
         load(database_url, "one", [row("new"), *rows(12, body=b"other")])
     assert caught.value.message_ids == tuple(message.message_id for message in waiting[:10])
-    assert everything(store) == {message.message_id: message for message in waiting}
+    found = everything(store)
+    assert {each: (one.body, one.next_attempt) for each, one in found.items()} == {
+        one.message_id: (one.body, one.next_attempt) for one in waiting
+    }
+    assert all(found[each].due_time == marked(found[each].next_attempt) for each in caught.value.message_ids)
 
 
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
@@ -269,7 +274,8 @@ def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: 
         attempts = [staged(staging, rows(3)), staged(staging, rows(2))]
         finished = staging.promote(attempts, OnDuplicate.IGNORE)
     assert (finished.stored, finished.skipped) == (2, 3)
-    assert everything(store) == {message.message_id: message for message in [*rows(3), waiting]}
+    kept = replace(waiting, due_time=marked(waiting.due_time))
+    assert everything(store) == {message.message_id: message for message in [*rows(3), kept]}
 
 
 def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url: str) -> None:

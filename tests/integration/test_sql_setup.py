@@ -13,6 +13,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine, event, i
 
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateMessageError,
     StoreError,
     StorePermissionError,
     StoreSetupError,
@@ -234,6 +235,27 @@ def test_tables_that_are_current_need_no_right_to_create(postgresql: PostgreSQLD
     with opened(url) as worker:
         worker.store(message(worker.now(), 60))
         assert worker.count() == 1
+
+
+def test_a_program_that_only_sends_needs_to_read_insert_and_mark(
+    postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    role = unique("sender")
+    url = postgresql.create_role(role, "s3nder", postgresql_url)
+    with opened(postgresql_url) as owner:
+        with owner.engine.begin() as connection:
+            connection.execute(text(f"GRANT SELECT, INSERT ON sales_delayed TO {role}"))
+            connection.execute(text(f"GRANT SELECT ON sales_delayed_version, sales_delayed_shelves TO {role}"))
+        with opened(url) as sender:
+            sender.store(first := message(owner.now(), 60, message_id="a"))
+            with pytest.raises(StorePermissionError, match="grant SELECT, INSERT and UPDATE on it") as caught:
+                sender.store(first)
+            assert "'a'" in str(caught.value)
+            with owner.engine.begin() as connection:
+                connection.execute(text(f"GRANT UPDATE (due_time) ON sales_delayed TO {role}"))
+            for store in (lambda: sender.store(first), lambda: sender.store_many([first])):
+                with pytest.raises(DuplicateMessageError):
+                    store()
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"])

@@ -128,7 +128,24 @@ class Broken(Memory):
         self.cancel(message.message_id)
         super().store(message)
 """,
-        {"test_a_message_id_that_waits_is_refused_and_what_waits_is_unchanged", MACHINE},
+        {"test_a_message_id_that_waits_is_refused_and_only_the_due_time_of_what_waits_is_marked", MACHINE},
+    ),
+    "a duplicate leaves no mark": (
+        """
+class Broken(Memory):
+    def store_many(self, messages):
+        waiting = dict(self._waiting().entries)
+        due = {name: entry.message.due_time for name, entry in waiting.items()}
+        try:
+            return super().store_many(messages)
+        finally:
+            for name, entry in waiting.items():
+                entry.message = replace(entry.message, due_time=due[name])
+""",
+        {
+            "test_a_message_id_that_waits_is_refused_and_only_the_due_time_of_what_waits_is_marked",
+            "test_a_duplicate_marks_only_the_due_time_of_what_waited",
+        },
     ),
     "a batch is stored up to its duplicate": (
         """

@@ -15,12 +15,12 @@ from tests.dispatching import NOON, message
 ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"})
 
 
-def arrivals_of(one: DelayedMessage, kept: bool) -> UnremovedArrivals:
-    """One message has arrived; `kept`: its removal has failed."""
+def arrivals_of(one: DelayedMessage) -> UnremovedArrivals:
+    """One message has arrived; its removal has failed."""
     arrived = UnremovedArrivals()
-    arrived.end(arrived.begin([one]), [one])
-    if kept:
-        arrived.keep([one])
+    taken = arrived.begin([one])
+    arrived.keep([one])
+    arrived.end(taken)
     return arrived
 
 
@@ -29,19 +29,17 @@ def test_what_is_being_sent_is_taken_by_no_other_worker() -> None:
     other = message("b")
     assert arrived.begin([ONE]) == [ONE]
     assert arrived.begin([ONE, other]) == [other]
-    arrived.end([ONE], [])
+    arrived.end([ONE])
     assert arrived.begin([ONE, other]) == [ONE]
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_the_very_same_message_is_known_again(kept: bool) -> None:
-    arrived = arrivals_of(ONE, kept)
+def test_the_very_same_message_is_known_again() -> None:
+    arrived = arrivals_of(ONE)
     assert arrived.among([message("b"), replace(ONE)]) == [ONE]
-    arrived.forget([ONE])
+    arrived.forget(["a"])
     assert arrived.among([ONE]) == ()
 
 
-@pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     "change",
     [
@@ -54,13 +52,20 @@ def test_the_very_same_message_is_known_again(kept: bool) -> None:
         {"next_attempt": NOON + timedelta(seconds=1)},
     ],
 )
-def test_another_message_under_the_same_id_is_not(change: dict[str, Any], kept: bool) -> None:
-    arrived = arrivals_of(ONE, kept)
-    assert arrived.among([replace(ONE, **change)]) == []
+def test_another_message_under_the_same_id_is_not(change: dict[str, Any]) -> None:
+    assert arrivals_of(ONE).among([replace(ONE, **change)]) == []
+
+
+def test_what_was_kept_is_doubtful_until_it_was_looked_for() -> None:
+    arrived = arrivals_of(ONE)
+    assert arrived.doubtful == ["a"]
+    arrived.looked_for(["a"])
+    assert arrived.doubtful == []
+    assert arrived.among([ONE]) == [ONE]
 
 
 def test_no_bodies_are_kept_for_long() -> None:
-    arrived = arrivals_of(ONE, kept=True)
+    arrived = arrivals_of(ONE)
     assert not [thing for thing in gc.get_referents(arrived._known) if isinstance(thing, DelayedMessage)]
 
 

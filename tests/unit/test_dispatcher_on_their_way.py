@@ -45,7 +45,7 @@ def test_another_message_under_the_same_id_is_not(change: dict[str, Any]) -> Non
 
 def test_what_is_forgotten_is_not_known() -> None:
     on_their_way = under_way(ONE)
-    on_their_way.forget([ONE])
+    on_their_way.forget(["a"])
     assert on_their_way.among([ONE]) == {}
 
 

@@ -24,6 +24,7 @@ from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import FailedDelivery
 from delaystore.testing import SettableClock
+from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
     REFUSED,
@@ -38,6 +39,14 @@ from tests.dispatching import (
 )
 
 LATER = timedelta(days=1)
+
+
+class Late(LateAnswer):
+    """A confirm that has come after its batch had ended."""
+
+    @property
+    def arrived(self) -> bool | None:
+        return True
 
 
 @pytest.fixture
@@ -563,7 +572,80 @@ def test_what_has_arrived_is_known_before_another_worker_can_fetch_it_again(
     store.lose = True
     with pytest.raises(StoreUnavailableError):
         workers.dispatch_due()
+    assert workers.dispatch_due().delivered == 1
     assert transport.bodies("billing") == [b"a"]
+    assert ids(store) == []
+
+
+class StoreWhoseCommitIsLost(CountingStore):
+    """The first transaction that removes something commits, and seems to have failed."""
+
+    answers = False
+
+    @contextmanager
+    def transaction(self) -> Any:
+        before = self.count()
+        with super().transaction() as tx:
+            yield tx
+        if not self.answers and self.count() < before:
+            self.answers = True
+            raise StoreUnavailableError("the connection is gone")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_same_message_is_sent_again_where_a_removal_seems_to_have_failed(
+    transport: ScriptedTransport, clock: SettableClock, is_late: bool
+) -> None:
+    store = StoreWhoseCommitIsLost(clock)
+    dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
+    store.store(message("a"))
+    if is_late:
+        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
+        dispatcher.run()
+        transport.outcomes.clear()
+        clock.advance(LATER)
+    with pytest.raises(StoreUnavailableError):
+        dispatcher.run()
+    assert ids(store) == []
+    for asked in range(1, 3):
+        dispatcher.run()
+        assert store.asked["get_many"] == 1, "one question for each failure"
+        if asked == 1:
+            store.store(message("a"))
+    assert transport.batches == [["a"], ["a"]]
+    assert ids(store) == []
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_same_message_is_sent_again_as_soon_as_its_removal_is_committed(
+    transport: ScriptedTransport, clock: SettableClock, is_late: bool
+) -> None:
+    """It is stored, and another worker comes, before the first one has heard of its commit."""
+
+    class StoreWithASlowCommit(CountingStore):
+        slow = False
+
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                yield tx
+            if self.slow:
+                self.slow = False
+                self.store(message("a"))
+                workers.run()
+
+    store = StoreWithASlowCommit(clock)
+    workers = DispatchPass(DispatchContext(store, transport, settings()))
+    store.store(message("a"))
+    if is_late:
+        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
+        workers.run()
+        transport.outcomes.clear()
+        clock.advance(LATER)
+    store.slow = True
+    workers.run()
+    workers.run()
+    assert transport.batches == [["a"], ["a"]]
     assert ids(store) == []
 
 

@@ -21,7 +21,7 @@ from delaystore.migrations.abc import BatchStatus, Problem, RunStatus
 from delaystore.migrations.runner import RunSettings, abort, check, clean_up, run, verify
 from delaystore.migrations.targets import open_target
 from delaystore.migrations.targets._dry_run import DryRunTarget
-from delaystore.migrations.targets._store import StoreTarget
+from delaystore.migrations.targets._store import StoreTarget, store_each
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
@@ -634,3 +634,22 @@ def test_an_unknown_target_names_the_known_ones() -> None:
         open_target("redis://localhost", "sales")
     with pytest.raises(ConfigurationError, match="in memory"):
         open_target("memory://x", "sales")
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_what_waits_at_the_target_already_is_delivered_and_keeps_its_due_time_unless_it_has_failed(
+    failures: int,
+) -> None:
+    """A run whose connection broke sends again what has arrived."""
+    store = InMemoryDelayedMessageStore()
+    store.initialize("sales", TransactionMode.NONE)
+    waiting = DelayedMessage(
+        message_id="a", destination="q", due_time=NOW + timedelta(days=1), body=b"", failure_count=failures
+    )
+    store.store(waiting)
+    for _ in range(2):
+        assert store_each(store, [waiting]) == [DELIVERED]
+    found = store.get("a")
+    assert found is not None
+    assert found.failure_count == failures
+    assert (found.due_time == waiting.due_time) is (failures == 0)

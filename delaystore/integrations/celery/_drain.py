@@ -10,7 +10,7 @@ from delaystore.errors import DuplicateMessageError, InvalidMessageError, Messag
 from delaystore.integrations.celery._queue import WorkQueue, open_queue
 from delaystore.integrations.celery._reserved import reserved_message
 from delaystore.integrations.celery._tasks import DelayedTasks, seconds
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, are_same_time
 
 BATCH: Final = 100
 """Tasks stored in one transaction, and acknowledged after it."""
@@ -125,10 +125,10 @@ class _Run:
     def _is_stored(self, message: DelayedMessage) -> bool:
         """Whether what waits under this id is the same message: a fanout gives each queue one of its own."""
         waiting = self._delivery.get(message.message_id)
-        return waiting is not None and (waiting.destination, waiting.body, waiting.due_time) == (
-            message.destination,
-            message.body,
-            message.due_time,
+        return (
+            waiting is not None
+            and (waiting.destination, waiting.body) == (message.destination, message.body)
+            and are_same_time(waiting.due_time, message.due_time)
         )
 
     def result(self) -> Drained:

@@ -16,7 +16,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, are_same_time
 from delaystore.migrations._checksum import Checksum, checksum
 from delaystore.migrations._clocks import clock_problems
 from delaystore.migrations.abc import MigrationTarget, Problem
@@ -91,7 +91,7 @@ class StoreTarget(MigrationTarget):
 
     def _refusal(self, message: DelayedMessage) -> str | None:
         there = self._store.get(message.message_id)
-        return None if there is None or _content(there) == _content(message) else _taken(message)
+        return None if there is None or _is_same(there, message) else _taken(message)
 
 
 def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMessage]) -> list[Outcome]:
@@ -128,7 +128,9 @@ def _compared(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Out
     there = store.get(message.message_id)
     if there is None:  # it was dispatched this very moment
         return _store_one(store, message)
-    if _content(there) == _content(message):
+    if _is_same(there, message):
+        if not there.failure_count and are_same_time(there.next_attempt, there.due_time):
+            store.reschedule(message.message_id, message.due_time)  # without the mark, as verifying compares due times
         return DELIVERED
     return Outcome(OutcomeKind.REFUSED, _taken(message))
 
@@ -137,6 +139,10 @@ def _taken(message: DelayedMessage) -> str:
     return f"another message with the id {message.message_id!r} waits at the target"
 
 
+def _is_same(there: DelayedMessage, message: DelayedMessage) -> bool:
+    """Whether a receiver would see the same, at the same time; the failure count is left out."""
+    return _content(there) == _content(message) and are_same_time(there.due_time, message.due_time)
+
+
 def _content(message: DelayedMessage) -> tuple[Any, ...]:
-    """What a receiver sees; the failure count is left out."""
-    return message.destination, message.due_time, message.body, dict(message.headers), dict(message.properties)
+    return message.destination, message.body, dict(message.headers), dict(message.properties)

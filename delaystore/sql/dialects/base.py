@@ -25,10 +25,12 @@ from sqlalchemy import (
     Table,
     Update,
     bindparam,
+    case,
     delete,
     func,
     insert,
     inspect,
+    literal,
     literal_column,
     select,
     tuple_,
@@ -37,11 +39,13 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
+from delaystore.message import EARLIEST_DUE_TIME, marked
 from delaystore.sql.columns import in_order
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
 from delaystore.sql.sizes import TableSize
+from delaystore.sql.types import UtcDateTime
 
 CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
@@ -242,6 +246,14 @@ class StoreDialect(SqlDialect):
     @abstractmethod
     def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
         """The microseconds of an instant behind its second, or behind its minute."""
+
+    def marked(self, due_time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        """As `delaystore.message.marked`."""
+        earliest, second = (literal(time, UtcDateTime) for time in (EARLIEST_DUE_TIME, marked(EARLIEST_DUE_TIME)))
+        return case((due_time > earliest, self._microsecond_before(due_time)), else_=second)
+
+    @abstractmethod
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]: ...
 
     @abstractmethod
     def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:

@@ -38,6 +38,7 @@ from sqlalchemy.ext.compiler import compiles
 from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
+from delaystore.keys import time_left
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.sql.columns import KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
@@ -259,6 +260,10 @@ class MySqlDialect(StoreDialect):
         return func.microsecond(column, type_=Integer())
 
     @override
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        return func.date_sub(time, literal_column("INTERVAL 1 MICROSECOND"), type_=UtcDateTime())
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """A named lock: DDL commits by itself there."""
@@ -369,11 +374,11 @@ class MySqlDialect(StoreDialect):
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:
         """MySQL has no limit for one statement, and would wait for the session's own, 50 s by default."""
         is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-        return nullcontext() if is_mariadb else self.lock_wait(connection, PATIENCE)
+        return nullcontext() if is_mariadb else self.lock_wait(connection, min(PATIENCE, time_left()))
 
     @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
-        return self.lock_wait(connection, PATIENCE)
+        return self.lock_wait(connection, min(PATIENCE, time_left()))
 
     @override
     def remove_many(self, table: Table) -> Executable:

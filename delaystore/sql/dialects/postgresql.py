@@ -1,6 +1,7 @@
 """PostgreSQL 13 and newer: row locks, COPY, NOTIFY."""
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
+from delaystore.keys import time_left
 from delaystore.sql.columns import FAILURES, FAILURES_OF, KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
@@ -78,12 +80,12 @@ from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 log = logging.getLogger("delaystore.sql")
 
 _DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
-PATIENCE: Final = "5s"
-"""How long the insert of a message waits for another transaction, which may be its own caller's."""
+PATIENCE: Final = 5.0
+"""Seconds for which the insert of a message waits for another transaction, which may be its own caller's."""
 _LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
 _PATIENT: Final = (
-    f"SELECT set_config('lock_timeout', '{PATIENCE}', true) WHERE current_setting('lock_timeout') = '0' "
-    f"OR CAST(current_setting('lock_timeout') AS INTERVAL) > '{PATIENCE}'"
+    "SELECT set_config('lock_timeout', '{0}', true) WHERE current_setting('lock_timeout') = '0' "
+    "OR CAST(current_setting('lock_timeout') AS INTERVAL) > '{0}'"
 )
 """Wait no longer for locks, until the transaction ends."""
 COPIED_AT_ONCE: Final = 20_000
@@ -341,6 +343,10 @@ class PostgreSqlDialect(StoreDialect):
         return cast(func.extract("microseconds", column), Integer)
 
     @override
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        return time - literal_column("INTERVAL '1 microsecond'", Interval)
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """An advisory lock that the transaction's end releases; an index of many rows may take long."""
@@ -474,9 +480,10 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
         """One round trip where the transaction is ours."""
+        limit = _milliseconds(min(PATIENCE, max(1, math.ceil(min(PATIENCE, time_left())))))  # of few texts
         if not alone:
-            return _patient(connection)
-        connection.exec_driver_sql(_PATIENT)
+            return _patient(connection, limit)
+        connection.exec_driver_sql(_PATIENT.format(limit))
         return nullcontext()
 
     @override
@@ -796,7 +803,7 @@ def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
 
 
 def _patience() -> ColumnElement[str]:
-    return literal_column(f"'{PATIENCE}'", Text)
+    return literal_column(f"'{_milliseconds(PATIENCE)}'", Text)
 
 
 def _limit_before() -> CTE:
@@ -821,7 +828,7 @@ def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 @contextmanager
-def _patient(connection: Connection, patience: str = PATIENCE, *, exactly: bool = False) -> Iterator[None]:
+def _patient(connection: Connection, patience: str, *, exactly: bool = False) -> Iterator[None]:
     """Wait no longer for locks in the block than `patience`; what undoes a failed block undoes that, too.
 
     `exactly`: so long even where the session's own limit is shorter.

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     bindparam,
+    case,
     cast,
     delete,
     func,
@@ -103,6 +104,16 @@ class SqliteDialect(StoreDialect):
     @override
     def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
         return cast(func.substr(column, 21, 6), Integer)
+
+    @override
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        """Times are text, which has no arithmetic; another text stays as it is."""
+        part = func.substr(time, 21, 6)
+        same_second = func.substr(time, 1, 20).concat(func.printf("%06d", cast(part, Integer) - 1))
+        second_before = func.strftime("%Y-%m-%d %H:%M:%S", func.substr(time, 1, 19), "-1 second").concat(".999999")
+        before = case((part > "000000", same_second), else_=second_before)
+        is_time = cast(time, Text).like("____-__-__ __:__:__.______")
+        return case((is_time, func.coalesce(before, time)), else_=time)
 
     @override
     @contextmanager

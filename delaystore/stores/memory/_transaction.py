@@ -15,7 +15,7 @@ from delaystore.errors import KeyInUseError, StoreError
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, utc
 from delaystore.settings import TransactionMode
-from delaystore.stores._keys import bounded, in_order_of_keys, key_of, refuse_duplicate, without_keys
+from delaystore.stores._keys import bounded, in_order_of_keys, key_of, refuse_duplicate, unlike, without_keys
 from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore
 from delaystore.stores.memory._destinations import parked, shown
 from delaystore.stores.memory._stored import Stored
@@ -97,6 +97,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         own = self._stored.keys.get(key)
         entry = None if own is not None else self._entry_with(key, now)
         there = own if entry is None else entry.message.message_id
+        if there is not None and rule.on_key in (OnKey.KEEP, OnKey.REJECT):
+            self._waiting.promise([there], self)
         if there is not None:
             refuse_duplicate(message, there, rule)
         if there is not None and rule.on_key is OnKey.KEEP:
@@ -112,7 +114,10 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             self._waiting.claim(entry, self, None)
             self._claimed[entry.message.message_id] = entry
             self._removed.add(entry.message.message_id)
-        self._stored.add(copied(bounded(message, first_sent, rule)), first_sent)
+        new = bounded(message, first_sent, rule)
+        if entry is not None:
+            new = unlike(new, entry.message.message_id, entry.message.due_time)
+        self._stored.add(copied(new), first_sent)
         return message.message_id
 
     def _check_new(self, messages: Sequence[DelayedMessage], removed: Set[str], own: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.failures import with_attempt
-from delaystore.message import DelayedMessage, position_of, utc
+from delaystore.message import DelayedMessage, marked, position_of, utc
 from delaystore.stores.memory._destinations import Destinations
 from delaystore.stores.memory._reports import Reports
 from delaystore.stores.operable import FailedDelivery, Operation
@@ -77,7 +77,7 @@ class WaitingMessages:
     ) -> None:
         """Raise for an id that occurs twice, waits (unless in `removed`), or is reserved; `own`: by the caller itself.
 
-        DuplicateMessageError: one that waits has no claim from then on, as only an expired lease was left of it.
+        DuplicateMessageError: the sender relies on those that wait; see `promise`.
         MessageBeingDispatchedError: others than `claimer` have claimed all that wait.
         """
         seen: set[str] = set()
@@ -96,20 +96,25 @@ class WaitingMessages:
                 raise MessageBeingStoredError(message_id)
             seen.add(message_id)
         if duplicates:
-            self._end_leases(duplicates, claimer)
+            self.promise(duplicates, claimer)
             raise DuplicateMessageError(duplicates)
         if claimed:
             raise MessageBeingDispatchedError(claimed)
 
     def unclaimed(self, message_ids: Sequence[str], now: datetime) -> list[str]:
-        """Those that wait, and that no dispatcher has claimed; a lease that has expired ends."""
+        """Those that wait, and that no dispatcher has claimed; senders rely on them from then on."""
         waiting = [each for each in message_ids if each in self.entries and not self.entries[each].is_claimed(now)]
-        self._end_leases(waiting, None)
+        self.promise(waiting, None)
         return waiting
 
-    def _end_leases(self, message_ids: Sequence[str], claimer: object | None) -> None:
+    def promise(self, message_ids: Sequence[str], claimer: object | None) -> None:
+        """Mark what waits under these ids, unless `claimer` has it, and end what is left of a lease.
+
+        No dispatcher then takes it for a message that it has sent already, or removes it late.
+        """
         for entry in filter(None, map(self.entries.get, message_ids)):
-            if entry.claimer is not None and entry.claimer is not claimer:
+            if entry.claimer is None or entry.claimer is not claimer:
+                entry.message = replace(entry.message, due_time=marked(entry.message.due_time))
                 self.free(entry)
 
     def add(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:

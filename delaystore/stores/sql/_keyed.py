@@ -14,19 +14,19 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, func, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, case, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from typing_extensions import override
 
 from delaystore.bridge import pause
 from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingStoredError
-from delaystore.keys import KeyRule, OnKey
+from delaystore.keys import KeyRule, OnKey, time_left
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.sql.columns import FIRST_SENT, MESSAGE_KEY, NAMES
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.faults import Fault
-from delaystore.stores._keys import LONGEST_PAUSE, bounded, key_of, latest_due_time, refuse_duplicate
+from delaystore.stores._keys import LONGEST_PAUSE, bounded, key_of, latest_due_time, refuse_duplicate, unlike
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
 
@@ -124,10 +124,10 @@ class OneStatement(Keyed):
             table = self._table
 
             def changes(new: Any) -> tuple[Mapping[str, Any], ColumnElement[bool] | None]:
-                """To keep a row is to write its key again: that waits for who has it, and tells the message_id."""
+                """To keep a row is to mark it: that waits for who has it, and tells the message_id."""
                 if on_key is OnKey.KEEP:
-                    return {MESSAGE_KEY: new[MESSAGE_KEY]}, None
-                if on_key is OnKey.REJECT:
+                    return {"due_time": self._dialect.marked(table.c.due_time)}, None
+                if on_key is OnKey.REJECT:  # to write the key again waits as well
                     return {MESSAGE_KEY: new[MESSAGE_KEY]}, table.c.message_id != new.message_id
                 values = {name: new[name] for name in (*NAMES, FIRST_SENT)}
                 if on_key is OnKey.DEBOUNCE:
@@ -136,6 +136,9 @@ class OneStatement(Keyed):
                         span = bindparam(_MAX_WAIT, type_=BigInteger)
                         capped = self._dialect.capped(new.due_time, first, span)
                         values |= {"due_time": capped, "next_attempt": capped}
+                is_same = (table.c.message_id == new.message_id) & (table.c.due_time == values["due_time"])
+                marked = self._dialect.marked(values["due_time"])
+                values["due_time"] = case((is_same, marked), else_=values["due_time"])
                 return values, None
 
             self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self.patience)
@@ -164,11 +167,14 @@ class LockedRow(Keyed):
     def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
         super().__init__(sql, dialect, patience)
         table = self._table
-        columns = select(table.c.message_id, table.c[MESSAGE_KEY], table.c[FIRST_SENT], table.c.next_attempt)
+        columns = select(
+            table.c.message_id, table.c[MESSAGE_KEY], table.c[FIRST_SENT], table.c.next_attempt, table.c.due_time
+        )
         locked = columns.where(row_with(table)).with_for_update(nowait=True)
         self._lock = dialect.by_primary_key(locked, table)
         self._find_newest = self._find.with_for_update(read=True)
         self._insert = insert(table)
+        self._mark = update(table).where(row_with(table)).values(due_time=dialect.marked(table.c.due_time))
         new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
         self._replace = update(table).where(row_with(table)).values(new)
 
@@ -193,11 +199,11 @@ class LockedRow(Keyed):
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
-        return self._dialect.lock_wait(connection, self.patience)
+        return self._dialect.lock_wait(connection, min(self.patience, time_left()))
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + min(self.patience, time_left())
         while True:
             placed = self._attempt(connection, message, rule, now)
             if placed is not None:
@@ -232,11 +238,12 @@ class LockedRow(Keyed):
         found: str = row.message_id
         refuse_duplicate(message, found, rule)
         if rule.on_key is OnKey.KEEP:
+            connection.execute(self._mark, {"id": found})
             return Placed(found, row.next_attempt)
         first_sent = now
         if rule.on_key is OnKey.DEBOUNCE and row[2] is not None:
             first_sent = row[2]
-        message = bounded(message, first_sent, rule)
+        message = unlike(bounded(message, first_sent, rule), found, row.due_time)
         values = {f"new_{name}": value for name, value in _new_row(message, first_sent).items()}
         connection.execute(self._replace, {"id": found, **values})
         return Placed(message.message_id, message.next_attempt)

@@ -95,7 +95,7 @@ class Statements:
         self.insert_enlisted = dialect.insert_enlisted(table, self.shelves) if dialect.has_notifications else None
         self.waits = select(table.c.message_id).where(row_with(table))
         self.there = select(table.c.message_id).where(dialect.among(table.c.message_id, "ids"))
-        self.unclaimed = dialect.claimed(self.there, table)
+        self.mark = update(table).values(due_time=dialect.marked(table.c.due_time))
         self.remove_many = dialect.remove_many(table)
         self.cancel = delete(table)
         new_time: BindParameter[Any] = bindparam("new_due_time")
@@ -131,7 +131,7 @@ class Statements:
             locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), is_due)
             self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
         if dialect.claiming is Claiming.LEASES:
-            self._add_leases(dialect, dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
+            self._add_leases(dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
 
     def _status(self, dialect: StoreDialect, ahead: Select[Any]) -> Select[Any]:
         """One row of `now` (where the database has a clock), `read_only` and `first_due`."""
@@ -171,7 +171,7 @@ class Statements:
         self.claimed = select(whole.c.message_id).where(dialect.among(whole.c.message_id, "ids"))
         self.park_claimed = self.park.where(dialect.among(whole.c.message_id, "ids"))
 
-    def _add_leases(self, dialect: StoreDialect, due: Select[Any], due_behind: Select[Any]) -> None:
+    def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
         table = self.table
         lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
@@ -184,16 +184,13 @@ class Statements:
         self.claim_due = claim(due)
         self.claim_due_behind = claim(due_behind)
         self.release = update(table).where(owned(table)).values(free)
-        has_ended = table.c.claimed_until <= bindparam("now", type_=UtcDateTime)
-        these = dialect.among(table.c.message_id, "ids")
-        self.end_leases = update(table).where(these, table.c.claimed_by.is_not(None), has_ended).values(free)
         self.increment = self.increment.where(owned(table)).values(free)
         self.remove_stored = self.remove_stored.where(owned(table))
         self.increment_stored = self.increment_stored.where(owned(table)).values(free)
         for name in ("count_failure", "count_failure_stored", "postpone", "postpone_stored", "park_claimed"):
             setattr(self, name, getattr(self, name).where(owned(self.whole_table)).values(free))
         self.claimed = self.claimed.where(owned(self.whole_table))
-        for name in ("reschedule", "reschedule_matching", "park", "unpark"):
+        for name in ("reschedule", "reschedule_matching", "park", "unpark", "mark"):
             setattr(self, name, getattr(self, name).values(free))
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))

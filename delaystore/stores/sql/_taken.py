@@ -1,7 +1,8 @@
-"""A message_id that is taken: its row waits, or a dispatcher has claimed it and may delete it at any moment.
+"""A message_id, or key, that is taken: its row waits, or a dispatcher has claimed it and may delete it at any moment.
 
-An insert that a row refuses tells nothing of claims. The row as it is afterwards decides: if it is unclaimed, the
-message is a duplicate; if a dispatcher has claimed it, the sender waits; if it has gone, the insert is made again.
+An insert that a row refuses tells nothing of claims. The row as it is afterwards decides: if it is unclaimed, it is
+marked, and the message is a duplicate; if a dispatcher has claimed it, the sender waits; if it has gone, the insert is
+made again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from delaystore.bridge import give_way
-from delaystore.errors import DuplicateMessageError, StoreError
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreError
 from delaystore.message import DelayedMessage
 from delaystore.stores._keys import patiently
 
@@ -19,8 +20,10 @@ _TWICE: Final = "twice among these messages, or waiting in the store until just 
 _AGAIN: Final = "give each id to one message, and send again"
 
 Answer = TypeVar("Answer")
-Refusal = Callable[[DuplicateMessageError], StoreError | None]
-"""Why these ids cannot be stored, by their rows as they are now; None: the rows have gone."""
+Duplicate = DuplicateMessageError | DuplicateKeyError
+"""An id, or a key, that is taken."""
+Refusal = Callable[[Duplicate], StoreError | None]
+"""Why these ids, or this key, cannot be stored, by their rows as they are now; None: the rows have gone."""
 
 
 class Messages:
@@ -45,24 +48,29 @@ class Messages:
 
 
 def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, *, repeatable: bool = True) -> Answer:
-    """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids.
+    """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids or keys.
 
-    Raises DuplicateMessageError, MessageBeingDispatchedError, and what `write` raises. `repeatable` False: `write` is
-    made once, as its messages are gone.
+    Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, and what `write`
+    raises. `repeatable` False: `write` is made once, as its messages are gone.
     """
 
     def attempt() -> Answer:
         try:
             return write()
-        except DuplicateMessageError as error:
+        except (DuplicateMessageError, DuplicateKeyError) as error:
             refused = refusal(error)
             if refused is None and not repeatable:
-                refused = DuplicateMessageError(error.message_ids, _TWICE, _AGAIN)
+                refused = error
+                if isinstance(error, DuplicateMessageError):
+                    refused = DuplicateMessageError(error.message_ids, _TWICE, _AGAIN)
         if refused is not None:
             raise refused
         try:
             return write()
-        except DuplicateMessageError as error:  # twice in `write` itself, unless a row has come meanwhile
+        except (
+            DuplicateMessageError,
+            DuplicateKeyError,
+        ) as error:  # twice in `write` itself, unless a row has come meanwhile
             raise refusal(error) or error from None
 
     return patiently(attempt, patience if repeatable else 0.0)

@@ -10,9 +10,16 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
-from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreError
+from delaystore.errors import (
+    DuplicateMessageError,
+    KeyInUseError,
+    MessageBeingDispatchedError,
+    StoreError,
+    StorePermissionError,
+)
 from delaystore.keys import KeyRule
 from delaystore.message import (
+    EARLIEST_DUE_TIME,
     DelayedMessage,
     Position,
     check_key,
@@ -40,7 +47,7 @@ from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
-from delaystore.stores.sql._taken import Answer, Messages, decided
+from delaystore.stores.sql._taken import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
 from delaystore.stores.sql.beside import paused_names, promised_times
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
@@ -115,42 +122,54 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
         """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
 
-        A row that is looked at stays locked until its savepoint is undone, no longer: dispatchers would leave it out.
+        A row of which the caller is told that it waits stays locked until the transaction ends, as it is marked.
+        Dispatchers leave it out meanwhile, so they are woken then.
         """
 
-        def refusal(error: DuplicateMessageError) -> StoreError | None:
-            if self._parts.dialect.claiming is not Claiming.ROW_LOCKS:
-                return self.refusal(error)
-            with translated_errors():
-                savepoint = self.connection.begin_nested()
-                try:
-                    return self.refusal(error)
-                finally:
-                    savepoint.rollback()
+        def refusal(error: Duplicate) -> StoreError | None:
+            with translated_errors(), self._parts.dialect.savepoint(self.connection):
+                refused = self.refusal(error)
+            if isinstance(refused, Duplicate):
+                self._waits_until(EARLIEST_DUE_TIME)
+            return refused
 
         is_alone = self._parts.dialect.claiming is Claiming.LEASES
         return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, repeatable=repeatable)
 
-    def refusal(self, error: DuplicateMessageError) -> StoreError | None:
-        """Why the ids of `error` cannot be stored, by their rows as they are now; None: the rows have gone.
+    def refusal(self, error: Duplicate) -> StoreError | None:
+        """Why the ids or the key of `error` cannot be stored, by their rows as they are now; None: the rows have gone.
 
-        A row that no dispatcher has claimed will be forwarded after this; its lease, if that has expired, ends now, so
-        that its dispatcher cannot remove the row any more.
+        A row that no dispatcher has claimed is marked, and will be forwarded after this.
         """
-        unclaimed = set(self._unclaimed(error.message_ids))
-        duplicates = [message_id for message_id in error.message_ids if message_id in unclaimed]
+        message_ids = error.message_ids if isinstance(error, DuplicateMessageError) else (error.message_id,)
+        unclaimed = self._marked(message_ids)
+        duplicates = [message_id for message_id in message_ids if message_id in unclaimed]
         if duplicates:
-            return DuplicateMessageError(duplicates)
-        there = self._execute(self._sql.there, {"ids": list(error.message_ids)}).scalars().all()
-        return MessageBeingDispatchedError(there) if there else None
+            return DuplicateMessageError(duplicates) if isinstance(error, DuplicateMessageError) else error
+        there = self._execute(self._sql.there, {"ids": list(message_ids)}).scalars().all()
+        if not there:
+            return None
+        return (
+            MessageBeingDispatchedError(there) if isinstance(error, DuplicateMessageError) else KeyInUseError(error.key)
+        )
 
-    def _unclaimed(self, message_ids: Sequence[str]) -> Sequence[str]:
-        """Those of these ids that wait unclaimed."""
-        values: dict[str, Any] = {"ids": list(message_ids)}
-        if self._parts.dialect.claiming is Claiming.LEASES:
-            values["now"] = self.now()
-            self._execute(self._sql.end_leases, values)
-        return self._execute(self._sql.unclaimed, values).scalars().all()
+    def _marked(self, message_ids: Sequence[str]) -> Collection[str]:
+        """Those of these ids that wait unclaimed. They are marked, by the statement that finds them unclaimed.
+
+        No dispatcher then takes them for messages that it has sent already: see `delaystore.message.marked`. A lease
+        that has expired ends, so that its dispatcher cannot remove the row any more.
+        """
+        dialect, table = self._parts.dialect, self._sql.table
+        try:
+            with translated_errors():
+                return dialect.change_unclaimed_of(
+                    self.connection, table, self._sql.mark, message_ids, (), {}, self.now()
+                )
+        except StorePermissionError:
+            raise StorePermissionError(
+                f"cannot tell whether the message {message_ids[0]!r} waits, as the database user may not UPDATE "
+                f"{table.fullname}; grant SELECT, INSERT and UPDATE on it to each user that sends"
+            ) from None
 
     @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
@@ -158,13 +177,13 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         for message_id in message_ids:
             check_message_id(message_id)
         self.written()
-        return self.get_many(self._unclaimed(message_ids))
+        return self.get_many(list(self._marked(message_ids)))
 
     def unclaimed_ids(self, message_ids: Sequence[str]) -> Sequence[str]:
         """As `get_unclaimed`, for callers that need no bodies: those of these ids that wait unclaimed."""
         self.written()
         with translated_errors():
-            return self._unclaimed(message_ids)
+            return list(self._marked(message_ids))
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
@@ -184,8 +203,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         """As `store_keyed`, but raises what the driver raises."""
         self.written()
         placed = self._parts.keyed.place(self.connection, message, rule, self.now())
-        if placed.message_id == message.message_id:
-            self._waits_until(placed.next_attempt)
+        self._waits_until(placed.next_attempt)  # also where one is kept: until the commit dispatchers leave it out
         return placed.message_id
 
     @override

@@ -16,7 +16,6 @@ from typing_extensions import override
 from delaystore.clock import Clock
 from delaystore.errors import (
     ConfigurationError,
-    DuplicateMessageError,
     KeyInUseError,
     StoreError,
     StoreSetupError,
@@ -56,7 +55,7 @@ from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._same_database import SameDatabase
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql._taken import Answer, Messages, decided
+from delaystore.stores.sql._taken import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.operating.store import OperableSqlStore
@@ -327,8 +326,8 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
         return decided(write, self._refusal, self.key_patience, repeatable=repeatable)
 
-    def _refusal(self, error: DuplicateMessageError) -> StoreError | None:
-        """Committed: a lease that has ended stays so, and no lock is left."""
+    def _refusal(self, error: Duplicate) -> StoreError | None:
+        """Committed: what is marked stays so, and no lock is left."""
         with self._one_call() as bound:
             return bound.refusal(error)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from delaystore.message import DelayedMessage, new_message_id
+from delaystore.message import DelayedMessage, marked, new_message_id
 from delaystore.stores.abc import DelayedMessageStore
 
 NOON: Final = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -25,6 +25,13 @@ def a_message(message_id: str | None = None, due_time: datetime = NOON, **fields
     """A message; name only the fields that matter."""
     defaults: dict[str, Any] = {"destination": "billing", "body": b"body"}
     return DelayedMessage(message_id=message_id or new_message_id(), due_time=due_time, **(defaults | fields))
+
+
+def told(message: DelayedMessage, times: int = 1) -> DelayedMessage:
+    """`message`, as it waits once so many senders have been told that it does."""
+    for _ in range(times):
+        message = dataclasses.replace(message, due_time=marked(message.due_time))
+    return message
 
 
 def some_messages(count: int, due_time: datetime = NOON, step: timedelta = SECOND) -> list[DelayedMessage]:

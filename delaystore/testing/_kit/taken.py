@@ -12,7 +12,19 @@ from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import FAR, NOON, SECOND, TICK, a_message, all_taken, assert_only, claimed, ids
+from delaystore.testing._kit.messages import (
+    FAR,
+    NOON,
+    SECOND,
+    TICK,
+    a_message,
+    all_taken,
+    assert_only,
+    assert_same,
+    claimed,
+    ids,
+    told,
+)
 from delaystore.testing._kit.waiting import DEADLINE
 
 AWHILE = 0.3
@@ -100,7 +112,7 @@ class TakenIdTests(StoreTests):
         with pytest.raises(DuplicateMessageError):
             store.store(a_message("a", body=b"again"))
         assert other.remove(late) is False
-        assert_only(all_taken(store, NOON), a_message("a", body=b"first"))
+        assert_only(all_taken(store, NOON), told(a_message("a", body=b"first")))
 
     @needs("management")
     def test_what_is_claimed_is_left_out_of_what_waits_unclaimed(
@@ -113,6 +125,9 @@ class TakenIdTests(StoreTests):
             assert sorted(managed.get_many(["a", "b", "c"])) == ["a", "b"]
             assert sorted(managed.get_unclaimed(["a", "b", "c"])) == sorted({"a", "b"} - {message.message_id})
         assert sorted(managed.get_unclaimed(["a", "b", "c"])) == ["a", "b"]
+        before = managed.get("a")
+        assert before is not None
+        assert_same(managed.get_unclaimed(["a"])["a"], told(before))
         assert sorted(ids(all_taken(managed, FAR))) == ["a", "b"]
 
     def test_every_message_that_is_sent_again_is_delivered_again(

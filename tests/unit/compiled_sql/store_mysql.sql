@@ -102,6 +102,9 @@ SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.desti
 FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id FOR UPDATE SKIP LOCKED
 
+-- # mark
+UPDATE `my schema`.`sales_delayed` SET due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END
+
 -- # page
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
@@ -169,11 +172,6 @@ SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
 
--- # unclaimed
-SELECT `my schema`.`sales_delayed`.message_id
-FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
-WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) FOR UPDATE SKIP LOCKED
-
 -- # unpark
 UPDATE `my schema`.`sales_delayed` SET next_attempt=`my schema`.`sales_delayed`.due_time
 
@@ -199,9 +197,12 @@ WHERE `my schema`.`sales_delayed`.message_key = %(key)s LOCK IN SHARE MODE
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s)
 
 -- # keyed: lock
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.due_time
 FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
+
+-- # keyed: mark
+UPDATE `my schema`.`sales_delayed` SET due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # keyed: replace
 UPDATE `my schema`.`sales_delayed` SET message_id=%(new_message_id)s, destination=%(new_destination)s, due_time=%(new_due_time)s, next_attempt=%(new_next_attempt)s, failure_count=%(new_failure_count)s, headers=%(new_headers)s, properties=%(new_properties)s, body=%(new_body)s, first_sent=%(new_first_sent)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s

@@ -112,14 +112,14 @@ WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR C
 INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5s', true) IS NOT NULL ON CONFLICT DO NOTHING
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5000ms', true) IS NOT NULL ON CONFLICT DO NOTHING
 
 -- # insert_and_notify
 WITH stored AS
 (INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(new_message_id)s::VARCHAR COLLATE "C" AS anon_1, %(new_destination)s::VARCHAR COLLATE "C" AS anon_2, %(new_due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(new_failure_count)s::INTEGER AS anon_5, %(new_headers)s::VARCHAR AS anon_6, %(new_properties)s::VARCHAR AS anon_7, %(new_body)s AS anon_8
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5s', true) IS NOT NULL ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
+WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5000ms', true) IS NOT NULL ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
  SELECT stored.message_id, pg_notify(%(channel)s, %(payload)s) AS pg_notify_1
 FROM stored
 
@@ -130,10 +130,13 @@ stored AS
 (INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(new_message_id)s::VARCHAR COLLATE "C" AS anon_2, %(new_destination)s::VARCHAR COLLATE "C" AS anon_3, %(new_due_time)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_5, %(new_failure_count)s::INTEGER AS anon_6, %(new_headers)s::VARCHAR AS anon_7, %(new_properties)s::VARCHAR AS anon_8, %(new_body)s AS anon_9
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5s' AS INTERVAL)) THEN '5s' ELSE before.value END, true) IS NOT NULL AS anon_10
+WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_10
 FROM before) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
  SELECT stored.message_id, CASE WHEN (stored.message_id IS NOT NULL) THEN CAST(pg_notify(%(channel)s, %(payload)s) AS TEXT) ELSE NULL END AS anon_1, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN stored ON true
+
+-- # mark
+UPDATE "my schema"."sales_delayed" SET due_time=CASE WHEN ("my schema"."sales_delayed".due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN "my schema"."sales_delayed".due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END
 
 -- # page
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
@@ -205,11 +208,6 @@ SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
 
--- # unclaimed
-SELECT "my schema"."sales_delayed".message_id
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C") FOR UPDATE SKIP LOCKED
-
 -- # unpark
 UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time
 
@@ -246,7 +244,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET due_time = CASE WHEN ("my schema"."sales_delayed".due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN "my schema"."sales_delayed".due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -258,7 +256,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = excluded.due_time) THEN CASE WHEN (excluded.due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN excluded.due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE excluded.due_time END, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -270,7 +268,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = excluded.due_time) THEN CASE WHEN (excluded.due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN excluded.due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE excluded.due_time END, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -282,7 +280,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond')) THEN CASE WHEN (least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') END, next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 

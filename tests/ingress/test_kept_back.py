@@ -1,0 +1,208 @@
+"""Messages of one id are stored in the order of their arrival, whatever keeps the first of them back."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from delaystore.calls import StopFlag
+from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
+from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.errors import StoreError
+from delaystore.ingress import _kept_back as kept_back
+from delaystore.ingress._direct import Direct
+from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._intake import Intake
+from delaystore.ingress._kept_back import KeptBack
+from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.settings import IngressSettings, OnDuplicate
+from delaystore.message import DelayedMessage
+from delaystore.settings import TransactionMode
+from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+
+NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
+RULES = pytest.mark.parametrize("rule", list(OnDuplicate))
+
+
+class Store(InMemoryDelayedMessageStore):
+    """Fails on bodies in `poison`."""
+
+    key_patience = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poison: set[bytes] = set()
+        self.initialize("sales", TransactionMode.NONE)
+
+    def store_many(self, messages: Any, *args: Any) -> int:
+        messages = list(messages)
+        if self.poison & {message.body for message in messages}:
+            raise StoreError("a bug of the database")
+        return super().store_many(messages, *args)
+
+
+class Nothing:
+    """Stands in for what has nothing to do here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class Reader:
+    """The routing key is the message_id."""
+
+    def read(self, arrival: Arrival, came: datetime) -> DelayedMessage:
+        return message(str(arrival.routing_key), arrival.body)
+
+
+class Breaker:
+    """Asks for no pause."""
+
+    def failure(self, error: Exception) -> float:
+        return 0.0
+
+    def success(self) -> None:
+        pass
+
+
+class Ground:
+    """What a session of an ingress does, without a broker."""
+
+    def __init__(self, rule: OnDuplicate) -> None:
+        self.store = Store()
+        delivery = DelayedDelivery("sales", self.store)
+        breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
+        storing = Storing(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
+        reader, nothing = cast(ArrivalReader, Reader()), Nothing()
+        direct, rejecting = cast(Direct, nothing), cast(Rejecting, nothing)
+        quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
+        self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
+        self.kept_back = KeptBack(IngressSettings(queue="orders"))
+        self.entries: list[Entry] = []
+
+    def arrive(self, *bodies: bytes, message_id: str = "a") -> None:
+        """A batch."""
+        tag = len(self.entries)
+        arrivals = [
+            Arrival("orders", "", message_id, RawProperties.of({}), body, False, tag + number)
+            for number, body in enumerate(bodies)
+        ]
+        new = [Entry(arrival, 0.0) for arrival in arrivals]
+        self.entries += new
+        self.take_in(new)
+
+    def try_again(self) -> None:
+        """Whatever is kept back."""
+        self.take_in(self.kept_back.to_try())
+
+    def take_in(self, entries: Sequence[Entry]) -> None:
+        trouble = self.intake.take_in(entries, self.kept_back.ids)
+        if trouble is not None:
+            self.kept_back.add([entry for entry in entries if entry.fate is None], trouble)
+
+    @property
+    def fates(self) -> list[Fate | None]:
+        return [entry.fate for entry in self.entries]
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Bodies, those first that have their own id."""
+        return [
+            each.body for each in sorted(self.store.list().messages, key=lambda one: ORIGINAL_MESSAGE_ID in one.headers)
+        ]
+
+
+@pytest.fixture
+def ground(rule: OnDuplicate, monkeypatch: pytest.MonkeyPatch) -> Ground:
+    monkeypatch.setattr(kept_back, "_TRY_EVERY", 0.0)
+    return Ground(rule)
+
+
+def message(message_id: str, body: bytes) -> DelayedMessage:
+    return DelayedMessage(message_id=message_id, destination="q", due_time=NOON, body=body)
+
+
+EXPECTED = {OnDuplicate.BOTH: [b"1", b"2"], OnDuplicate.KEEP: [b"1"], OnDuplicate.REPLACE: [b"2"]}
+
+
+@RULES
+def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(ground: Ground, rule: OnDuplicate) -> None:
+    ground.store.store(message("a", b"0"))
+    with ExitStack() as dispatcher:
+        block = dispatcher.enter_context(ground.store.transaction())
+        block.remove_many(block.fetch_due(NOON, 1))
+        ground.arrive(b"1")
+        assert ground.fates == [None]
+    ground.arrive(b"2")
+    ground.arrive(b"other", message_id="b")
+    assert ground.fates[2] is Fate.STORED, "others go on"
+    assert ground.store.cancel("b")
+    for _ in range(3):
+        ground.try_again()
+    assert None not in ground.fates
+    assert ground.waiting == EXPECTED[rule]
+    assert len(ground.kept_back) == 0
+
+
+@RULES
+@pytest.mark.parametrize("tries", [0, 1, 2])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_arrives_while_the_store_fails_on_an_earlier_one_is_stored_after_it(
+    ground: Ground, rule: OnDuplicate, tries: int, at_once: bool
+) -> None:
+    ground.store.poison.add(b"1")
+    for bodies in [(b"1", b"2")] if at_once else [(b"1",), (b"2",)]:
+        ground.arrive(*bodies)
+    for _ in range(tries):
+        ground.try_again()
+    assert ground.fates == [None, None] or rule is OnDuplicate.REPLACE
+    ground.store.poison.clear()
+    for _ in range(3):
+        ground.try_again()
+    assert None not in ground.fates
+    assert ground.waiting == EXPECTED[rule]
+
+
+@pytest.mark.parametrize("rule", [OnDuplicate.BOTH, OnDuplicate.KEEP])
+def test_what_stays_behind_a_message_is_stored_once_that_is_rejected(ground: Ground) -> None:
+    ground.store.poison.add(b"1")
+    ground.arrive(b"1", b"2")
+    ground.entries[0].given_up = True
+    ground.arrive(b"other", message_id="b")
+    ground.store.cancel("b")
+    for _ in range(3):
+        ground.try_again()
+    assert ground.entries[0].objection is not None
+    assert ground.waiting == [b"2"]
+
+
+@RULES
+def test_what_goes_back_to_its_queue_takes_with_it_what_stays_behind_it(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.store.poison.add(b"1")
+    ground.arrive(b"1")
+    ground.arrive(b"2")
+    ground.entries[1].at = float("inf")
+    assert ground.kept_back.overdue() == [0, 1]
+    assert len(ground.kept_back) == 0
+
+
+@RULES
+def test_a_batch_is_not_held_up_by_a_claimed_one(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "key_patience", 5.0)
+    ground.store.store(message("a", b"0"))
+    with ground.store.transaction() as dispatcher:
+        assert dispatcher.fetch_due(NOON, 1)
+        began = time.monotonic()
+        ground.arrive(b"1")
+        assert time.monotonic() - began < 2
+    assert ground.fates == [None]
