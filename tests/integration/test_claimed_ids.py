@@ -8,13 +8,16 @@ from datetime import timedelta
 from threading import Barrier
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreError
 from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
+from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql._enlisted import EnlistedSqlStore
+from delaystore.stores.sql.rows import to_row
 from tests.integration.sql_stores import message, opened
 
 AWHILE = 0.5
@@ -80,6 +83,94 @@ def test_an_enlisted_send_tells_what_stays_claimed_from_what_waits(
     assert send(url, store, None) == "DuplicateMessageError"
     with other.transaction() as dispatcher:  # the sender has left no lock
         assert len(dispatcher.fetch_due(other.now(), 10)) == 1
+
+
+def test_a_send_gives_up_after_a_few_seconds(mariadb_url: str) -> None:
+    """MySQL's own limit for a lock is 50 s."""
+    with opened(mariadb_url) as store, opened(mariadb_url) as other:
+        store.store(message(store.now(), message_id="a"))
+        with other.transaction() as dispatcher:
+            assert dispatcher.fetch_due(other.now(), 1)
+            began = time.monotonic()
+            with pytest.raises(MessageBeingDispatchedError):
+                store.store(message(store.now(), message_id="a"))
+            assert time.monotonic() - began < 30
+
+
+def test_only_claimed_ids_are_told_to_be_dispatched(mariadb_url: str) -> None:
+    with opened(mariadb_url) as store, opened(mariadb_url) as other:
+        names = [f"{number:02}" for number in range(12)]
+        store.store_many(message(store.now(), message_id=name) for name in names)
+        store.store(message(store.now(), 3600, "waits"))
+        with other.transaction() as dispatcher:
+            assert len(dispatcher.fetch_due(other.now(), 20)) == 12
+            with pytest.raises(MessageBeingDispatchedError) as refused:
+                store.store_many(message(store.now(), message_id=name) for name in ["new", *names])
+            assert sorted(refused.value.message_ids) == names
+            with pytest.raises(DuplicateMessageError) as duplicate:
+                store.store_many(message(store.now(), message_id=name) for name in [*names, "waits"])
+            assert duplicate.value.message_ids == ("waits",)
+
+
+def test_limits_of_a_callers_sessions_stay_as_the_caller_sets_them(mariadb_url: str) -> None:
+    """Between two calls of the store, on an Engine of the caller's own."""
+    engine = create_engine(mariadb_url, pool_size=1, max_overflow=0)
+    limits = "@@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout"
+    with opened(engine) as store:
+        for rows, tables in [(20, 30), (1, 2)]:
+            with engine.connect() as connection:
+                connection.exec_driver_sql(
+                    f"SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}"
+                )
+            store.store(message(store.now(), 60, key=f"key {rows}"))
+            store.store_many([message(store.now(), 60)])
+            store.store(message(store.now(), 60))
+            with engine.connect() as connection:
+                assert tuple(connection.exec_driver_sql(f"SELECT {limits}").one()) == (rows, tables)
+                with store_dialect_of(engine).lock_wait(connection, 5):
+                    assert tuple(connection.exec_driver_sql(f"SELECT {limits}").one()) == (min(rows, 5), min(tables, 5))
+    engine.dispose()
+
+
+def test_a_callers_transaction_that_met_a_duplicate_keeps_nobody_from_its_neighbours(mariadb_url: str) -> None:
+    """Under REPEATABLE READ, where locks may reach beyond rows."""
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    with opened(mariadb_url) as store:
+        due = store.now() + timedelta(hours=1)
+        store.store_many(message(due, message_id=f"m{number}") for number in range(0, 8, 2))
+        with engine.begin() as connection, store.engine.connect() as other:
+            enlisted = store.enlist(connection)
+            for refused in (["m2"], ["m4", "m5"]):
+                with pytest.raises(DuplicateMessageError):
+                    enlisted.store_many(message(due, message_id=name) for name in refused)
+            with pytest.raises(DuplicateMessageError):
+                enlisted.store(message(due, message_id="m4"))
+            with store_dialect_of(engine).lock_wait(other, 1):
+                for number in (1, 3, 5, 7):
+                    other.execute(insert(store.table), to_row(message(due, message_id=f"m{number}")))
+    engine.dispose()
+
+
+def test_an_insert_goes_by_a_shorter_limit_of_the_callers(mariadb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = create_engine(mariadb_url)
+    with opened(mariadb_url) as store, opened(mariadb_url) as other:
+        store.store(message(store.now(), message_id="a"))
+        tries: list[object] = []
+        former = EnlistedSqlStore.insert
+
+        def counted(self: EnlistedSqlStore, again: DelayedMessage) -> None:
+            tries.append(again)
+            former(self, again)
+
+        monkeypatch.setattr(EnlistedSqlStore, "insert", counted)
+        with other.transaction() as dispatcher, engine.begin() as connection:
+            assert dispatcher.fetch_due(other.now(), 1)
+            connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+            with pytest.raises(MessageBeingDispatchedError):
+                store.enlist(connection).store(message(store.now(), message_id="a"))
+            assert connection.exec_driver_sql("SELECT @@SESSION.innodb_lock_wait_timeout").scalar() == 1
+        assert len(tries) > 1  # one that waits for 5 s uses up all patience
+    engine.dispose()
 
 
 @pytest.mark.parametrize("stores", ["postgresql", "mariadb", "sqlite"], indirect=True)

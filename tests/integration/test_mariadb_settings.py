@@ -18,6 +18,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
+from tests.long import long
 from tests.servers import MariaDB, MariaDBDatabases, MySQL
 
 Start = Callable[[Callable[[], Any]], Any]
@@ -48,8 +49,19 @@ ON_MYSQL = {
         "init_connect": "SET SESSION sql_safe_updates = 1, SESSION sql_select_limit = 3, SESSION autocommit = 0, "
         "SESSION transaction_read_only = 1",
     },
-    "tables": {"sql_require_primary_key": "ON", "innodb_default_row_format": "compact"},
-    "ANSI": {"sql_mode": "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE"},
+    "time": {
+        "init_connect": "SET SESSION max_execution_time = 100, SESSION lock_wait_timeout = 1, "
+        "SESSION innodb_lock_wait_timeout = 1",
+        "innodb_rollback_on_timeout": "ON",
+    },
+    "tables": {
+        "sql_require_primary_key": "ON",
+        "innodb_default_row_format": "compact",
+        "sql_generate_invisible_primary_key": "ON",
+    },
+    "ANSI": SETTINGS["ANSI"],
+    "lenient": SETTINGS["lenient"],
+    "serializable": {"transaction_isolation": "SERIALIZABLE", "sql_mode": "TRADITIONAL,PAD_CHAR_TO_FULL_LENGTH"},
 }
 STEADY = DelayedDeliverySettings(automatic_setup=False, max_body_bytes=1000)
 
@@ -198,7 +210,10 @@ def test_a_table_without_transactions_is_reported_with_the_remedy(mariadb_url: s
         assert (store.defects(), store.hindrances()) == ([], [])
 
 
-def test_a_log_of_statements_is_reported_with_the_remedy(start_server: Start, run: CommandLine) -> None:
+@pytest.mark.parametrize("kind", [MariaDB, long(MySQL)])
+def test_a_log_of_statements_is_reported_with_the_remedy(
+    start_server: Start, run: CommandLine, kind: type[MariaDB]
+) -> None:
     settings = {"log_bin": "log", "binlog_format": "STATEMENT", "server_id": "1"}
-    ends = ("--store", database_on(start_server, MariaDB, settings), "--endpoint", "sales")
+    ends = ("--store", database_on(start_server, kind, settings), "--endpoint", "sales")
     assert "set binlog_format = ROW or MIXED" in run.refused("setup", *ends)

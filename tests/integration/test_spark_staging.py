@@ -51,9 +51,11 @@ from delaystore.loading.staging._sql import leftovers, promotion
 from delaystore.loading.staging._sql import sink as sink_module
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.dialects import waiting_already
+from delaystore.loading.staging._sql.registry import Registry
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
+from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
@@ -332,6 +334,99 @@ def test_a_message_that_is_being_dispatched_is_no_duplicate(
             assert dispatcher.remove(held)
         assert loading.result(timeout=60).stored == 2
     assert everything(store)["m-00001"].body == b"new"
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_dispatchers_take_what_waits_while_a_load_leaves_its_ids_out(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store_many(rows(4, body=b"first"))
+    seen: list[list[str]] = []
+
+    def note(method: str, kind: type) -> None:
+        former = getattr(kind, method)
+
+        def noted(self: object, *arguments: object, **named: object) -> object:
+            with store.transaction() as dispatcher:
+                seen.append(sorted(each.message_id for each in dispatcher.fetch_due(LATEST_DUE_TIME, 10)))
+            return former(self, *arguments, **named)
+
+        monkeypatch.setattr(kind, method, noted)
+
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(6))]
+        monkeypatch.setattr(promotion, "LOOKED_AT", 2)
+        note("unclaimed_ids", BoundSqlStore)
+        note("finish", Registry)
+        finished = staging.promote(attempts, OnDuplicate.IGNORE)
+    assert (finished.stored, finished.skipped) == (2, 4)
+    first = [f"m-{number:05d}" for number in range(4)]
+    assert seen == [first, first, first]  # ahead of either look, and before the load's commit
+    assert {each.body for each in everything(store).values() if each.message_id in first} == {b"first"}
+
+
+def test_a_message_that_comes_and_is_claimed_while_a_load_is_stored_is_waited_for(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store(row("m-00001", body=b"first"))
+    looks, came = promotion.Promotion._leave_out_waiting, threading.Event()
+    with ThreadPoolExecutor() as pool, ExitStack() as claim:
+        dispatchers: list[Any] = []
+
+        def looked_before(self: promotion.Promotion) -> None:
+            looks(self)
+            if not came.is_set():
+                assert store.cancel("m-00001")
+                store.store(row("m-00002", body=b"second"))
+                dispatchers.append(claim.enter_context(store.transaction()))
+                dispatchers.extend(dispatchers[0].fetch_due(LATEST_DUE_TIME, 10))
+                came.set()
+
+        monkeypatch.setattr(promotion.Promotion, "_leave_out_waiting", looked_before)
+        loading = pool.submit(load, database_url, "one", rows(4, body=b"new"), OnDuplicate.IGNORE)
+        wait_until(lambda: came.is_set() or loading.done())
+        assert came.is_set(), loading.result()
+        with pytest.raises(TimeoutError):
+            loading.result(timeout=1)
+        dispatcher, held = dispatchers
+        assert dispatcher.remove(held)
+        claim.close()
+        finished = loading.result(timeout=60)
+    assert (finished.stored, finished.skipped) == (3, 1)  # what was left out has gone since, as if it were forwarded
+    assert sorted(everything(store)) == ["m-00000", "m-00002", "m-00003"]
+    assert {each.body for each in everything(store).values()} == {b"new"}
+
+
+def test_a_load_that_died_while_it_left_ids_out_is_run_again(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store_many(rows(4, body=b"first"))
+    former = promotion.Promotion._look_at
+    monkeypatch.setattr(promotion, "LOOKED_AT", 2)
+    looks: list[object] = []
+
+    def dies_later(self: promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
+        looks.append(ids)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+        return former(self, bound, ids)
+
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(5)), staged(staging, rows(6))]
+        monkeypatch.setattr(promotion.Promotion, "_look_at", dies_later)
+        with pytest.raises(KeyboardInterrupt):
+            staging.promote(attempts, OnDuplicate.IGNORE)
+        assert store.count() == 4
+        finished = staging.promote(attempts, OnDuplicate.IGNORE)
+        assert (finished.stored, finished.skipped) == (2, 9)
+        assert staging.promote(attempts, OnDuplicate.IGNORE) == finished
+    looks.clear()
+    with pytest.raises(KeyboardInterrupt):
+        load(database_url, "two", rows(8), OnDuplicate.IGNORE)
+    end_lease(database_url)
+    again = load(database_url, "two", rows(8), OnDuplicate.IGNORE)
+    assert (again.stored, again.skipped) == (2, 6)
+    assert {each.body for each in everything(store).values() if each.message_id < "m-00004"} == {b"first"}
 
 
 def test_a_load_in_progress_is_refused(database_url: str) -> None:

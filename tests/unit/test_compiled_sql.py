@@ -32,7 +32,13 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from delaystore.keys import OnKey
 from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
+from delaystore.loading.staging._sql.dialects import (
+    STAGING_DIALECTS,
+    distinct_ids,
+    there_already,
+    twice,
+    waiting_already,
+)
 from delaystore.loading.staging._sql.tables import registry_table, staging_table
 from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
@@ -53,7 +59,9 @@ FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
 NO_STATEMENTS: Final = ("table", "keyed_table", "numbered", "cancel", "reschedule")
-MARIADB_ALONE: Final = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
+MARIADB_ALONE: Final = (
+    f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
+)
 """What MySQL does not know; all else is the same."""
 URLS: Final = {
     "postgresql": "postgresql+psycopg://",
@@ -115,7 +123,7 @@ class Recorder:
 
     def exec_driver_sql(self, statement: str, parameters: Any = None) -> Answer:
         self.lines.append(statement)
-        return Answer([(1, 2)])
+        return Answer([(50, 60)])
 
     def connect(self) -> AbstractContextManager["Recorder"]:
         return self
@@ -343,7 +351,9 @@ def test_staging(engine: Engine) -> None:
     book.run("empty", lambda c: dialect.empty(c, '"a:b"'))
     for on_duplicate in OnDuplicate:
         book.add(f"promoting, duplicates: {on_duplicate}", dialect.promoting(live, NAMES, staged, on_duplicate))
-    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW, OnDuplicate.IGNORE) and None)
+    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW) and None)
+    book.add("there already", there_already(staged, live, "m", 10))
+    book.add("distinct ids", distinct_ids(staged))
     book.add("twice", twice(staged))
     book.add("waiting already", waiting_already(staged, live))
     book.add("registry insert", dialect.insert(registry_table(live, name)))

@@ -362,6 +362,10 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
+    def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+        """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
+        return nullcontext()
+
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """A bulk insert in the block waits no longer for others than the insert of one message does.
 
@@ -379,7 +383,7 @@ class StoreDialect(SqlDialect):
         """Insert rows in bulk, unless one's id is there or in `shelves`; returns how many.
 
         Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a claimed
-        one; the caller undoes what went before.
+        one, and all that are there are claimed; the caller undoes what went before.
         """
         statement, iterator, count = insert(table), iter(rows), 0
         while chunk := list(islice(iterator, CHUNK)):
@@ -395,17 +399,23 @@ class StoreDialect(SqlDialect):
                 raise DuplicateMessageError(duplicates) from None
             except OperationalError as error:
                 waited = self.claiming is Claiming.CANDIDATE_LOCKS and self.fault(error) is Fault.LOCKED
-                claimed = self._there(connection, table, ids) if waited else []
-                if not claimed:
+                there = self._there(connection, table, ids) if waited else []
+                if not there:
                     raise
-                raise MessageBeingDispatchedError(claimed) from None
+                free = self.claimed(self._among(table), table)
+                unclaimed = connection.execute(free, {"ids": there}).scalars().all()
+                if unclaimed:
+                    raise DuplicateMessageError(unclaimed) from None
+                raise MessageBeingDispatchedError(there) from None
             count += len(chunk)
         return count
 
     def _there(self, connection: Connection, table: Table, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that are in the table."""
-        there = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
-        return list(connection.execute(there, {"ids": ids}).scalars())
+        return list(connection.execute(self._among(table), {"ids": ids}).scalars())
+
+    def _among(self, table: Table) -> Select[Any]:
+        return select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
 
     def failing_columns(self) -> Sequence[Column[Any]]:
         """Columns that a table needs so that what has failed before is found by index."""

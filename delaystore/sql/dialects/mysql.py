@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Final
@@ -45,6 +45,7 @@ from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
     OWN,
+    PREPARED,
     Change,
     Claiming,
     Defect,
@@ -76,8 +77,8 @@ _NO_MESSAGE: Final[Mapping[str, Any]] = {
 """What else a row must have."""
 PATIENCE: Final = 5
 """Seconds for which the insert of a message waits for another transaction."""
-_LIMIT: Final = "delaystore_lock_waits"
-"""The key of a connection's `info` under which stands the statement that sets its own limits for locks."""
+_LIMITS: Final = "delaystore_lock_waits"
+"""The key of a connection's `info` under which stand its session's own limits for locks, on rows and tables."""
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
 _BY_KEY: Final = "FORCE INDEX (PRIMARY)"
@@ -370,6 +371,12 @@ class MySqlDialect(StoreDialect):
         return _PatientInsert(table)
 
     @override
+    def inserting(self, connection: Connection) -> AbstractContextManager[None]:
+        """MySQL has no limit for one statement, and would wait for the session's own, 50 s by default."""
+        is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+        return nullcontext() if is_mariadb else self.lock_wait(connection, min(PATIENCE, time_left()))
+
+    @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
         return self.lock_wait(connection, min(PATIENCE, time_left()))
 
@@ -504,18 +511,21 @@ class MySqlDialect(StoreDialect):
 
     @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
-        """Our own connections are asked for their limit once."""
-        is_own = OWN in connection.get_execution_options()
-        before: str | None = connection.info.get(_LIMIT) if is_own else None
-        if before is None:
+        """A shorter limit of the session's own stays.
+
+        Connections of our engines are asked for theirs once. A caller may change those of its own Engine at any time.
+        """
+        is_ours = OWN in connection.get_execution_options() and PREPARED in connection.info
+        limits: tuple[int, int] | None = connection.info.get(_LIMITS) if is_ours else None
+        if limits is None:
             query = "SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout"
             rows, tables = connection.exec_driver_sql(query).one()
-            before = _lock_waits(int(rows), int(tables))
-        if is_own:
-            connection.info[_LIMIT] = before
+            limits = int(rows), int(tables)
+        if is_ours:
+            connection.info[_LIMITS] = limits
         whole = max(1, math.ceil(seconds))
-        connection.exec_driver_sql(_lock_waits(whole, whole))
-        return before
+        connection.exec_driver_sql(_lock_waits(*(min(limit, whole) for limit in limits)))
+        return _lock_waits(*limits)
 
     @override
     def is_outage(self, error: DBAPIError) -> bool:
@@ -540,7 +550,7 @@ def _delete_listed(table: Table, values: str, condition: str, parameter: str) ->
 
 
 class _PatientInsert(Insert):
-    """An insert that waits PATIENCE seconds at most for a row lock; MySQL has no limit for one statement."""
+    """An insert that waits PATIENCE seconds at most for a row lock; for MySQL see `inserting`."""
 
     inherit_cache = True
 
@@ -548,7 +558,7 @@ class _PatientInsert(Insert):
 @compiles(_PatientInsert)
 def _compile(insert: Insert, compiler: Any, **options: Any) -> str:
     statement: str = compiler.visit_insert(insert, **options)
-    limit = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
+    limit = f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
     return limit + statement if compiler.dialect.is_mariadb else statement
 
 

@@ -97,7 +97,8 @@ class StoreParts:
 
     def _inserted(self, connection: Connection, statement: Executable, row: dict[str, Any]) -> bool:
         try:
-            return connection.execute(statement, row).rowcount > 0
+            with self.dialect.inserting(connection):
+                return connection.execute(statement, row).rowcount > 0
         except IntegrityError as error:
             if self.dialect.fault(error) is not Fault.DUPLICATE:
                 raise

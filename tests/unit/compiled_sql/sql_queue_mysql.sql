@@ -41,4 +41,4 @@ SET SESSION innodb_lock_wait_timeout = 3, SESSION lock_wait_timeout = 3
 ;
 (block)
 ;
-SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2
+SET SESSION innodb_lock_wait_timeout = 50, SESSION lock_wait_timeout = 60

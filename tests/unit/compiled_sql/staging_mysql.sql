@@ -49,7 +49,7 @@ SET SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 2
 ;
 DROP TABLE IF EXISTS "a:b"
 ;
-SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2
+SET SESSION innodb_lock_wait_timeout = 50, SESSION lock_wait_timeout = 60
 
 -- # empty
 SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout
@@ -58,7 +58,7 @@ SET SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 2
 ;
 TRUNCATE TABLE "a:b"
 ;
-SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2
+SET SESSION innodb_lock_wait_timeout = 50, SESSION lock_wait_timeout = 60
 
 -- # promoting, duplicates: error
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body
@@ -76,9 +76,22 @@ FROM `my schema`.`sales_delayed_load_0123456789abcdef0123`
 WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1]) ON DUPLICATE KEY UPDATE destination = VALUES(destination), due_time = VALUES(due_time), next_attempt = VALUES(next_attempt), failure_count = VALUES(failure_count), headers = VALUES(headers), properties = VALUES(properties), body = VALUES(body)
 
 -- # claimed
-UPDATE `my schema`.`sales_delayed`, (SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id AS message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination AS destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time AS due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt AS next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count AS failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers AS headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties AS properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body AS body
+
+
+-- # there already
+SELECT DISTINCT staged.message_id
+FROM (SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id AS message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination AS destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time AS due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt AS next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count AS failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers AS headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties AS properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body AS body
 FROM `my schema`.`sales_delayed_load_0123456789abcdef0123`
-WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1])) AS staged SET `sales_delayed`.due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END WHERE `my schema`.`sales_delayed`.message_id = staged.message_id
+WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1])) AS staged INNER JOIN `my schema`.`sales_delayed` ON `my schema`.`sales_delayed`.message_id = staged.message_id
+WHERE staged.message_id > %(message_id_1)s ORDER BY staged.message_id
+ LIMIT %(param_1)s
+-- {'message_id_1': 'm', 'param_1': 10}
+
+-- # distinct ids
+SELECT count(DISTINCT staged.message_id) AS count_1
+FROM (SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id AS message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination AS destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time AS due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt AS next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count AS failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers AS headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties AS properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body AS body
+FROM `my schema`.`sales_delayed_load_0123456789abcdef0123`
+WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1])) AS staged
 
 -- # twice
 SELECT staged.message_id

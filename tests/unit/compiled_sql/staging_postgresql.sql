@@ -72,22 +72,22 @@ FROM "my schema"."sales_delayed_load_0123456789abcdef0123"
 WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1]) ON CONFLICT (message_id) DO UPDATE SET destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body
 
 -- # claimed
-WITH free AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id IN (SELECT staged.message_id
+
+
+-- # there already
+SELECT DISTINCT staged.message_id
 FROM (SELECT "my schema"."sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "my schema"."sales_delayed_load_0123456789abcdef0123".destination AS destination, "my schema"."sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "my schema"."sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "my schema"."sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "my schema"."sales_delayed_load_0123456789abcdef0123".headers AS headers, "my schema"."sales_delayed_load_0123456789abcdef0123".properties AS properties, "my schema"."sales_delayed_load_0123456789abcdef0123".body AS body
 FROM "my schema"."sales_delayed_load_0123456789abcdef0123"
-WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged) FOR UPDATE OF "sales_delayed" SKIP LOCKED)
- SELECT "my schema"."sales_delayed".message_id
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id IN (SELECT staged.message_id
-FROM (SELECT "my schema"."sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "my schema"."sales_delayed_load_0123456789abcdef0123".destination AS destination, "my schema"."sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "my schema"."sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "my schema"."sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "my schema"."sales_delayed_load_0123456789abcdef0123".headers AS headers, "my schema"."sales_delayed_load_0123456789abcdef0123".properties AS properties, "my schema"."sales_delayed_load_0123456789abcdef0123".body AS body
-FROM "my schema"."sales_delayed_load_0123456789abcdef0123"
-WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged) AND ("my schema"."sales_delayed".message_id NOT IN (SELECT free.message_id
-FROM free))
+WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged JOIN "my schema"."sales_delayed" ON "my schema"."sales_delayed".message_id = staged.message_id
+WHERE staged.message_id > %(message_id_1)s::VARCHAR COLLATE "C" ORDER BY staged.message_id
  LIMIT %(param_1)s::INTEGER
--- {'param_1': 1}
+-- {'message_id_1': 'm', 'param_1': 10}
+
+-- # distinct ids
+SELECT count(DISTINCT staged.message_id) AS count_1
+FROM (SELECT "my schema"."sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "my schema"."sales_delayed_load_0123456789abcdef0123".destination AS destination, "my schema"."sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "my schema"."sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "my schema"."sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "my schema"."sales_delayed_load_0123456789abcdef0123".headers AS headers, "my schema"."sales_delayed_load_0123456789abcdef0123".properties AS properties, "my schema"."sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "my schema"."sales_delayed_load_0123456789abcdef0123"
+WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged
 
 -- # twice
 SELECT staged.message_id

@@ -83,6 +83,21 @@ WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attem
  LIMIT ? OFFSET ?
 -- {'param_1': 1, 'param_2': 0}
 
+-- # there already
+SELECT DISTINCT staged.message_id
+FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged JOIN "sales_delayed" ON "sales_delayed".message_id = staged.message_id
+WHERE staged.message_id > ? ORDER BY staged.message_id
+ LIMIT ? OFFSET ?
+-- {'message_id_1': 'm', 'param_1': 10, 'param_2': 0}
+
+-- # distinct ids
+SELECT count(DISTINCT staged.message_id) AS count_1
+FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged
+
 -- # twice
 SELECT staged.message_id
 FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body

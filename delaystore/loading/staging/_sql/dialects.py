@@ -103,12 +103,8 @@ class StagingDialect(StoreDialect):
         live: Table,  # noqa: ARG002
         staged: Select[Any],  # noqa: ARG002
         now: datetime,  # noqa: ARG002
-        on_duplicate: OnDuplicate,  # noqa: ARG002
     ) -> bool:
-        """Whether a dispatcher has a message of an id in `staged`; False where the insert waits for row locks.
-
-        If none has, duplicates that are ignored are marked: the load relies on them. See `delaystore.message.marked`.
-        """
+        """Whether a dispatcher has a message of an id in `staged`; False where the insert waits for row locks."""
         return False
 
 
@@ -127,18 +123,6 @@ class MySqlStaging(StagingDialect, MySqlDialect):
         cursor: Any = connection.connection.cursor()
         with driver_errors(connection, statement), cursor:
             cursor.executemany(statement, list(_python_rows(rows, attempt)))
-
-    @override
-    def is_claimed(
-        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
-    ) -> bool:
-        """Marking waits for row locks, as the insert does."""
-        if on_duplicate is OnDuplicate.IGNORE:
-            rows = staged.subquery("staged")
-            connection.execute(
-                update(live).where(live.c[KEY] == rows.c[KEY]).values(due_time=self.marked(live.c.due_time))
-            )
-        return False
 
     @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
@@ -199,22 +183,6 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         return staged
 
     @override
-    def is_claimed(
-        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
-    ) -> bool:
-        """Lock the waiting duplicates until the load is stored: an insert that ignores duplicates waits for no lock."""
-        if on_duplicate is not OnDuplicate.IGNORE:
-            return False
-        key, rows = live.c[KEY], staged.subquery("staged")
-        is_staged = key.in_(select(rows.c[KEY]))
-        free = select(key).where(is_staged).with_for_update(skip_locked=True, of=live).cte("free")
-        found = select(key).where(is_staged, key.not_in(select(free.c[KEY]))).limit(1)
-        if connection.execute(found).first() is not None:
-            return True
-        connection.execute(update(live).where(is_staged).values(due_time=self.marked(live.c.due_time)))
-        return False
-
-    @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
         """An insert that replaces waits for the row locks of dispatchers."""
         statement = postgresql.insert(live).from_select(list(names), staged, include_defaults=False)
@@ -249,9 +217,7 @@ class SqliteStaging(StagingDialect, SqliteDialect):
         return statement.on_conflict_do_update(index_elements=[KEY], set_=values | free)
 
     @override
-    def is_claimed(
-        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
-    ) -> bool:
+    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:
         """By a lease; one that has expired ends now, so that its dispatcher cannot remove the message."""
         rows = staged.subquery("staged")
         leased = live.c.claimed_by.is_not(None) & live.c.message_id.in_(select(rows.c.message_id))
@@ -259,9 +225,6 @@ class SqliteStaging(StagingDialect, SqliteDialect):
         if connection.execute(found).first() is not None:
             return True
         connection.execute(update(live).where(leased).values(claimed_by=None, claimed_until=None))
-        if on_duplicate is OnDuplicate.IGNORE:
-            waiting = live.c.message_id.in_(select(rows.c.message_id))
-            connection.execute(update(live).where(waiting).values(due_time=self.marked(live.c.due_time)))
         return False
 
 
@@ -286,6 +249,18 @@ def waiting_already(staged: Select[Any], live: Table) -> Select[Any]:
     rows = staged.subquery("staged")
     joined = select(rows.c.message_id).join(live, live.c.message_id == rows.c.message_id)
     return joined.order_by(rows.c.message_id).limit(NAMED_DUPLICATES)
+
+
+def there_already(staged: Select[Any], live: Table, after: str, limit: int) -> Select[Any]:
+    """The first message_ids of `staged` behind `after`, in their order, that are in `live`, claimed or not."""
+    rows = staged.subquery("staged")
+    joined = select(rows.c.message_id).distinct().join(live, live.c.message_id == rows.c.message_id)
+    return joined.where(rows.c.message_id > after).order_by(rows.c.message_id).limit(limit)
+
+
+def distinct_ids(staged: Select[Any]) -> Select[Any]:
+    """How many message_ids `staged` has."""
+    return select(func.count(staged.subquery("staged").c.message_id.distinct()))
 
 
 def _python_rows(rows: pa.RecordBatch, attempt: int) -> Iterator[tuple[Any, ...]]:

@@ -1,11 +1,12 @@
 """Making a load visible, in one transaction."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Select, Table, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import (
@@ -19,7 +20,7 @@ from delaystore.errors import (
 from delaystore.keys import KeyRule
 from delaystore.loading.options import OnDuplicate
 from delaystore.loading.staging._sql.database import LoadDatabase
-from delaystore.loading.staging._sql.dialects import twice, waiting_already
+from delaystore.loading.staging._sql.dialects import distinct_ids, there_already, twice, waiting_already
 from delaystore.loading.staging._sql.registry import Registry, finished_load
 from delaystore.loading.staging._sql.tables import ATTEMPT
 from delaystore.loading.staging.abc import FinishedLoad, LoadKey, StagedAttempt
@@ -34,6 +35,10 @@ TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
 CLAIM_PATIENCE: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
+LOOKED_AT: Final = 10_000
+"""Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
+LISTED: Final = 500_000
+"""Ids of waiting messages that are kept in memory at once."""
 _POLL: Final = 0.5
 _WAITING: Final = "already waiting in the store"
 _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
@@ -61,6 +66,12 @@ class Promotion:
 
     def run(self) -> FinishedLoad:
         """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
+        if self._on_duplicate is OnDuplicate.IGNORE:
+            with self._database.writing() as bound:
+                finished = self._standing(bound.connection)
+            if finished is not None:
+                return finished
+            self._leave_out_waiting()
         shelves = self._database.store.shelves
         rows = sum(self._expected.values())
         with translated_errors():
@@ -101,9 +112,12 @@ class Promotion:
             except (_ClaimedError, _AnnouncedError, KeyInUseError, MessageBeingDispatchedError) as error:
                 self._pause(deadline, error)
             except _ConflictError as conflict:
-                if isinstance(conflict, _DuplicatesError) and self._are_claimed():
-                    self._pause(deadline, _ClaimedError())
-                    continue
+                if isinstance(conflict, _DuplicatesError):
+                    if self._on_duplicate is OnDuplicate.IGNORE:
+                        self._leave_out_waiting()
+                    elif self._are_claimed():
+                        self._pause(deadline, _ClaimedError())
+                        continue
                 tries += 1
                 if tries == TRIES:
                     raise StoreUnavailableError(
@@ -116,6 +130,53 @@ class Promotion:
             raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
         self._database.store.tidy()
         time.sleep(_POLL)
+
+    def _leave_out_waiting(self) -> None:
+        """Leave a staged row out if the message of its id waits, and no dispatcher has claimed it.
+
+        A claimed message is waited for; if its dispatcher removes it, the staged row is stored. Each transaction locks
+        a few thousand messages for a moment, so dispatchers take the others. After a crash the load is run again.
+        """
+        database, after, claimed = self._database, "", list[str]()
+        while True:
+            with database.reading() as connection:
+                database.dialect.take_time(connection)
+                there = there_already(self._staged(), database.live, after, LISTED)
+                ids = connection.execute(there).scalars().all()
+            claimed += self._looked_at(ids)
+            if len(ids) < LISTED:
+                break
+            after = ids[-1]
+        deadline = time.monotonic() + CLAIM_PATIENCE
+        while claimed:
+            self._pause(deadline, _ClaimedError())
+            claimed = self._looked_at(claimed)
+
+    def _looked_at(self, ids: Sequence[str]) -> list[str]:
+        """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns those that are claimed."""
+        if len(ids) > LOOKED_AT:
+            with self._database.writing() as bound:
+                self._database.dialect.take_time(bound.connection)
+                # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
+                Index(f"{self._token}_ids", self._staging.c.message_id).create(bound.connection, checkfirst=True)
+        claimed: list[str] = []
+        for start in range(0, len(ids), LOOKED_AT):
+            with self._database.writing() as bound:
+                claimed += self._look_at(bound, ids[start : start + LOOKED_AT])
+        return claimed
+
+    def _look_at(self, bound: BoundSqlStore, ids: Sequence[str]) -> list[str]:
+        dialect, staging, live = self._database.dialect, self._staging, self._database.live
+        dialect.take_time(bound.connection)
+        dialect.prefer_indexes(bound.connection)
+        unclaimed = bound.unclaimed_ids(ids)
+        if unclaimed:
+            left_out = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
+            these = dialect.among(staging.c.message_id, "ids")
+            bound.connection.execute(left_out.where(self._has_no_key(), these), {"ids": unclaimed})
+        rest = sorted(set(ids).difference(unclaimed))
+        there = select(live.c.message_id).where(dialect.among(live.c.message_id, "ids"))
+        return list(bound.connection.execute(there, {"ids": rest}).scalars()) if rest else []
 
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
@@ -150,9 +211,13 @@ class Promotion:
             return None
         staging = self._staging
         columns = (staging.c[ATTEMPT], func.count().label("rows"), func.min(staging.c.next_attempt).label("earliest"))
-        found = select(*columns).where(self._chosen()).group_by(staging.c[ATTEMPT])
+        attempts = [*self._expected, *map(_left_out, self._expected)]
+        found = select(*columns).where(staging.c[ATTEMPT].in_(attempts)).group_by(staging.c[ATTEMPT])
         rows = connection.execute(found).all()
-        if {row[0]: row.rows for row in rows} != self._expected:
+        counts = Counter[int]()
+        for row in rows:
+            counts[max(row[0], _left_out(row[0]))] += row.rows
+        if dict(counts) != self._expected:
             raise LoadLostError(
                 f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
                 f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
@@ -172,17 +237,18 @@ class Promotion:
 
     def _insert(self, connection: Connection, now: datetime) -> int:
         dialect, staged = self._database.dialect, self._staged()
+        wanted = staged
         replaces = self._on_duplicate is OnDuplicate.REPLACE
+        if dialect.is_claimed(connection, self._database.live, staged, now):
+            raise _ClaimedError
+        if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
+            raise _DuplicatesError
         live, shelves = self._database.live, self._database.store.shelves.parent
         try:
-            if dialect.is_claimed(connection, live, staged, now, self._on_duplicate):
-                raise _ClaimedError
-            if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
-                raise _DuplicatesError
             if dialect.has_shelves:
                 staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
-            return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+            stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
         except MessageBeingStoredError:
@@ -194,6 +260,9 @@ class Promotion:
             if fault in (Fault.CONFLICT, Fault.LOCKED):
                 raise _ConflictError from None
             raise
+        if self._on_duplicate is OnDuplicate.IGNORE and connection.execute(distinct_ids(wanted)).scalar_one() != stored:
+            raise _DuplicatesError  # which have come since they were left out: dispatchers may have them
+        return stored
 
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store what has a key, the first due first, so that of two with one key the later is the new one.
@@ -234,10 +303,21 @@ class Promotion:
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
         staging = self._staging
-        return select(*message_columns(staging)).where(self._chosen(), staging.c[MESSAGE_KEY].is_(None))
+        return select(*message_columns(staging)).where(self._has_no_key())
 
-    def _chosen(self) -> Any:
+    def _has_no_key(self) -> ColumnElement[bool]:
+        return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)
+
+    def _chosen(self) -> ColumnElement[bool]:
         return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+_Number = TypeVar("_Number", int, ColumnElement[int])
+
+
+def _left_out(attempt: _Number) -> _Number:
+    """The number that a row of `attempt` has once it is left out, which is below 0; and the other way round."""
+    return -1 - attempt
 
 
 class _ClaimedError(Exception):
