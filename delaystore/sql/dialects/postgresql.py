@@ -253,7 +253,7 @@ class PostgreSqlDialect(StoreDialect):
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
         "3D000": Fault.NO_DATABASE,
         "42501": Fault.PERMISSION,
-        **dict.fromkeys(("42P01", "42703"), Fault.MISSING),
+        **dict.fromkeys(("42P01", "42703", "42P10"), Fault.MISSING),  # 42P10: the unique index of ON CONFLICT
         "3F000": Fault.NO_SCHEMA,
         **dict.fromkeys(("23505", "21000"), Fault.DUPLICATE),  # the latter: a replacing insert has a key twice
         "55P03": Fault.LOCKED,
@@ -537,7 +537,10 @@ class PostgreSqlDialect(StoreDialect):
                 give_up(connection)
             if not isinstance(error, IntegrityError) or self.fault(error) is not Fault.DUPLICATE:
                 raise
-            raise DuplicateMessageError(self.duplicates_in(error)) from None
+            duplicates = self.duplicates_in(error)
+            if not duplicates:  # a unique index that is not ours
+                raise
+            raise DuplicateMessageError(duplicates) from None
         return ids
 
     def _refuse_shelved(self, connection: Connection, table: Table, shelves: Table, ids: Sequence[str]) -> None:

@@ -323,9 +323,9 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             with self._one_call() as bound:
                 bound.insert(message)
 
-    def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
+    def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
-        return decided(write, self._refusal, self.key_patience, repeatable=repeatable)
+        return decided(write, self._refusal, self.key_patience, messages)
 
     def _refusal(self, error: DuplicateMessageError) -> StoreError | None:
         """Committed: a lease that has ended stays so, and no lock is left."""
@@ -372,7 +372,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule)
 
-        return self._unless_claimed(write, repeatable=all_of_them.are_kept)
+        return self._unless_claimed(write, all_of_them)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
