@@ -37,7 +37,7 @@ def version_table_name(table: Table) -> str:
 
 def current_version(connection: Connection, table: Table) -> str | None:
     """The version of the tables as they are; None where there are none."""
-    versions = _version_table(table)
+    versions = version_table(table)
     if not store_dialect_of(connection).has_table(connection, versions):
         return None
     return connection.execute(select(versions.c.version_num)).scalar()
@@ -232,7 +232,8 @@ def _any_table(name: str, schema: str | None) -> Table:
     return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
 
 
-def _version_table(table: Table) -> Table:
+def version_table(table: Table) -> Table:
+    """The table that remembers the version of `table`."""
     return Table(
         version_table_name(table), MetaData(), Column("version_num", String(32)), schema=table.schema, quote=True
     )
