@@ -95,9 +95,84 @@ def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     for name, table in indexes:
         drop_index(store, name, table)
         assert [f"the index '{name}' of the table '{table}' is missing" in each for each in store.defects()] == [True]
-        assert store.hindrances() == []
+        assert list(store.hindrances()) == (store.defects() if name.endswith("_keys") else [])
         assert repaired(store) == ([f"making the index '{name}' of the table '{table}'"], [])
     works(store)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_version_that_is_gone_is_reported_and_made(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine, how: str
+) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales")
+    change(store, "DROP TABLE sales_delayed_version" if how == "missing" else "DELETE FROM sales_delayed_version")
+    told = f"the table 'sales_delayed_version' is {how}; run `delaystore setup`"
+    (defect,) = store.defects()
+    assert defect.startswith(told)
+    assert store.hindrances() == [defect]
+    assert run("setup", *arguments, "--check").out == f"not ready: {defect}\n"
+    health = run("health", *arguments)
+    assert (health.code, health.out) == (1, f"unhealthy: {defect}\n")
+    assert run("setup", *arguments).code == 0
+    assert (store.defects(), store.hindrances()) == ([], [])
+    works(store)
+
+
+def test_a_message_table_without_its_primary_key_is_reported(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales")
+    if store.engine.dialect.name == "sqlite":
+        change(
+            store,
+            "CREATE TABLE copied AS SELECT * FROM sales_delayed",
+            "DROP TABLE sales_delayed",
+            "ALTER TABLE copied RENAME TO sales_delayed",
+        )
+        store.repair(lambda _: None)
+    elif store.engine.dialect.name == "postgresql":
+        change(store, "ALTER TABLE sales_delayed DROP CONSTRAINT sales_delayed_pkey")
+    else:
+        change(store, "ALTER TABLE sales_delayed DROP PRIMARY KEY")
+    told = "the table 'sales_delayed' has no primary key (message_id); "
+    (hindrance,) = store.hindrances()
+    assert hindrance.startswith(told)
+    assert hindrance in store.defects()
+    assert f"not ready: {told}" in run("setup", *arguments, "--check").out
+    health = run("health", *arguments)
+    assert (health.code, health.out) == (1, f"unhealthy: {hindrance}\n")
+
+
+def test_a_role_that_only_reads_messages_is_told_what_it_cannot_see(
+    postgresql: PostgreSQLDatabases, postgresql_url: str, run: CommandLine
+) -> None:
+    role = f"monitor_{token_hex(4)}"
+    url = postgresql.create_role(role, "m0nitor", postgresql_url)
+    arguments = ("--store", url, "--endpoint", "sales")
+    with opened(postgresql_url) as store:
+        change(store, f"GRANT SELECT ON sales_delayed, sales_delayed_version TO {role}")
+        store.store(message(store.now(), 60))
+        with opened(url) as theirs:
+            assert theirs.hindrances() == []
+            seen = DelayedDelivery("sales", theirs).operations.overview(10)
+        assert (seen.problem, seen.store_problem, seen.destinations) == (None, None, None)
+        assert seen.waiting is not None
+        assert seen.waiting.messages == 1
+        assert any(
+            "which destinations are paused or limited: the database does not allow it" in each for each in seen.wrong
+        )
+        health = run("health", *arguments)
+        assert (health.code, health.out) == (0, "healthy: 1 waiting, nothing is overdue\n")
+        change(store, "DROP TABLE sales_delayed_activity", "DROP INDEX sales_delayed_keys")
+        told = run("health", *arguments).out
+        assert "sales_delayed_activity" in told
+        assert "the index 'sales_delayed_keys' of the table 'sales_delayed' is missing" in told
+        change(store, f"REVOKE SELECT ON sales_delayed FROM {role}")
+        refused = run("health", *arguments)
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err.startswith(
+            "error: the database does not allow it: permission denied for table sales_delayed;"
+        )
 
 
 def test_columns_of_a_later_release_are_made(store: SqlDelayedMessageStore) -> None:
