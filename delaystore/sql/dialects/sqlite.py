@@ -55,6 +55,7 @@ _FAULTS: Final[Mapping[str, Fault]] = {
     "has no column": Fault.MISSING,
     "ON CONFLICT clause does not match": Fault.MISSING,  # the unique index
     "unable to open database file": Fault.NO_FILE,
+    "file is not a database": Fault.NO_FILE,
     "readonly database": Fault.PERMISSION,
     "not authorized": Fault.PERMISSION,
     "UNIQUE constraint failed": Fault.DUPLICATE,
