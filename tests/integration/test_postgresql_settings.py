@@ -140,6 +140,9 @@ def test_without_a_schema_in_the_search_path_one_is_asked_for(
     assert refused.code != 0
     assert "there is no schema for the store's tables" in refused.err
     assert "setup`" not in refused.err
+    checked = run("setup", "--store", url, "--endpoint", "sales", "--check")
+    assert checked.code == 1
+    assert checked.out.startswith("not ready: there is no schema for the store's tables; create one")
     with opened(url, schema="public") as store:
         store.store(message(store.now(), 60))
         assert store.count() == 1

@@ -64,7 +64,12 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
 
 
 def missing_schema(connection: Connection, table: Table, dialect: StoreDialect) -> str | None:
-    """That the schema of `table` does not exist, and the remedy; None: it exists, or is the connection's own."""
+    """That the schema of `table`, or the connection's own, does not exist, and the remedy; None: it exists."""
+    if table.schema is None and connection.dialect.default_schema_name is None:
+        return (
+            "there is no schema for the store's tables; create one with CREATE SCHEMA, or name one that this role may "
+            "use with --schema or schema=, or in its search_path"
+        )
     if table.schema is None or inspect(connection).has_schema(table.schema):
         return None
     if dialect.is_file:
