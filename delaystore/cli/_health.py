@@ -37,9 +37,9 @@ def health(
     How many messages wait (over 100,000: about how many), what is overdue, failing and paused. With --transport, also
     how many messages the error queue holds. With --broker and --management, warns of an error queue from which RabbitMQ
     4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since it was due, the store is
-    read-only or does not answer in time, or a table that dispatchers need is missing or cannot be read; with
-    --require-dispatcher also where none is running. Failing and paused messages are told, and are not unhealthy.
-    Creates no table and no file.
+    read-only or does not answer in time, or a table, column or unique index is missing that dispatchers or senders
+    need; with --require-dispatcher also where none is running. Failing and paused messages are told, and are not
+    unhealthy. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions, reading
     from delaystore.operations.demands import Demands

@@ -1,7 +1,7 @@
 """Finding out how an endpoint is doing, within a time."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -10,15 +10,23 @@ from typing import Any, Final
 from delaystore.bridge import off_the_loop, on_a_loop
 from delaystore.calls import Call, Question
 from delaystore.dispatcher.status_check import MOST_COUNTED, depth_told
-from delaystore.errors import DelaystoreError, StoreUnavailableError, TransportUnavailableError
+from delaystore.errors import (
+    DelaystoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+    TransportUnavailableError,
+)
 from delaystore.operations._access import Access
 from delaystore.operations.overview import Overview
-from delaystore.stores.abc import Count, ManagedDelayedMessageStore
+from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.operable import IngressRecord, OperableDelayedMessageStore, OperationState
 from delaystore.transports.abc import Transport
 
 _HOUR: Final = timedelta(hours=1)
 _PURPOSE: Final = "asking for an overview"
+_REMARKS: Final = "remarks"
+"""The key of what is found under which stands what the store did not allow to be asked."""
 
 
 class Inquiry:
@@ -38,7 +46,7 @@ class Inquiry:
         ends, queue, transport = monotonic() + timeout, access.settings.error_queue, access.transport
         depth = None if transport is None else _depth(transport, queue, timeout)
         found = self._asked(access, timeout)
-        remarks = []
+        unknown, remarks = found.pop(_REMARKS, []), []
         if depth is not None:
             try:
                 found["error_queue_depth"] = off_the_loop("delaystore-depth", depth.answer)
@@ -51,7 +59,7 @@ class Inquiry:
             found["error_queue_depth"], found["error_queue_seen"] = told
         if transport is not None and found.get("ingresses") and not remarks:
             found["ingresses"] = _looked_into(transport, found["ingresses"], found["now"], ends - monotonic())
-        return Overview(endpoint=access.endpoint, error_queue=queue, remarks=remarks, **found)
+        return Overview(endpoint=access.endpoint, error_queue=queue, remarks=[*unknown, *remarks], **found)
 
     def _asked(self, access: Access, timeout: float) -> dict[str, Any]:
         """What the store says, by the names of Overview's fields."""
@@ -128,16 +136,34 @@ def _ask(access: Access, found: dict[str, Any]) -> None:
     operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
     found["operable"] = operable
     found["hindrances"] = store.hindrances()
-    if found["hindrances"]:
-        return
+    for name, what, ask in _questions(store, status.now, operable=bool(operable)):
+        try:
+            found[name] = ask()
+        except (StorePermissionError, StoreSetupError) as error:  # a role for monitoring, or a table that is missing
+            if not found["hindrances"]:
+                found.setdefault(_REMARKS, []).append(f"It is unknown {what}: {error}.")
+
+
+def _questions(
+    store: DelayedMessageStore, now: datetime, *, operable: bool
+) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The names of fields, what each says, and how to ask for it."""
     if isinstance(store, OperableDelayedMessageStore) and operable:
-        found["dispatchers"] = store.dispatchers()
-        found["ingresses"] = store.ingresses()
-        found["destinations"] = store.destinations()
-        found["operations"] = [each for each in store.operations() if each.state is OperationState.RUNNING]
-        found["activity"] = store.activity(status.now - _HOUR)
+        yield "dispatchers", "which dispatchers run", store.dispatchers
+        yield "ingresses", "which ingresses run", store.ingresses
+        yield "destinations", "which destinations are paused or limited", store.destinations
+        yield (
+            "operations",
+            "which operations run",
+            lambda: [each for each in store.operations() if each.state is OperationState.RUNNING],
+        )
+        yield "activity", "what was dispatched in the last hour", lambda: store.activity(now - _HOUR)
     if isinstance(store, ManagedDelayedMessageStore):
-        found["waiting"] = store.estimate_count()
+        yield "waiting", "how many messages wait", store.estimate_count
     if isinstance(store, OperableDelayedMessageStore) and operable:
-        for name, count in (("failing", store.count_failing), ("parked", store.count_parked)):
-            found[name] = Count(number := count(MOST_COUNTED), exact=number < MOST_COUNTED)
+        yield "failing", "how many messages are failing", lambda: _up_to_most(store.count_failing)
+        yield "parked", "how many messages are parked", lambda: _up_to_most(store.count_parked)
+
+
+def _up_to_most(count: Callable[[int], int]) -> Count:
+    return Count(number := count(MOST_COUNTED), exact=number < MOST_COUNTED)

@@ -33,7 +33,7 @@ class Overview:
     else the dispatchers; `error_queue_seen`: when the broker said so. `operable` False: the store's tables are of an
     earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
     `problem`: why the store did not answer; None: it did. `hindrances`: what is wrong with its tables, so that
-    dispatchers cannot work, a line with its remedy each.
+    messages cannot be stored or dispatched, a line with its remedy each.
     """
 
     endpoint: str
@@ -146,8 +146,8 @@ class Overview:
             yield f"The store cannot say how it is: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
-        yield from (f"Dispatchers cannot work: {each}." for each in self.hindrances)
-        if self.operable is False:
+        yield from (f"Messages cannot be stored or dispatched: {each}." for each in self.hindrances)
+        if self.operable is False and not self.hindrances:
             yield "The tables are of an earlier release; `delaystore setup` upgrades them."
 
     def _of_dispatching(self) -> Iterator[str]:

@@ -51,8 +51,9 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
     ),
     Fault.ROW_SECURITY: (
         StorePermissionError,
-        "row level security would hide messages from this role ({}); switch it off with ALTER TABLE ... DISABLE ROW "
-        "LEVEL SECURITY, or exempt the role with ALTER ROLE ... BYPASSRLS",
+        "row level security would hide rows from this role ({}); for a table of the store, switch it off with ALTER "
+        "TABLE ... DISABLE ROW LEVEL SECURITY, or exempt the role with ALTER ROLE ... BYPASSRLS; for a table of "
+        "your own, execute SET LOCAL row_security = on before your statements",
     ),
     Fault.CANCELLED: (
         StoreUnavailableError,

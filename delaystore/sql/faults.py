@@ -22,7 +22,7 @@ class Fault(Enum):
     PERMISSION = auto()
     """The user may not do this."""
     MISSING = auto()
-    """There is no such table, column or schema."""
+    """There is no such table or column, or no unique index that a statement goes by."""
     NO_SCHEMA = auto()
     """There is no such schema, or no name of one."""
     ROW_SECURITY = auto()

@@ -15,7 +15,14 @@ from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, StoreError, StoreUnavailableError
+from delaystore.errors import (
+    DuplicateKeyError,
+    DuplicateMessageError,
+    KeyInUseError,
+    StoreError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.stores import SqlDelayedMessageStore
@@ -394,3 +401,44 @@ def test_what_was_sent_before_the_first_debounce_has_no_bound_of_its_own(store: 
     found = store.get("second")
     assert found is not None
     assert before <= found.due_time - rule.max_wait <= store.now()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "sqlite"], indirect=True)
+@pytest.mark.parametrize("on_key", OnKey)
+def test_without_the_index_of_keys_nothing_is_called_a_duplicate(store: SqlDelayedMessageStore, on_key: OnKey) -> None:
+    """Somebody has dropped it, or a backup was restored in part."""
+    with store.engine.begin() as connection:
+        connection.execute(text("DROP INDEX sales_delayed_keys"))
+    new, rule = message(store.now(), 60, key="k"), KeyRule(on_key)
+    with store.transaction() as transaction:
+        transaction.store(message(store.now(), 60, "other"))
+        with pytest.raises(StoreSetupError, match=r"ON CONFLICT .* run `delaystore setup`"):
+            transaction.store_keyed(new, rule)
+    with pytest.raises(StoreSetupError, match=r"ON CONFLICT .* run `delaystore setup`"):
+        store.store_keyed(new, rule)
+    with pytest.raises(StoreSetupError, match=r"ON CONFLICT .* run `delaystore setup`"):
+        store.store_many([new])
+    assert store.count() == 1
+    assert store.repair(lambda _: None) == []
+    assert store.store_keyed(new, rule) == new.message_id
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_what_another_unique_index_refuses_is_no_duplicate(
+    store: SqlDelayedMessageStore, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqlDelayedMessageStore, "key_patience", 0.1)
+    monkeypatch.setattr(store._parts.keyed, "patience", 0.1)
+    with store.engine.begin() as connection:
+        connection.execute(text("CREATE UNIQUE INDEX yours ON sales_delayed (failure_count)"))
+    store.store(message(store.now(), 60, "first"))
+    refused = message(store.now(), 60, "second", key=key)
+    for send in (lambda: store.store(refused), lambda: store.store_many([refused])):
+        with pytest.raises(StoreError) as caught:
+            send()
+        assert not isinstance(caught.value, DuplicateMessageError), str(caught.value)
+    with store.transaction() as transaction:
+        with pytest.raises(StoreError) as caught:
+            transaction.store(refused)
+        assert not isinstance(caught.value, DuplicateMessageError), str(caught.value)
+    assert [each.message_id for each in store.list().messages] == ["first"]

@@ -140,6 +140,9 @@ def test_without_a_schema_in_the_search_path_one_is_asked_for(
     assert refused.code != 0
     assert "there is no schema for the store's tables" in refused.err
     assert "setup`" not in refused.err
+    checked = run("setup", "--store", url, "--endpoint", "sales", "--check")
+    assert checked.code == 1
+    assert checked.out.startswith("not ready: there is no schema for the store's tables; create one")
     with opened(url, schema="public") as store:
         store.store(message(store.now(), 60))
         assert store.count() == 1
@@ -185,7 +188,7 @@ def test_row_level_security_hides_no_message(
         assert owner.count() == 1
     with opened(url) as store:
         for ask in (store.count, store.status, lambda: store.store(message(store.now()))):
-            with pytest.raises(StorePermissionError, match="row level security would hide messages from this role"):
+            with pytest.raises(StorePermissionError, match="row level security would hide rows from this role"):
                 ask()
         with pytest.raises(StorePermissionError, match="row level security"), store.transaction() as transaction:
             transaction.fetch_due(store.now(), 5)
@@ -202,3 +205,30 @@ def test_row_level_security_hides_no_message(
         assert told.code != 0
         assert "row level security" in told.out + told.err
     engine.dispose()
+
+
+def test_a_callers_own_policies_apply_once_it_says_so(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    role = f"tenant_{token_hex(4)}"
+    url = postgresql.create_role(role, "t3nant", postgresql_url)
+    with opened(postgresql_url) as owner:
+        owner.store(message(owner.now(), -1))
+        with owner.engine.begin() as connection:
+            for statement in (
+                "CREATE TABLE orders (tenant TEXT)",
+                f"INSERT INTO orders VALUES ('{role}'), ('another')",
+                "CREATE POLICY own ON orders USING (tenant = current_user)",
+                "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+            ):
+                connection.execute(text(statement))
+    count = text("SELECT count(*) FROM orders")
+    with opened(url) as store:
+        remedy = r'table "orders"\); .* for a table of your own, execute SET LOCAL row_security = on'
+        with pytest.raises(StorePermissionError, match=remedy), store.transaction() as transaction:
+            transaction.connection.execute(count)
+        with store.transaction() as transaction:
+            due = transaction.fetch_due(store.now(), 5)
+            transaction.connection.execute(text("SET LOCAL row_security = on"))
+            assert transaction.connection.execute(count).scalar() == 1
+            assert transaction.remove_many(due) == 1
+        assert store.count() == 0

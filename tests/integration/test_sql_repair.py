@@ -1,12 +1,13 @@
 """`setup` compares what is there with what must be: it makes what is missing, and reports the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from secrets import token_hex
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.keys import OnKey
@@ -14,6 +15,7 @@ from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.comparison import expected_tables
 from delaystore.stores.sql.shelves import ShelfLimits
+from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
@@ -93,9 +95,84 @@ def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     for name, table in indexes:
         drop_index(store, name, table)
         assert [f"the index '{name}' of the table '{table}' is missing" in each for each in store.defects()] == [True]
-        assert store.hindrances() == []
+        assert list(store.hindrances()) == (store.defects() if name.endswith("_keys") else [])
         assert repaired(store) == ([f"making the index '{name}' of the table '{table}'"], [])
     works(store)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_version_that_is_gone_is_reported_and_made(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine, how: str
+) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales")
+    change(store, "DROP TABLE sales_delayed_version" if how == "missing" else "DELETE FROM sales_delayed_version")
+    told = f"the table 'sales_delayed_version' is {how}; run `delaystore setup`"
+    (defect,) = store.defects()
+    assert defect.startswith(told)
+    assert store.hindrances() == [defect]
+    assert run("setup", *arguments, "--check").out == f"not ready: {defect}\n"
+    health = run("health", *arguments)
+    assert (health.code, health.out) == (1, f"unhealthy: {defect}\n")
+    assert run("setup", *arguments).code == 0
+    assert (store.defects(), store.hindrances()) == ([], [])
+    works(store)
+
+
+def test_a_message_table_without_its_primary_key_is_reported(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales")
+    if store.engine.dialect.name == "sqlite":
+        change(
+            store,
+            "CREATE TABLE copied AS SELECT * FROM sales_delayed",
+            "DROP TABLE sales_delayed",
+            "ALTER TABLE copied RENAME TO sales_delayed",
+        )
+        store.repair(lambda _: None)
+    elif store.engine.dialect.name == "postgresql":
+        change(store, "ALTER TABLE sales_delayed DROP CONSTRAINT sales_delayed_pkey")
+    else:
+        change(store, "ALTER TABLE sales_delayed DROP PRIMARY KEY")
+    told = "the table 'sales_delayed' has no primary key (message_id); "
+    (hindrance,) = store.hindrances()
+    assert hindrance.startswith(told)
+    assert hindrance in store.defects()
+    assert f"not ready: {told}" in run("setup", *arguments, "--check").out
+    health = run("health", *arguments)
+    assert (health.code, health.out) == (1, f"unhealthy: {hindrance}\n")
+
+
+def test_a_role_that_only_reads_messages_is_told_what_it_cannot_see(
+    postgresql: PostgreSQLDatabases, postgresql_url: str, run: CommandLine
+) -> None:
+    role = f"monitor_{token_hex(4)}"
+    url = postgresql.create_role(role, "m0nitor", postgresql_url)
+    arguments = ("--store", url, "--endpoint", "sales")
+    with opened(postgresql_url) as store:
+        change(store, f"GRANT SELECT ON sales_delayed, sales_delayed_version TO {role}")
+        store.store(message(store.now(), 60))
+        with opened(url) as theirs:
+            assert theirs.hindrances() == []
+            seen = DelayedDelivery("sales", theirs).operations.overview(10)
+        assert (seen.problem, seen.store_problem, seen.destinations) == (None, None, None)
+        assert seen.waiting is not None
+        assert seen.waiting.messages == 1
+        assert any(
+            "which destinations are paused or limited: the database does not allow it" in each for each in seen.wrong
+        )
+        health = run("health", *arguments)
+        assert (health.code, health.out) == (0, "healthy: 1 waiting, nothing is overdue\n")
+        change(store, "DROP TABLE sales_delayed_activity", "DROP INDEX sales_delayed_keys")
+        told = run("health", *arguments).out
+        assert "sales_delayed_activity" in told
+        assert "the index 'sales_delayed_keys' of the table 'sales_delayed' is missing" in told
+        change(store, f"REVOKE SELECT ON sales_delayed FROM {role}")
+        refused = run("health", *arguments)
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err.startswith(
+            "error: the database does not allow it: permission denied for table sales_delayed;"
+        )
 
 
 def test_columns_of_a_later_release_are_made(store: SqlDelayedMessageStore) -> None:
@@ -200,22 +277,129 @@ def test_check_looks_for_queues(store: SqlDelayedMessageStore, database_url: str
 
 def test_an_invalid_index_is_made_again(postgresql_url: str) -> None:
     with opened(postgresql_url) as store:
-        for number in range(2):
-            store.store(message(store.now(), 60, f"m{number}"))
-        change(store, "DROP INDEX sales_delayed_keys", "UPDATE sales_delayed SET message_key = 'k'")
-        create = (
-            "CREATE UNIQUE INDEX CONCURRENTLY sales_delayed_keys ON sales_delayed (message_key) "
-            "WHERE message_key IS NOT NULL"
-        )
-        engine = create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection, pytest.raises(Exception, match="could not create unique index"):
-            connection.execute(text(create))
-        engine.dispose()
-        store.cancel("m1")
+        invalid_index_of_keys(store)
         (defect,) = store.defects()
         assert defect.startswith("the index sales_delayed_keys of the table sales_delayed is invalid, as CREATE INDEX")
         assert repaired(store)[1] == []
         works(store)
+
+
+KEYS_INDEX = "CREATE UNIQUE INDEX CONCURRENTLY sales_delayed_keys ON sales_delayed (message_key)"
+
+
+@contextmanager
+def being_built(url: str, create: str, table: str) -> Iterator[None]:
+    """An index, for the block: its building waits for a transaction that has written to `table`."""
+    engine, others = create_engine(url), create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def build() -> None:
+        with others.connect() as connection:
+            connection.execute(text(create))
+
+    name = create.split()[create.split().index("CONCURRENTLY") + 1]
+    invalid = text("SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)")
+    with ThreadPoolExecutor(1) as thread, others.connect() as asking:
+        with engine.begin() as writing:
+            writing.execute(text(f"UPDATE {table} SET failure_count = failure_count"))
+            built = thread.submit(build)
+            wait_until(lambda: asking.execute(invalid, {"name": name}).scalar() or False, "it is being built")
+            yield
+        built.result()
+    engine.dispose()
+    others.dispose()
+
+
+def test_an_index_that_is_being_built_is_left_alone(
+    postgresql: PostgreSQLDatabases, postgresql_url: str, run: CommandLine
+) -> None:
+    arguments = ("--store", postgresql_url, "--endpoint", "sales")
+    role = f"reader_{token_hex(4)}"
+    url = postgresql.create_role(role, "r3ader", postgresql_url)
+    with opened(postgresql_url) as store:
+        change(store, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}", "DROP INDEX sales_delayed_keys")
+        store.store(message(store.now(), 60))
+        told = "the index sales_delayed_keys of the table sales_delayed is being built, and not used before; wait until"
+        with being_built(postgresql_url, f"{KEYS_INDEX} WHERE message_key IS NOT NULL", "sales_delayed"):
+            number = index_number(store, "sales_delayed_keys")
+            made, (left,) = repaired(store)
+            assert made == []
+            assert left.startswith(told)
+            assert run("setup", *arguments, "--check").out.startswith(f"not ready: {told}")
+            assert run("setup", *arguments).out.startswith(f"not ready: {told}")
+            assert run("health", *arguments).out.startswith(f"unhealthy: {told}")
+            with opened(url) as theirs:
+                assert theirs.defects() == store.defects()
+        assert store.defects() == []
+        assert index_number(store, "sales_delayed_keys") == number
+        works(store)
+
+
+def test_an_index_that_becomes_valid_while_its_table_is_waited_for_is_kept(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        invalid_index_of_keys(store)
+        change(store, "ANALYZE sales_delayed")  # or an estimate reads the table, and locks its indexes
+        number = index_number(store, "sales_delayed_keys")
+
+        rebuilding = ["SET LOCAL lock_timeout = '5s'", "REINDEX INDEX sales_delayed_keys"]
+
+        def rebuild(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith(("LOCK TABLE ONLY", "DROP INDEX")) and rebuilding:
+                statements = rebuilding[:]
+                rebuilding.clear()
+                change(store, *statements)
+
+        event.listen(store.engine, "before_cursor_execute", rebuild)
+        assert repaired(store)[1] == []
+        assert not rebuilding
+        assert index_number(store, "sales_delayed_keys") == number
+
+
+def invalid_index_of_keys(store: SqlDelayedMessageStore) -> None:
+    """As CREATE INDEX CONCURRENTLY leaves it where two messages have one key, one of which is cancelled then."""
+    for number in range(2):
+        store.store(message(store.now(), 60, f"m{number}"))
+    change(store, "DROP INDEX sales_delayed_keys", "UPDATE sales_delayed SET message_key = 'k'")
+    fails_to_build(store, f"{KEYS_INDEX} WHERE message_key IS NOT NULL")
+    store.cancel("m1")
+
+
+def fails_to_build(store: SqlDelayedMessageStore, create: str) -> None:
+    single = store.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with single.connect() as connection, pytest.raises(Exception, match="could not create unique index"):
+        connection.execute(text(create))
+
+
+def index_number(store: SqlDelayedMessageStore, name: str) -> object:
+    with store.engine.connect() as connection:
+        return connection.execute(text("SELECT to_regclass(:name)::oid"), {"name": name}).scalar()
+
+
+def test_an_index_of_a_bulk_partition_that_is_being_built_or_is_yours_is_left_alone(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=100, smallest_table=0))
+    with opened(postgresql_url) as store:
+        store.store_many([message(store.now(), 60) for _ in range(100)])
+        with store.engine.connect() as connection:
+            shelf = connection.execute(text("SELECT inhrelid::regclass::text FROM pg_inherits LIMIT 1")).scalar_one()
+            due = connection.execute(
+                text(
+                    "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = CAST(:shelf AS regclass) "
+                    "AND indpred IS NULL AND NOT indisprimary"
+                ),
+                {"shelf": shelf},
+            ).scalar_one()
+        change(store, f"DROP INDEX {due}")
+        fails_to_build(store, f"CREATE UNIQUE INDEX CONCURRENTLY yours ON {shelf} (destination)")
+        yours = index_number(store, "yours")
+        create = f"CREATE INDEX CONCURRENTLY again ON {shelf} (next_attempt, message_id)"
+        with being_built(postgresql_url, create, shelf):
+            number = index_number(store, "again")
+            made, (left,) = repaired(store)
+            assert made == []
+            assert left.startswith(f"the index again of the table {shelf} is being built")
+        assert store.defects() == []
+        assert (index_number(store, "again"), index_number(store, "yours")) == (number, yours)
 
 
 def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,6 +296,15 @@ def test_a_file_that_cannot_be_opened_has_a_remedy(tmp_path: Path) -> None:
         pass
 
 
+def test_a_file_that_is_no_database_has_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"no database" * 100)
+    with (
+        pytest.raises(StoreUnavailableError, match="file is not a database; check the path in the URL"),
+        opened(f"sqlite:///{tmp_path}/notes.txt"),
+    ):
+        pass
+
+
 def test_a_password_that_would_show_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="as %40 and %3A") as caught:
         SqlDelayedMessageStore("postgresql://u:SECRET@PW@nohost.invalid/x")

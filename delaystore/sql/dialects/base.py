@@ -473,7 +473,7 @@ class StoreDialect(SqlDialect):
         return _plain_condition(wanted) == _plain_condition(text)
 
     def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Drop those indexes of `tables` that the database itself calls invalid, so that they can be made again."""
+        """Drop indexes of `tables` that the database calls invalid, and that nobody is building, to be made again."""
 
     def time_checks(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.

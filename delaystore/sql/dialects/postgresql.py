@@ -32,6 +32,7 @@ from sqlalchemy import (
     column,
     exists,
     func,
+    inspect,
     literal,
     literal_column,
     null,
@@ -150,28 +151,50 @@ _SHELF_INDEXES: Final[Mapping[str, str]] = {
     "failing": "(next_attempt, message_id) WHERE failure_count > 0",
 }
 """What a shelf has besides its primary key; PostgreSQL names them."""
-_LACKING: Final = (
-    "SELECT which FROM (VALUES ('due', FALSE), ('failing', TRUE)) AS wanted (which, is_partial) "
-    "WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table} AND i.indisvalid "
-    "AND (i.indpred IS NOT NULL) = is_partial AND pg_get_indexdef(i.indexrelid, 1, true) = 'next_attempt' "
-    "AND pg_get_indexdef(i.indexrelid, 2, true) = 'message_id')"
+_IS_OURS: Final = (
+    "i.indnatts = 2 AND NOT i.indisunique AND pg_get_indexdef(i.indexrelid, 1, true) = 'next_attempt' "
+    "AND pg_get_indexdef(i.indexrelid, 2, true) = 'message_id' "
+    "AND COALESCE(pg_get_expr(i.indpred, i.indrelid), '(failure_count > 0)') = '(failure_count > 0)'"
 )
-"""Those of _SHELF_INDEXES that a shelf has not."""
+"""Whether an index `i` of a shelf is one of _SHELF_INDEXES."""
+_IN_PROGRESS: Final = (
+    "EXISTS (SELECT FROM pg_stat_progress_create_index p JOIN pg_locks l ON l.pid = p.pid AND l.relation = i.indrelid "
+    "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
+    "WHERE l.locktype = 'relation' AND COALESCE(p.index_relid, 0) IN (0, i.indexrelid))"
+)
+"""Whether somebody is just building the invalid index `i`.
+
+PostgreSQL shows the index only to roles that have the builder's rights, and not from the beginning: all can see the
+table on which it has a lock.
+"""
+_LACKING: Final = (
+    "SELECT which FROM (VALUES ('due', FALSE), ('failing', TRUE)) AS wanted (which, is_partial) "  # noqa: S608 - constant
+    f"WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {{table}} AND (i.indisvalid OR {_IN_PROGRESS}) "
+    f"AND (i.indpred IS NOT NULL) = is_partial AND {_IS_OURS})"
+)
+"""Those of _SHELF_INDEXES that a shelf has not, and that nobody is just building."""
 _FAMILY: Final = (
-    "WITH family (oid, is_shelf) AS ("
+    "WITH family (oid, is_shelf) AS ("  # noqa: S608 - constant
     "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
     "UNION ALL SELECT inhrelid, TRUE FROM pg_inherits WHERE inhparent = to_regclass(:live)), "
-    "broken (indrelid, name) AS (SELECT i.indrelid, CAST(CAST(c.oid AS REGCLASS) AS TEXT) "
+    "broken (indrelid, indexrelid, name, is_unique, in_progress) AS (SELECT i.indrelid, i.indexrelid, "
+    f"CAST(CAST(c.oid AS REGCLASS) AS TEXT), i.indisunique, {_IN_PROGRESS} "
     "FROM family JOIN pg_index i ON i.indrelid = family.oid JOIN pg_class c ON c.oid = i.indexrelid "
-    "WHERE NOT i.indisvalid AND (is_shelf OR c.relname = ANY (CAST(:indexes AS TEXT[]))) "
-    "AND c.relname !~ '_cc(new|old)[0-9]*$') "
+    f"WHERE NOT i.indisvalid AND CASE WHEN is_shelf THEN {_IS_OURS} "
+    "ELSE c.relname = ANY (CAST(:indexes AS TEXT[])) END AND c.relname !~ '_cc(new|old)[0-9]*$') "
 )
 """The endpoint's tables, its attached shelves, and their invalid indexes; those that a REINDEX makes are its own."""
-_BROKEN: Final = text(_FAMILY + "SELECT name FROM broken")  # noqa: S608 - constant
+_BROKEN: Final = text(
+    f"{_FAMILY}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
+    "WHERE NOT in_progress"
+)
+_IS_INVALID: Final = text("SELECT NOT indisvalid FROM pg_index WHERE indexrelid = CAST(:index AS OID)")
 _STATE: Final = text(
     f"{_FAMILY}SELECT "  # noqa: S608 - constant
     "CAST(CAST(c.oid AS REGCLASS) AS TEXT), row_security_active(c.oid), c.relpersistence = 'u', "
-    "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid), "
+    "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND NOT in_progress), "
+    "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND in_progress), "
+    "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND is_unique), "
     "ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation "
     "WHERE a.attrelid = c.oid AND a.attname = ANY (CAST(:exact AS TEXT[])) "
     "AND l.collname NOT IN ('C', 'POSIX', 'ucs_basic', 'pg_c_utf8')), "
@@ -255,7 +278,7 @@ class PostgreSqlDialect(StoreDialect):
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
         "3D000": Fault.NO_DATABASE,
         "42501": Fault.PERMISSION,
-        **dict.fromkeys(("42P01", "42703"), Fault.MISSING),
+        **dict.fromkeys(("42P01", "42703", "42P10"), Fault.MISSING),  # 42P10: the unique index of ON CONFLICT
         "3F000": Fault.NO_SCHEMA,
         **dict.fromkeys(("23505", "21000"), Fault.DUPLICATE),  # the latter: a replacing insert has a key twice
         "55P03": Fault.LOCKED,
@@ -544,7 +567,10 @@ class PostgreSqlDialect(StoreDialect):
                 give_up(connection)
             if not isinstance(error, IntegrityError) or self.fault(error) is not Fault.DUPLICATE:
                 raise
-            raise DuplicateMessageError(self.duplicates_in(error)) from None
+            duplicates = self.duplicates_in(error)
+            if not duplicates:  # a unique index that is not ours
+                raise
+            raise DuplicateMessageError(duplicates) from None
         return ids
 
     def _refuse_shelved(self, connection: Connection, table: Table, shelves: Table, ids: Sequence[str]) -> None:
@@ -642,13 +668,15 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
-        for shelf in shelves:
+        if not shelves:
+            return
+        found = inspect(connection).get_multi_columns(schema=table.schema, filter_names=list(shelves))
+        for (_, shelf), columns in found.items():
             name = quoted_name(Table(shelf, MetaData(), schema=table.schema, quote=True), connection.dialect)
-            for statement in (
-                f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT",
-                f'ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES_OF} TEXT COLLATE "C"',
-            ):
-                execute_as_it_stands(connection, statement)
+            there = {each["name"] for each in columns}
+            for column_name, kind in ((FAILURES, "TEXT"), (FAILURES_OF, 'TEXT COLLATE "C"')):
+                if column_name not in there:  # or its lock would wait for an index that is being built
+                    execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN {column_name} {kind}")
             lacking = text(_LACKING.format(table="CAST(CAST(:shelf AS REGCLASS) AS OID)"))
             for which in connection.execute(lacking, {"shelf": name}).scalars().all():
                 execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_SHELF_INDEXES[which]}")
@@ -658,7 +686,7 @@ class PostgreSqlDialect(StoreDialect):
         """What the catalog says of them, and of the shelves."""
         exact = {column.name for table in tables for column in table.columns if isinstance(column.type, ExactText)}
         found = connection.execute(_STATE, {**_named(connection, tables), "exact": sorted(exact)}).all()
-        for name, hides, is_unlogged, broken, other, lacking in found:
+        for name, hides, is_unlogged, broken, in_progress, unique, other, lacking in found:
             if hides:
                 yield Defect(
                     text=f"row level security hides rows of the table {name} from this role; switch it off by ALTER "
@@ -672,8 +700,13 @@ class PostgreSqlDialect(StoreDialect):
                     hinders=True,
                 )
             for index in broken:
-                yield made_by_setup(
-                    f"index {index} of the table {name}", "invalid, as CREATE INDEX CONCURRENTLY failed"
+                how = "invalid, as CREATE INDEX CONCURRENTLY failed"
+                yield made_by_setup(f"index {index} of the table {name}", how, hinders=index in unique)
+            for index in in_progress:
+                yield Defect(
+                    text=f"the index {index} of the table {name} is being built, and not used before; wait until its "
+                    "CREATE INDEX CONCURRENTLY has ended",
+                    hinders=index in unique,
                 )
             for column_name in other:
                 yield Defect(
@@ -685,8 +718,8 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
-        for index in connection.execute(_BROKEN, _named(connection, tables)).scalars().all():
-            self.alter_patiently(connection, partial(execute_as_it_stands, connection, f"DROP INDEX {index}"))
+        for index, name, table in connection.execute(_BROKEN, _named(connection, tables)).all():
+            self.alter_patiently(connection, partial(_drop_if_invalid, connection, index, name, table))
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:
@@ -800,6 +833,16 @@ def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
     """The parameters of _FAMILY."""
     names = [quoted_name(table, connection.dialect) for table in tables]
     return {"names": names, "live": names[0], "indexes": [index.name for table in tables for index in table.indexes]}
+
+
+def _drop_if_invalid(connection: Connection, index: int, name: str, table: str) -> None:
+    """Where the index has become valid, or has gone, while we waited for the lock, the lock is given back."""
+    with connection.begin_nested() as savepoint:
+        execute_as_it_stands(connection, f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
+        if connection.execute(_IS_INVALID, {"index": index}).scalar():
+            execute_as_it_stands(connection, f"DROP INDEX {name}")
+        else:
+            savepoint.rollback()
 
 
 def _patience() -> ColumnElement[str]:

@@ -54,11 +54,13 @@ _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
     "no such column": Fault.MISSING,
     "has no column": Fault.MISSING,
+    "ON CONFLICT clause does not match": Fault.MISSING,  # the unique index
     "unable to open database file": Fault.NO_FILE,
+    "file is not a database": Fault.NO_FILE,
     "readonly database": Fault.PERMISSION,
     "not authorized": Fault.PERMISSION,
-    "UNIQUE constraint": Fault.DUPLICATE,
-    "locked": Fault.LOCKED,
+    "UNIQUE constraint failed": Fault.DUPLICATE,
+    "is locked": Fault.LOCKED,
 }
 """By a part of the error's text."""
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from delaystore.bridge import give_way
-from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreError
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores._keys import patiently
 
@@ -43,16 +43,23 @@ class Messages:
         """Whether all of them are in memory, and can be stored again."""
         return not self._next
 
+    @property
+    def have_an_id_twice(self) -> bool:
+        """Whether two of those in memory have one message_id."""
+        return len({message.message_id for message in self.first}) < len(self.first)
+
     def __iter__(self) -> Iterator[DelayedMessage]:
         return chain(self.first, self._next, self._iterator)
 
 
-def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, *, repeatable: bool = True) -> Answer:
+def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, messages: Messages | None = None) -> Answer:
     """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids or keys.
 
-    Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, and what `write`
-    raises. `repeatable` False: `write` is made once, as its messages are gone.
+    `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
+    Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, StoreUnavailableError
+    where the database refuses an id twice and has no row of it, and what `write` raises.
     """
+    repeatable = messages is None or messages.are_kept
 
     def attempt() -> Answer:
         try:
@@ -67,13 +74,22 @@ def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, *, r
             raise refused
         try:
             return write()
-        except (
-            DuplicateMessageError,
-            DuplicateKeyError,
-        ) as error:  # twice in `write` itself, unless a row has come meanwhile
-            raise refusal(error) or error from None
+        except (DuplicateMessageError, DuplicateKeyError) as error:
+            refused = refusal(error)  # a row may have come meanwhile
+            if refused is None and isinstance(error, DuplicateMessageError):
+                twice = messages is not None and messages.have_an_id_twice
+                refused = error if twice else _without_a_row(error)
+            raise refused or error from None
 
     return patiently(attempt, patience if repeatable else 0.0)
+
+
+def _without_a_row(error: DuplicateMessageError) -> StoreError:
+    named = ", ".join(repr(message_id) for message_id in error.message_ids)
+    return StoreUnavailableError(
+        f"the database refuses message_id {named} as a duplicate, and has no message of this id; nothing was stored: "
+        "send again, and if it stays so, drop unique indexes and constraints that you have added to the store's table"
+    )
 
 
 def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[DelayedMessage]:

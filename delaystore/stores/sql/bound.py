@@ -119,7 +119,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             self._parts.insert(self.connection, message)
         self._waits_until(message.next_attempt)
 
-    def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
+    def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
         """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
 
         A row of which the caller is told that it waits stays locked until the transaction ends, as it is marked.
@@ -134,7 +134,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             return refused
 
         is_alone = self._parts.dialect.claiming is Claiming.LEASES
-        return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, repeatable=repeatable)
+        return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, messages)
 
     def refusal(self, error: Duplicate) -> StoreError | None:
         """Why the ids or the key of `error` cannot be stored, by their rows as they are now; None: the rows have gone.
@@ -231,7 +231,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
                     count = self._insert_many(without_keys(all_of_them, keyed))
                 return count + self.place_many(keyed, rule)
 
-        return self._unless_claimed(write, repeatable=all_of_them.are_kept)
+        return self._unless_claimed(write, all_of_them)
 
     def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
         """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Column, Connection, Index, Inspector, Table, inspect, select
+from sqlalchemy import Column, Connection, Index, Inspector, Select, Table, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import NullType
 
 from delaystore.amounts import roughly
 from delaystore.sql.columns import FAILURES, FAILURES_OF, FIRST_SENT, KEY, MESSAGE_KEY
@@ -18,6 +20,9 @@ from delaystore.sql.quoting import quoted_name
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.schema import shelves_table, whole_table
+
+if TYPE_CHECKING:
+    from alembic.ddl.impl import DefaultImpl
 
 _TEXT: Final = {"TEXT", "VARCHAR"}
 MANY: Final = 100_000
@@ -32,16 +37,20 @@ def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
 
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
     """What is not as it must be; changes nothing. Raises StoreSetupError for tables of a newer release."""
+    found: list[Defect] = []
     if not setup.is_current(connection, table):
         missing = setup.missing_schema(connection, table, dialect)
         if missing is not None:
             return [Defect(text=missing, hinders=True)]
         version = setup.current_version(connection, table)
-        how = "missing" if version is None else f"of schema version {version}, older than {setup.HEAD}"
-        return [made_by_setup(f"table {table.name!r}", how, hinders=version is None)]
+        if version is not None:
+            how = f"of schema version {version}, older than {setup.HEAD}"
+            return [made_by_setup(f"table {table.name!r}", how)]
+        found.append(_without_version(connection, table, dialect))
+        if not dialect.has_table(connection, table):
+            return found
     tables = expected_tables(table, dialect)
     there = _tables_found(connection, tables, dialect)
-    found: list[Defect] = []
     for each in tables:
         if each.name in there:
             found += _Comparison(connection, each, there[each.name], dialect).defects()
@@ -51,22 +60,67 @@ def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequ
 
 
 def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
-    """What keeps dispatchers from working, found by two questions: a table that cannot be read, or what it is like."""
+    """What keeps messages from being stored once and dispatched; nothing for tables of an earlier release.
+
+    A role that only reads messages, as for monitoring, lacks rights on the other tables; that hinders no dispatcher.
+    """
+    version = setup.current_version(connection, table)
+    if version is None:
+        yield _without_version(connection, table, dialect).text
+        if not dialect.has_table(connection, table):
+            return
+    elif version < setup.OPERABLE:
+        return
     tables = expected_tables(table, dialect)
+    unreadable = dict(_unreadable(connection, tables, dialect))
+    yield from unreadable.values()
+    there = {} if table.name in unreadable else _tables_found(connection, tables[:1], dialect)
+    found = [
+        *(each for name in there for each in _Comparison(connection, tables[0], there[name], dialect).key_defects()),
+        *dialect.defects(connection, tables),
+    ]
+    yield from (each.text for each in found if each.hinders)
+
+
+def _without_version(connection: Connection, table: Table, dialect: StoreDialect) -> Defect:
+    """Of a table without a version: it is missing, or the table of its version is missing or empty."""
+    if not dialect.has_table(connection, table):
+        return made_by_setup(f"table {table.name!r}", hinders=True)
+    versions = setup.version_table(table)
+    how = "empty" if dialect.has_table(connection, versions) else "missing"
+    return made_by_setup(f"table {versions.name!r}", how, hinders=True)
+
+
+def _unreadable(connection: Connection, tables: Sequence[Table], dialect: StoreDialect) -> Iterator[tuple[str, str]]:
+    """The names of tables that cannot be read, and why; asked by one statement where all can be.
+
+    The dialect's own defects report hidden rows.
+    """
     first, *others = tables
     joined: Any = first
     for each in others:  # a condition about both, or SQLAlchemy warns
         joined = joined.join(each, first.c[KEY].is_(None) == next(iter(each.columns)).is_(None))
+    columns = [column for each in tables for column in each.columns]
+    if _refusal(connection, select(*columns).select_from(joined), dialect) is None:
+        return
+    for each in tables:
+        error = _refusal(connection, select(*each.columns), dialect)
+        if error is None or dialect.fault(error) is Fault.ROW_SECURITY:
+            continue
+        if each is first or dialect.fault(error) is Fault.MISSING:
+            yield each.name, str(translate(error))
+
+
+def _refusal(connection: Connection, statement: Select[Any], dialect: StoreDialect) -> DBAPIError | None:
+    """Why the statement cannot be executed for want of a table, a column or a right; None: it can."""
     try:
-        columns = [column for each in tables for column in each.columns]
-        connection.execute(select(*columns).select_from(joined).limit(0)).close()
+        connection.execute(statement.limit(0)).close()
     except DBAPIError as error:
         if dialect.fault(error) not in (Fault.MISSING, Fault.PERMISSION, Fault.ROW_SECURITY):
             raise
         connection.rollback()
-        yield str(translate(error))
-        return
-    yield from (each.text for each in dialect.defects(connection, tables) if each.hinders)
+        return error
+    return None
 
 
 def repair(
@@ -139,12 +193,15 @@ class _Comparison:
     """One table, compared with what is there under its name."""
 
     def __init__(self, connection: Connection, table: Table, found: _Found, dialect: StoreDialect) -> None:
-        from alembic.migration import MigrationContext
-
-        self._table, self._found, self._dialect = table, found, dialect
+        self._connection, self._table, self._found, self._dialect = connection, table, found, dialect
         self._sql = connection.dialect
         self._name = quoted_name(table, connection.dialect)
-        self._types = MigrationContext.configure(connection).impl
+
+    @cached_property
+    def _types(self) -> "DefaultImpl":
+        from alembic.migration import MigrationContext  # a third of a second, which only columns need
+
+        return MigrationContext.configure(self._connection).impl
 
     def defects(self) -> Iterator[Defect]:
         """Columns first: without one its indexes are missing, too."""
@@ -161,12 +218,17 @@ class _Comparison:
                     "be stored without a value for it; drop it, or give it a default",
                     hinders=True,
                 )
+        yield from self.key_defects()
+
+    def key_defects(self) -> Iterator[Defect]:
+        """Those of the primary key and of the indexes; without a unique one, messages are doubled or refused."""
         key = [column.name for column in self._table.primary_key]
         if key and list(self._found.key) != key:
-            yield Defect(
-                text=f"the table {self._table.name!r} has no primary key ({', '.join(key)}); run ALTER TABLE "
-                f"{self._name} ADD PRIMARY KEY ({', '.join(key)})"
-            )
+            remedy = f"run ALTER TABLE {self._name} ADD PRIMARY KEY ({', '.join(key)})"
+            if self._dialect.is_file:
+                remedy = "make the table again with it and copy the rows, as SQLite adds none to a table that exists"
+            text = f"the table {self._table.name!r} has no primary key ({', '.join(key)}); {remedy}"
+            yield Defect(text=text, hinders=True)
         yield from self._of_indexes()
 
     def _of_indexes(self) -> Iterator[Defect]:
@@ -174,10 +236,11 @@ class _Comparison:
         for wanted in sorted(self._table.indexes, key=lambda index: str(index.name)):
             what = f"index {wanted.name!r} of the table {self._table.name!r}"
             if wanted.name not in indexes:
-                yield made_by_setup(what)
+                yield made_by_setup(what, hinders=wanted.unique)
             elif not self._is_alike(wanted, indexes[wanted.name]):
                 yield Defect(
-                    text=f"the {what} is another one; drop it, and run `delaystore setup`, which makes it again"
+                    text=f"the {what} is another one; drop it, and run `delaystore setup`, which makes it again",
+                    hinders=wanted.unique,
                 )
 
     def _is_alike(self, wanted: Index, found: Mapping[str, Any]) -> bool:
@@ -202,14 +265,17 @@ class _Comparison:
         return Defect(text=f"the {what} is missing; {remedy}", hinders=True)
 
     def _of_type(self, column: Column[Any], found: Any) -> Defect:
+        known = f"the type {found}" if not isinstance(found, NullType) else "no type, or an unknown one"
         return Defect(
-            text=f"the column {column.name!r} of the table {self._table.name!r} has the type {found}; change it by "
+            text=f"the column {column.name!r} of the table {self._table.name!r} has {known}; change it by "
             f"ALTER TABLE to {self._definition(column)}"
         )
 
     def _is_of_type(self, found: Mapping[str, Any], wanted: Column[Any]) -> bool:
         """PostgreSQL's two words for text are one; collations are compared by the dialect."""
         kind = copy(found["type"])
+        if isinstance(kind, NullType):  # SQLAlchemy does not know it
+            return False
         if getattr(kind, "collation", None) is not None:
             kind.collation = None
         both = {str(kind), str(wanted.type.compile(dialect=self._sql)).partition(" ")[0]}

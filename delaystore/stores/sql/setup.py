@@ -37,7 +37,7 @@ def version_table_name(table: Table) -> str:
 
 def current_version(connection: Connection, table: Table) -> str | None:
     """The version of the tables as they are; None where there are none."""
-    versions = _version_table(table)
+    versions = version_table(table)
     if not store_dialect_of(connection).has_table(connection, versions):
         return None
     return connection.execute(select(versions.c.version_num)).scalar()
@@ -64,7 +64,12 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
 
 
 def missing_schema(connection: Connection, table: Table, dialect: StoreDialect) -> str | None:
-    """That the schema of `table` does not exist, and the remedy; None: it exists, or is the connection's own."""
+    """That the schema of `table`, or the connection's own, does not exist, and the remedy; None: it exists."""
+    if table.schema is None and connection.dialect.default_schema_name is None:
+        return (
+            "there is no schema for the store's tables; create one with CREATE SCHEMA, or name one that this role may "
+            "use with --schema or schema=, or in its search_path"
+        )
     if table.schema is None or inspect(connection).has_schema(table.schema):
         return None
     if dialect.is_file:
@@ -232,7 +237,8 @@ def _any_table(name: str, schema: str | None) -> Table:
     return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
 
 
-def _version_table(table: Table) -> Table:
+def version_table(table: Table) -> Table:
+    """The table that remembers the version of `table`."""
     return Table(
         version_table_name(table), MetaData(), Column("version_num", String(32)), schema=table.schema, quote=True
     )

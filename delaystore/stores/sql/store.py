@@ -230,9 +230,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
 
     @override
     def hindrances(self) -> Sequence[str]:
-        """By two statements; none of tables that are of another release."""
-        if not self.is_operable:
-            return ()
+        """By a few statements about the catalog; none of tables that are of another release."""
         with translated_errors(), self._transactions.connect() as connection:
             return list(comparison.hindrances(connection, self.table, self._dialect))
 
@@ -322,9 +320,9 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             with self._one_call() as bound:
                 bound.insert(message)
 
-    def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
+    def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
-        return decided(write, self._refusal, self.key_patience, repeatable=repeatable)
+        return decided(write, self._refusal, self.key_patience, messages)
 
     def _refusal(self, error: Duplicate) -> StoreError | None:
         """Committed: what is marked stays so, and no lock is left."""
@@ -371,7 +369,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule)
 
-        return self._unless_claimed(write, repeatable=all_of_them.are_kept)
+        return self._unless_claimed(write, all_of_them)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:

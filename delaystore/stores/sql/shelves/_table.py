@@ -33,8 +33,9 @@ class ShelfTable:
         try:
             return self.family.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
-            if self.fault(error) is Fault.DUPLICATE:
-                raise DuplicateMessageError(self.family.dialect.duplicates_in(error)) from None
+            duplicates = self.family.dialect.duplicates_in(error) if self.fault(error) is Fault.DUPLICATE else ()
+            if duplicates:
+                raise DuplicateMessageError(duplicates) from None
             raise
 
     def is_there(self) -> bool:
