@@ -12,6 +12,7 @@ from delaystore.calls import CUT_AFTER
 from delaystore.clock import Clock
 from delaystore.errors import ConfigurationError
 from delaystore.settings import TransactionMode
+from delaystore.sql.connections import dispose
 from delaystore.sql.engine import blocking_url, create_async_store_engine, transactional
 from delaystore.sql.urls import url_label
 from delaystore.stores.sql.store import SqlDelayedMessageStore
@@ -85,7 +86,7 @@ class AsyncSqlDelayedMessageStore:
         with suppress(TimeoutError):
             async with asyncio.timeout(CUT_AFTER):  # some drivers wait for the server's part in closing, one by one
                 await asyncio.gather(*(greenlet_spawn(pool.dispose) for _ in range(pool.checkedin())))
-        await self.engine.dispose()
+        await greenlet_spawn(dispose, self.engine.sync_engine)
 
 
 def _table_of(store: SqlDelayedMessageStore, endpoint: str) -> str:

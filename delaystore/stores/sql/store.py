@@ -24,7 +24,7 @@ from delaystore.errors import (
 from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
-from delaystore.sql.connections import connections_of
+from delaystore.sql.connections import dispose
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.drivers import driver_of
 from delaystore.sql.engine import Connections, check_blocking, create_store_engine
@@ -135,7 +135,6 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         clock: Clock | None,
     ) -> None:
         self.engine, self._owns_engine = engine, owns_engine
-        connections_of(engine)  # so that none outlives the engine
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
         if self._owns_engine:
@@ -535,7 +534,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
     def close(self) -> None:
         """Close the connections, unless the Engine is yours."""
         if self._owns_engine:
-            self.engine.dispose()
+            dispose(self.engine)
 
     @property
     def _parts(self) -> StoreParts:

@@ -20,7 +20,7 @@ from delaystore.errors import (
     UnsupportedMessageError,
 )
 from delaystore.message import DelayedMessage
-from delaystore.sql.connections import connections_of
+from delaystore.sql.connections import connections_of, dispose
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.engine import Connections, create_store_engine, same_database
 from delaystore.sql.errors import translate
@@ -185,7 +185,7 @@ class SqlQueueTransport(Transport):
     @override
     def close(self) -> None:
         if self._own_engine:
-            self._engine.dispose()
+            dispose(self._engine)
 
     def _send_within(self, transaction: BoundSqlStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
         try:
