@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -84,9 +84,9 @@ class CountingStore(InMemoryDelayedMessageStore):
         with super().transaction() as tx:
             yield tx
 
-    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        self._note("get_many")
-        return super().get_many(message_ids)
+    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        self._note("waiting_ids")
+        return super().waiting_ids(message_ids)
 
     def next(self) -> datetime | None:
         self._note("next")

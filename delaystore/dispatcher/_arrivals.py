@@ -1,10 +1,10 @@
 """Messages that are being sent, or have arrived and are not yet removed from the store."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from delaystore.dispatcher._fingerprint import fingerprint
+from delaystore.dispatcher._fingerprint import fingerprint, is_named
 from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
 
@@ -26,8 +26,8 @@ class UnremovedArrivals:
         """By message_id."""
         self._known: dict[str, bytes] = {}
         """Fingerprints by message_id."""
-        self._doubtful: set[str] = set()
-        """Those of `_known` whose removal may have been committed although it failed."""
+        self._unnamed: set[str] = set()
+        """Those of `_known` that the store has under something else than their message_id."""
 
     def begin(self, fetched: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Take for sending those of `fetched` that no other worker is sending; `end` gives them back."""
@@ -41,13 +41,14 @@ class UnremovedArrivals:
         with self._lock:
             self._being_sent.difference_update(message.message_id for message in taken)
 
-    def keep(self, messages: Iterable[DelayedMessage]) -> None:
+    def keep(self, messages: Sequence[DelayedMessage]) -> None:
         """Remember `messages`, which could not be removed, without their bodies."""
         kept = {message.message_id: fingerprint(message) for message in messages}
         with self._lock:
             self._known.update(kept)
             keep_youngest(self._known, MOST_REMEMBERED)
-            self._doubtful = (self._doubtful | kept.keys()) & self._known.keys()
+            unnamed = {message.message_id for message in messages if not is_named(message)}
+            self._unnamed = (self._unnamed | unnamed) & self._known.keys()
 
     def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Those of `batch` that have arrived. Compares whole messages, as an id may have been used again."""
@@ -64,15 +65,10 @@ class UnremovedArrivals:
                     self._known.pop(message_id, None)
 
     @property
-    def doubtful(self) -> Sequence[str]:
-        """Ids of kept messages that were not yet looked for: they may be removed, and their ids may be used again."""
+    def ids(self) -> Collection[str]:
+        """Ids of remembered messages by which the store can be asked for them."""
         with self._lock:
-            return list(self._doubtful)
-
-    def looked_for(self, message_ids: Iterable[str]) -> None:
-        """Note that those of `message_ids` that are removed have been forgotten."""
-        with self._lock:
-            self._doubtful.difference_update(message_ids)
+            return self._known.keys() - self._unnamed
 
     def _knows(self, message: DelayedMessage) -> bool:
         known = self._known.get(message.message_id)

@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import blake2b
 
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, UnreadableMessage
 
 ATTEMPTS = frozenset({"failure_count", "next_attempt"})
 """What giving way changes of a message."""
+
+
+def is_named(message: DelayedMessage) -> bool:
+    """Whether the store has it under its message_id, by which it can be asked for."""
+    return not isinstance(message, UnreadableMessage) or message.stored_id is None
 
 
 def fingerprint(message: DelayedMessage, without: frozenset[str] = frozenset()) -> bytes:

@@ -1,12 +1,12 @@
 """Messages that were sent and got no answer in time, but may get it yet."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from delaystore.dispatcher._error_queue import Failure
-from delaystore.dispatcher._fingerprint import ATTEMPTS, fingerprint
+from delaystore.dispatcher._fingerprint import ATTEMPTS, fingerprint, is_named
 from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import LateAnswer
@@ -26,6 +26,8 @@ class Underway:
     sent_at: float
     """By time.monotonic."""
     fingerprint: bytes
+    is_named: bool
+    """Whether the store can be asked for it by its message_id."""
 
 
 class OnTheirWay:
@@ -43,7 +45,7 @@ class OnTheirWay:
     def note(self, message: DelayedMessage, late: LateAnswer, sent_at: float, failure: Failure | None = None) -> None:
         """Remember that `message` is on its way; `failure`: its copy for the error queue is."""
         failed = None if failure is None else (failure.kind, failure.reason)
-        underway = Underway(late, failed, sent_at, fingerprint(message, ATTEMPTS))
+        underway = Underway(late, failed, sent_at, fingerprint(message, ATTEMPTS), is_named(message))
         with self._lock:
             self._known.pop(message.message_id, None)
             self._known[message.message_id] = underway
@@ -59,6 +61,12 @@ class OnTheirWay:
             if underway is not None and underway.fingerprint == fingerprint(message, ATTEMPTS):
                 found[message.message_id] = underway
         return found
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Ids of remembered messages by which the store can be asked for them."""
+        with self._lock:
+            return {message_id for message_id, underway in self._known.items() if underway.is_named}
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """Forget the messages of these ids: they have arrived and are removed, or never will arrive."""

@@ -2,8 +2,10 @@
 
 import logging
 import random
+import time
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.dispatcher._batch import Batch, BatchSizer
@@ -22,6 +24,9 @@ from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableTransaction
+
+_LOOK_EVERY: Final = 5.0
+"""Seconds between two searches of the store for remembered messages."""
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -61,6 +66,8 @@ class DispatchPass:
         self._arrivals = UnremovedArrivals()
         self._deferrals = Deferrals()
         self._on_their_way = OnTheirWay()
+        self._look_at = 0.0
+        """When remembered messages are looked for in the store, by time.monotonic."""
         self._limits = Limits(context.operability, context.store_calls)
         self._settler = Settler(context, self._deferrals, self._on_their_way, self._limits, random.random)
         self._failure_log = FailureLog()
@@ -90,19 +97,18 @@ class DispatchPass:
         return result
 
     def _forget_removed(self) -> None:
-        """Forget those messages whose removal has failed, and is committed nevertheless.
+        """Forget messages that another dispatcher has removed, or whose removal was committed although it failed.
 
         The same message, stored again, would be taken for the one that has arrived, and not be sent.
         """
-        store, doubtful = self._context.store, self._arrivals.doubtful
-        if not doubtful or not isinstance(store, ManagedDelayedMessageStore):
+        store, ids = self._context.store, {*self._arrivals.ids, *self._on_their_way.ids}
+        if not ids or time.monotonic() < self._look_at or not isinstance(store, ManagedDelayedMessageStore):
             return
+        self._look_at = time.monotonic() + _LOOK_EVERY
         with self._context.store_calls.call("looking for messages that are removed"):
-            there = store.get_many(doubtful)
-        gone = [message_id for message_id in doubtful if message_id not in there]
+            gone = ids - set(store.waiting_ids(list(ids)))
         self._arrivals.forget(gone)
         self._on_their_way.forget(gone)
-        self._arrivals.looked_for(doubtful)
 
     def _attempt(self, batch: Batch, now: datetime) -> PassResult:
         taken: list[DelayedMessage] = []
@@ -152,7 +158,9 @@ class DispatchPass:
     def _on_undone(self, batch: Batch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
         arrived = () if self._context.exactly_once else batch.arrived
-        self._arrivals.keep(arrived)
+        if arrived:
+            self._arrivals.keep(arrived)
+            self._look_at = 0.0
         if isinstance(error, ClaimsLostError):
             logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
             return PassResult(at=batch.at)

@@ -79,16 +79,13 @@ class Storing:
         transaction; only where that cannot be, as after a crash, they are looked at one by one. An entry of whose id a
         dispatcher has the message, and keeps it for some seconds, has a failure after this, and no fate.
         """
-        entries = self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
+        self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
+        free = _not_behind_claimed(entries, entries)
         if self._on_duplicate is OnDuplicate.REPLACE:
-            self._store_newest(entries)
+            self._store_newest(free)
             return
-        for wave in _waves(entries):
-            claimed = {entry.message.message_id: entry for entry in entries if entry.is_claimed}
-            for entry in wave:
-                if entry.message.message_id in claimed:
-                    _hold(entry, claimed[entry.message.message_id])
-            self._store_wave([entry for entry in wave if not entry.is_claimed])
+        for wave in _waves(free):
+            self._store_wave(_not_behind_claimed(wave, entries))
 
     def _store_newest(self, entries: Sequence[Entry]) -> None:
         """Of each id the newest message; an older one only where those after it cannot be stored."""
@@ -241,6 +238,15 @@ def _supersede(runs: list[deque[Entry]]) -> None:
     if older:
         logger.warning("message %r came %d times before the one that is kept", older[0].message.message_id, len(older))
     runs.clear()
+
+
+def _not_behind_claimed(entries: Sequence[Entry], among: Sequence[Entry]) -> Sequence[Entry]:
+    """Return `entries` without those of an id that one of `among` has found claimed, which are kept behind that."""
+    claimed = {entry.message.message_id: entry for entry in reversed(among) if entry.is_claimed}
+    for entry in entries:
+        if entry.message.message_id in claimed:
+            _hold(entry, claimed[entry.message.message_id])
+    return [entry for entry in entries if not entry.is_claimed]
 
 
 def _hold(entry: Entry, other: Entry) -> None:

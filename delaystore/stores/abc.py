@@ -5,7 +5,7 @@ form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport (https://githu
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -278,6 +278,10 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         """Those of these messages that are waiting, claimed or not, by their ids. The default gets one at a time."""
         found = {message_id: self.get(message_id) for message_id in message_ids}
         return {message_id: message for message_id, message in found.items() if message is not None}
+
+    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        """Those of these ids whose messages are waiting, claimed or not. This default reads the messages."""
+        return self.get_many(message_ids).keys()
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         """Those of these messages that wait unclaimed: each is forwarded after this call has begun.

@@ -34,6 +34,8 @@ _MOST_LOGINS: Final = 8
 answer comes as late, and is the same."""
 _MOST_USERS: Final = 64
 """As `_MOST_LOGINS`, for known names. Beyond it all logins are refused, whether their name is known or not."""
+_MOST_PENDING: Final = 256
+"""Logins without an answer, checked or not. Beyond it all logins are refused: each takes turns on the event loop."""
 _MOST_OF_ONE: Final = 2
 """As `_MOST_USERS`, for one name from one address; beyond `_MOST_LOGINS` it has one."""
 _AT_ONCE: Final = 2
@@ -161,7 +163,8 @@ async def _log_in(users: Accounts, name: str, password: str, address: str) -> Us
         pending = list(_PENDING.values())
         own, checked = sum(each.origin == origin for each in pending), sum(each.is_checked for each in pending)
         is_crowded = checked >= _MOST_LOGINS
-        if own >= (1 if is_crowded else _MOST_OF_ONE) or checked >= _MOST_USERS:
+        is_full = checked >= _MOST_USERS or len(pending) >= _MOST_PENDING
+        if is_full or own >= (1 if is_crowded else _MOST_OF_ONE):
             await asyncio.sleep(_PAUSE)
             raise Refusal(429, "Too many logins are being checked. Try again in a few seconds.", {"Retry-After": "2"})
         is_checked = name in users or not is_crowded

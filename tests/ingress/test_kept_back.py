@@ -88,12 +88,12 @@ class Ground:
         self.kept_back = KeptBack(IngressSettings(queue="orders"))
         self.entries: list[Entry] = []
 
-    def arrive(self, *bodies: bytes, message_id: str = "a") -> None:
-        """A batch."""
+    def arrive(self, *bodies: bytes, message_id: str = "a", message_ids: Sequence[str] = ()) -> None:
+        """A batch; all of them have one id unless `message_ids` says otherwise."""
         tag = len(self.entries)
         arrivals = [
-            Arrival("orders", "", message_id, RawProperties.of({}), body, False, tag + number)
-            for number, body in enumerate(bodies)
+            Arrival("orders", "", one, RawProperties.of({}), body, False, tag + number)
+            for number, (body, one) in enumerate(zip(bodies, message_ids or [message_id] * len(bodies), strict=True))
         ]
         new = [Entry(arrival, 0.0) for arrival in arrivals]
         self.entries += new
@@ -150,6 +150,46 @@ def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(groun
     assert None not in ground.fates
     assert ground.waiting == EXPECTED[rule]
     assert len(ground.kept_back) == 0
+
+
+@RULES
+def test_one_batch_is_stored_in_order_though_a_claim_ends_while_it_is_tried_again(
+    ground: Ground, rule: OnDuplicate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails on the batch after its first look; at the second look the claim is still there."""
+    ground.store.store(message("a", b"0"))
+    with ExitStack() as dispatcher:
+        block = dispatcher.enter_context(ground.store.transaction())
+        claimed = block.fetch_due(NOON, 1)
+        looks = []
+        store_many, get_unclaimed = ground.store.store_many, ground.store.get_unclaimed
+
+        def fail_once_then_settle(messages: Any, *args: Any) -> int:
+            messages = list(messages)
+            if len(looks) == 1:
+                looks.append("failed")
+                raise StoreError("an outage in the middle of a batch")
+            if len(looks) > 2 and "settled" not in looks and any(each.body == b"2" for each in messages):
+                looks.append("settled")
+                block.remove_many(claimed)
+                dispatcher.close()
+            return store_many(messages, *args)
+
+        def look(message_ids: Sequence[str]) -> Any:
+            found = get_unclaimed(message_ids)
+            looks.append("looked")
+            return found
+
+        monkeypatch.setattr(ground.store, "store_many", fail_once_then_settle)
+        monkeypatch.setattr(ground.store, "get_unclaimed", look)
+        ground.arrive(b"1", b"between", b"2", b"after", message_ids="abac")
+        if "settled" not in looks:
+            block.remove_many(claimed)
+    for _ in range(3):
+        ground.try_again()
+    assert ground.store.cancel("b")
+    assert ground.store.cancel("c")
+    assert ground.waiting == EXPECTED[rule]
 
 
 @RULES

@@ -151,6 +151,21 @@ def test_a_callers_transaction_that_met_a_duplicate_keeps_nobody_from_its_neighb
     engine.dispose()
 
 
+def test_a_callers_transaction_marks_duplicates_beside_a_claimed_message(mariadb_url: str) -> None:
+    """Under REPEATABLE READ, where an UPDATE that scans a small table waits for each of its rows."""
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    names = ["m1", "m2", "m3"]
+    with opened(mariadb_url) as store, opened(mariadb_url) as other:
+        due = store.now() + timedelta(hours=1)
+        store.store_many(message(due, message_id=name) for name in names)
+        store.store(message(store.now(), message_id="m0"))
+        with other.transaction() as dispatcher, engine.begin() as connection:
+            assert [claimed.message_id for claimed in dispatcher.fetch_due(other.now(), 1)] == ["m0"]
+            connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+            assert set(store.enlist(connection).get_unclaimed(names)) == set(names)
+    engine.dispose()
+
+
 def test_an_insert_goes_by_a_shorter_limit_of_the_callers(mariadb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = create_engine(mariadb_url)
     with opened(mariadb_url) as store, opened(mariadb_url) as other:

@@ -1,14 +1,16 @@
 """What becomes of a message, outcome by outcome, one pass at a time."""
 
 import logging
+import sqlite3
 from collections.abc import Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport
+from delaystore.dispatcher import Dispatcher, DispatchReport, _passes
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import (
@@ -23,6 +25,7 @@ from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import FailedDelivery
+from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
 from tests.dispatching import (
@@ -39,6 +42,7 @@ from tests.dispatching import (
 )
 
 LATER = timedelta(days=1)
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Late(LateAnswer):
@@ -577,6 +581,24 @@ def test_what_has_arrived_is_known_before_another_worker_can_fetch_it_again(
     assert ids(store) == []
 
 
+class Undoing:
+    """A store that undoes as many transactions as `failures` says, at their ends."""
+
+    failures = 0
+
+    @contextmanager
+    def transaction(self) -> Any:
+        with super().transaction() as tx:  # type: ignore[misc] - a store's
+            yield tx
+            if self.failures:
+                self.failures -= 1
+                raise StoreUnavailableError("the disk is full")
+
+
+class StoreThatUndoes(Undoing, CountingStore):
+    """In memory."""
+
+
 class StoreWhoseCommitIsLost(CountingStore):
     """The first transaction that removes something commits, and seems to have failed."""
 
@@ -609,11 +631,64 @@ def test_the_same_message_is_sent_again_where_a_removal_seems_to_have_failed(
     assert ids(store) == []
     for asked in range(1, 3):
         dispatcher.run()
-        assert store.asked["get_many"] == 1, "one question for each failure"
+        assert store.asked["waiting_ids"] == 1 + is_late, "one question at once, and then every few seconds"
         if asked == 1:
             store.store(message("a"))
     assert transport.batches == [["a"], ["a"]]
     assert ids(store) == []
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_same_message_is_sent_again_where_another_dispatcher_has_removed_the_first(
+    transport: ScriptedTransport, clock: SettableClock, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_passes, "_LOOK_EVERY", 0.0)
+    store = StoreThatUndoes(clock)
+    dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
+    store.store(message("a"))
+    if is_late:
+        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
+        dispatcher.run()
+        transport.outcomes.clear()
+        clock.advance(LATER)
+    else:
+        store.failures = 1
+        with pytest.raises(StoreUnavailableError):
+            dispatcher.run()
+    with store.transaction() as other:
+        claimed = other.fetch_due(clock.now(), 1)
+        dispatcher.run()
+        assert other.remove_many(claimed) == 1
+    dispatcher.run()
+    store.store(message("a"))
+    dispatcher.run()
+    assert transport.batches == [["a"], ["a"]]
+    assert ids(store) == []
+
+
+def test_a_row_without_a_usable_id_is_moved_to_the_error_queue_once(
+    transport: ScriptedTransport, tmp_path: Path
+) -> None:
+    """The store does not find it by the id that stands for its own."""
+
+    class Store(Undoing, SqlDelayedMessageStore):
+        pass
+
+    store = Store(f"sqlite:///{tmp_path}/a.db")
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    store.store(message("a", due_time=LONG_AGO))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file, file:
+        file.execute(f"UPDATE {store.table.name} SET message_id = ?", ("x" * 400,))
+    dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
+    store.failures = 3
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            dispatcher.run()
+    dispatcher.run()
+    assert len(transport.batches) == 1
+    assert store.count() == 0
+    store.close()
 
 
 @pytest.mark.parametrize("is_late", [False, True])

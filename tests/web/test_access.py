@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from datetime import timedelta
 
 import httpx
@@ -162,6 +163,19 @@ def test_in_a_flood_of_logins_no_answer_tells_which_names_exist(delivery: Delaye
             await asyncio.gather(*flood)
 
     assert asyncio.run(found()) == [[401, 429][:passwords]] * 4
+
+
+def test_beyond_a_number_of_pending_logins_all_are_refused(delivery: DelayedDelivery) -> None:
+    """Each takes turns on the event loop, which would stand still."""
+    page = browser(app(delivery, users=f"ada:read:{hashed('ada')}"))
+
+    async def flood() -> Counter[int]:
+        asked = [page.client.get("/changes", auth=(f"eve {number}", "")) for number in range(400)]
+        return Counter(answer.status_code for answer in await asyncio.gather(*asked))
+
+    found = asyncio.run(flood())
+    assert found[401] + found[429] == 400
+    assert found[401] <= 256
 
 
 @pytest.mark.parametrize(

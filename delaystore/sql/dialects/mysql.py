@@ -440,14 +440,17 @@ class MySqlDialect(StoreDialect):
         values: Mapping[str, Any],
         now: datetime,
     ) -> Collection[str]:
-        """By row locks. An UPDATE under READ COMMITTED waits for no row that it does not change, a DELETE might."""
+        """By row locks. Both changes go by the primary key: a scan waits for other rows' locks, under REPEATABLE READ
+        also as an UPDATE.
+        """
         key = table.c.message_id
         free = select(key).where(self.among(key, "ids"), *matches)
         locked = connection.execute(self.locked(free, table), {"ids": list(ids)}).scalars().all()
         if locked and isinstance(change, Delete):
             connection.execute(self.remove_many(table), {"ids": locked})
         elif locked:
-            connection.execute(change.where(self.among(key, "ids")), {**values, "ids": locked})
+            statement = change.where(self.among(key, "ids")).with_hint(_BY_KEY, selectable=table)
+            connection.execute(statement, {**values, "ids": locked})
         return set(locked)
 
     def _is_free(self, connection: Connection, table: Table, message_id: str) -> bool:

@@ -1,6 +1,6 @@
 """Looking up what waits, in the transaction of one connection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -78,6 +78,13 @@ class LookUp:
         for first in range(0, len(message_ids), _AT_ONCE):
             ids = list(message_ids[first : first + _AT_ONCE])
             found.update({row.message_id: to_shown_message(row) for row in self._execute(self._sql.show, {"ids": ids})})
+        return found
+
+    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        """By the primary key alone: a column that is missing, or a value that cannot be read, is no obstacle."""
+        found: set[str] = set()
+        for first in range(0, len(message_ids), _AT_ONCE):
+            found.update(self._execute(self._sql.there, {"ids": list(message_ids[first : first + _AT_ONCE])}).scalars())
         return found
 
     def message_ids(self, prefix: str, limit: int) -> Sequence[str]:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from delaystore.bridge import give_way
-from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreError, StoreUnavailableError
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores._keys import patiently
 
@@ -43,10 +43,13 @@ class Messages:
         """Whether all of them are in memory, and can be stored again."""
         return not self._next
 
-    @property
-    def have_an_id_twice(self) -> bool:
-        """Whether two of those in memory have one message_id."""
-        return len({message.message_id for message in self.first}) < len(self.first)
+    def repeat_what_is_taken(self, error: Duplicate) -> bool:
+        """Whether two of those in memory have one message_id, or one key, as `error` says of a message that waits."""
+        taken = [
+            message.message_id if isinstance(error, DuplicateMessageError) else message.key for message in self.first
+        ]
+        present = [each for each in taken if each is not None]
+        return len(set(present)) < len(present)
 
     def __iter__(self) -> Iterator[DelayedMessage]:
         return chain(self.first, self._next, self._iterator)
@@ -76,15 +79,16 @@ def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, mess
             return write()
         except (DuplicateMessageError, DuplicateKeyError) as error:
             refused = refusal(error)  # a row may have come meanwhile
-            if refused is None and isinstance(error, DuplicateMessageError):
-                twice = messages is not None and messages.have_an_id_twice
-                refused = error if twice else _without_a_row(error)
+            if refused is None and not (messages is not None and messages.repeat_what_is_taken(error)):
+                refused = _without_a_row(error)
             raise refused or error from None
 
     return patiently(attempt, patience if repeatable else 0.0)
 
 
-def _without_a_row(error: DuplicateMessageError) -> StoreError:
+def _without_a_row(error: Duplicate) -> StoreError:
+    if isinstance(error, DuplicateKeyError):
+        return KeyInUseError(error.key)
     named = ", ".join(repr(message_id) for message_id in error.message_ids)
     return StoreUnavailableError(
         f"the database refuses message_id {named} as a duplicate, and has no message of this id; nothing was stored: "

@@ -146,7 +146,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         duplicates = [message_id for message_id in message_ids if message_id in unclaimed]
         if duplicates:
             return DuplicateMessageError(duplicates) if isinstance(error, DuplicateMessageError) else error
-        there = self._execute(self._sql.there, {"ids": list(message_ids)}).scalars().all()
+        there = list(self.waiting_ids(message_ids))
         if not there:
             return None
         return (
@@ -422,6 +422,10 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     @override
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         return self._look_up.get_many(message_ids)
+
+    @override
+    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        return self._look_up.waiting_ids(message_ids)
 
     @override
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:

@@ -473,6 +473,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.get_many(message_ids)
 
     @override
+    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        """In one transaction, by the primary key."""
+        with self._looking_up() as bound:
+            return bound.waiting_ids(message_ids)
+
+    @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         """In one transaction, by the primary key."""
         with self._looking_up() as bound:

@@ -63,6 +63,8 @@ class ManagementTests(StoreTests):
         assert found.keys() == {"ü", "a"}
         assert_same(found["a"], messages[0])
         assert managed.get_many([]) == {}
+        assert set(managed.waiting_ids(["ü", "nobody", "a", "A", "a"])) == {"ü", "a"}
+        assert not managed.waiting_ids([])
 
     def test_ids_are_found_by_how_they_begin(self, managed: ManagedDelayedMessageStore) -> None:
         for message_id in ("saga-1/b", "saga-1/a", "saga-1", "saga-10/a", "Saga-1/c", "saga-1/%", "ü/1", "other"):
