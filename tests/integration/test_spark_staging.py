@@ -21,6 +21,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, make_url, text
 
+from delaystore.dispatcher._fingerprint import fingerprint
 from delaystore.errors import (
     ConfigurationError,
     DuplicateKeyError,
@@ -52,7 +53,7 @@ from delaystore.loading.staging._sql import sink as sink_module
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.dialects import waiting_already
 from delaystore.loading.staging._sql.registry import Registry
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -285,6 +286,28 @@ def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url:
         assert claimed.increment_failure_count(failed, DUE + timedelta(days=3))
     assert load(database_url, "one", rows(3), OnDuplicate.REPLACE).stored == 3
     assert everything(store) == {message.message_id: message for message in rows(3)}
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_row_that_replaces_its_like_differs_from_all_before_it(
+    store: SqlDelayedMessageStore, database_url: str, key: str | None
+) -> None:
+    """A dispatcher that has sent one of them, and could not remove it, must send the next."""
+    message, seen = row("m-00001", 1, body=b"same", key=key), set[bytes]()
+    replacing: dict[str, Any] = {"key_rule": KeyRule(OnKey.REPLACE)} if key else {}
+    for number in range(4):
+        finished = load(database_url, str(number), [*rows(1), message], OnDuplicate.REPLACE, **replacing)
+        assert finished.stored == 2
+        assert load(database_url, str(number), [*rows(1), message], OnDuplicate.REPLACE, **replacing) == finished
+        found = everything(store)
+        for one in (*rows(1), message):
+            assert are_same_time(found[one.message_id].due_time, one.due_time)
+            assert replace(found[one.message_id], due_time=one.due_time) == one
+            seen.add(fingerprint(found[one.message_id]))
+        assert len(seen) == 2 * (number + 1)
+    later = replace(message, due_time=DUE + timedelta(days=1), next_attempt=DUE + timedelta(days=1))
+    load(database_url, "later", [later], OnDuplicate.REPLACE, **replacing)
+    assert everything(store)["m-00001"] == later
 
 
 def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str) -> None:
