@@ -51,7 +51,8 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
 _MARK: Final = timedelta(microseconds=1)
-_MARKS: Final = timedelta(milliseconds=1)
+MARKS: Final = timedelta(milliseconds=1)
+"""Due times of one message that differ by less than this differ by nothing but marks, see `marked`."""
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
 
@@ -203,7 +204,7 @@ def marked(due_time: datetime) -> datetime:
 
 def are_same_time(one: datetime, other: datetime) -> bool:
     """Whether two times differ by nothing but marks: one for each sender that was told of the message, see `marked`."""
-    return abs(one - other) < _MARKS
+    return abs(one - other) < MARKS
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:

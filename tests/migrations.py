@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from delaystore.errors import MigrationLockedError
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import Checksum, checksum
+from delaystore.migrations._checksum import Checksum, Identity, checksum
 from delaystore.migrations.abc import (
     Batch,
     BatchStatus,
@@ -229,10 +229,10 @@ class MemorySource(MigrationSource):
     def moved_checksum(self, run: Run) -> Checksum:
         return checksum((one.message_id, one.destination, one.due_time) for one in self._moved())
 
-    def moved_ids(self, run: Run) -> Iterator[Sequence[str]]:
-        ids = [message.message_id for message in self._moved()]
-        for start in range(0, len(ids), 3):
-            yield ids[start : start + 3]
+    def moved(self, run: Run) -> Iterator[Sequence[Identity]]:
+        moved = [(one.message_id, one.destination, one.due_time) for one in self._moved()]
+        for start in range(0, len(moved), 3):
+            yield moved[start : start + 3]
 
     @alone
     def clean_up(self, run: Run) -> None:

@@ -6,6 +6,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Final, Self
 
+Identity = tuple[str, str, datetime]
+"""What a checksum is over: message_id, destination, due_time."""
 _MODULUS: Final = 2**128
 
 
@@ -23,7 +25,7 @@ class Checksum:
         return f"{self.count}:{self.total:032x}"
 
 
-def checksum(messages: Iterable[tuple[str, str, datetime]]) -> Checksum:
+def checksum(messages: Iterable[Identity]) -> Checksum:
     """The checksum of (message_id, destination, due_time) each. The times are aware, and count in microseconds."""
     count = total = 0
     for message_id, destination, due_time in messages:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import Checksum
+from delaystore.migrations._checksum import Checksum, Identity
 from delaystore.transports.abc import Outcome
 
 DRY_RUN: Final = "noop"
@@ -269,8 +269,8 @@ class MigrationSource(ABC):
         """Over (message_id, destination, due_time) of what was moved."""
 
     @abstractmethod
-    def moved_ids(self, run: Run) -> Iterator[Sequence[str]]:
-        """The message_ids of what was moved, in pages."""
+    def moved(self, run: Run) -> Iterator[Sequence[Identity]]:
+        """(message_id, destination, due_time) of what was moved, in pages."""
 
     @abstractmethod
     def clean_up(self, run: Run) -> None:
@@ -359,8 +359,11 @@ class MigrationTarget(ABC):
         REFUSED, UNSUITED: the row is to be rejected. UNSETTLED, UNREADY: an outage; it is to be sent again.
         """
 
-    def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:  # noqa: ARG002 - for overriders
-        """The checksum of the messages with these ids that wait at the target. None: the target cannot be read."""
+    def checksum(self, moved: Iterator[Sequence[Identity]]) -> Checksum | None:  # noqa: ARG002 - for overriders
+        """The checksum of those of `moved` that wait at the target. None: the target cannot be read.
+
+        Marks make no difference, see `delaystore.message.marked`: senders were told of the message at the target.
+        """
         return None
 
     @abstractmethod

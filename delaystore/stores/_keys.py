@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from delaystore.bridge import pause
@@ -15,7 +15,7 @@ from delaystore.errors import (
     MessageBeingDispatchedError,
 )
 from delaystore.keys import KeyRule, OnKey, time_left, waiting_at_most
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
+from delaystore.message import LATEST_DUE_TIME, MARKS, DelayedMessage, marked
 
 LONGEST_PAUSE: Final = 0.1
 """Seconds between two looks at a message that somebody has."""
@@ -52,8 +52,12 @@ def bounded(message: DelayedMessage, first_sent: datetime, rule: KeyRule) -> Del
 
 
 def unlike(message: DelayedMessage, message_id: str, due_time: datetime) -> DelayedMessage:
-    """`message`, to be put in the place of the one that has this id and due time; marked if it has both as well."""
-    if (message.message_id, message.due_time) != (message_id, due_time):
+    """`message`, to be put in the place of the one that has this id and due time.
+
+    If it has this id, and the same due time without its marks, it gets those marks and one more: a dispatcher may
+    remember the message as it was before any of them.
+    """
+    if message.message_id != message_id or not timedelta(0) <= message.due_time - due_time < MARKS:
         return message
     return replace(message, due_time=marked(due_time))
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, inspect, make_url, text
 
+from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources import open_source
 from delaystore.settings import TransactionMode
@@ -264,6 +265,23 @@ def test_messages_go_from_sqlite_to_postgresql_and_both_checksums_are_the_same(
     (verified,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
     assert verified["source_checksum"] == verified["target_checksum"]
     assert verified["no_longer_there"] == 0
+
+
+def test_messages_that_were_sent_again_meanwhile_pass(run: CommandLine, sqlite_url: str, postgresql_url: str) -> None:
+    noon = datetime(2041, 1, 1, 12, tzinfo=UTC)
+    times = [noon, noon + timedelta(microseconds=1), noon + timedelta(microseconds=999_999)]
+    originals = [replace(message(number), due_time=time, next_attempt=time) for number, time in enumerate(times)]
+    keep(sqlite_url, *originals)
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    run("migrate", "run", *ends, "--yes")
+    with store_at(postgresql_url) as store:
+        for each in originals * 2:
+            with pytest.raises(DuplicateMessageError):
+                store.store(each)
+    assert kept(postgresql_url) != originals
+    (verified,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
+    assert verified["source_checksum"] == verified["target_checksum"]
+    assert run("migrate", "cleanup", *ends).code == 0
 
 
 def test_messages_that_were_changed_meanwhile_do_not_pass(

@@ -125,7 +125,7 @@ def test_the_proof_is_over_what_was_moved(source: SqlSource, store: SqlDelayedMe
     source.complete(run, second, rejected)
     moved += [row.row_id for row in rows if row.row_id not in (rows[3].row_id, rows[5].row_id)]
     assert source.counts(run) == RunCounts(prepared=25, pending=5, moved=18, rejected=2)
-    assert sorted(id_ for page in source.moved_ids(run) for id_ in page) == sorted(moved)
+    assert sorted(id_ for page in source.moved(run) for id_, _, _ in page) == sorted(moved)
     assert source.moved_checksum(run) == checksum(
         (id_, messages[id_].destination, messages[id_].due_time) for id_ in moved
     )
@@ -146,7 +146,7 @@ def test_what_has_not_moved_goes_back_bit_for_bit(
     assert dump(database_url, "sales_delayed") == []
     returned = list(source.give_back(run, rejected=True))
     assert returned == [4, 4, 4, 4, 1]
-    moved = {id_ for page in source.moved_ids(run) for id_ in page}
+    moved = {id_ for page in source.moved(run) for id_, _, _ in page}
     key = (lambda row: row[0].decode()) if isinstance(before[0][0], bytes) else (lambda row: row[0])
     assert dump(database_url, "sales_delayed") == [row for row in before if key(row) not in moved]
     assert len(moved) == 8
@@ -323,7 +323,7 @@ def test_a_table_of_somebody_elses_comes_back_bit_for_bit(database_url: str) -> 
         times = [row.message.due_time for row in source.stage(run, source.batches(run)[1]) if isinstance(row, Row)]
         assert times == sorted(times)
         assert times[0] > START
-        moved = {id_ for page in source.moved_ids(run) for id_ in page}
+        moved = {id_ for page in source.moved(run) for id_, _, _ in page}
         assert sum(source.give_back(run, rejected=True)) == 40 - len(moved)
         assert dump(database_url, AWKWARD) == [row for row in before if str(row[0]) not in moved]
         source.clean_up(run)

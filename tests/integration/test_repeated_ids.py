@@ -13,7 +13,7 @@ from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreUnavailableError
 from delaystore.keys import KeyRule, OnKey
-from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, marked
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import ManagedDelayedMessageStore
@@ -170,6 +170,11 @@ def replace_by_the_same(ground: Ground, message: DelayedMessage) -> None:
     assert ground.store.store_keyed(message, KeyRule(OnKey.REPLACE)) == message.message_id
 
 
+def replace_twice_by_the_same(ground: Ground, message: DelayedMessage) -> None:
+    for _ in range(2):
+        replace_by_the_same(ground, message)
+
+
 WAYS: list[Callable[[Ground, DelayedMessage], None]] = [
     send,
     send_many,
@@ -185,6 +190,7 @@ WAYS: list[Callable[[Ground, DelayedMessage], None]] = [
     reject_in_many,
     reject_enlisted,
     replace_by_the_same,
+    replace_twice_by_the_same,
 ]
 KEYED = WAYS[6:]
 
@@ -208,6 +214,19 @@ def test_without_a_repetition_it_is_sent_once(ground: Ground, is_late: bool) -> 
     ground.store.store(DelayedMessage(message_id="a", destination="billing", due_time=NOON, body=b"pay"))
     (ground.dispatch_late if is_late else ground.dispatch_in_vain)()
     assert ground.dispatch_all() == 1
+
+
+def test_a_message_that_replaces_its_like_never_has_a_due_time_again(ground: Ground) -> None:
+    for number, time in enumerate(TIMES[2:]):
+        message = DelayedMessage(message_id=str(number), destination="q", due_time=time, body=b"", key=str(number))
+        seen = list[datetime]()
+        for _ in range(4):
+            ground.store.store_keyed(message, KeyRule(OnKey.DEBOUNCE, max_wait=timedelta(days=3_000)))
+            found = ground.store.get(message.message_id)
+            assert found is not None
+            seen.append(found.due_time)
+        assert len(set(seen)) == 4
+        assert all(are_same_time(seen[0], each) for each in seen)
 
 
 TIMES = [

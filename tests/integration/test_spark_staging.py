@@ -19,8 +19,9 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, make_url, text
+from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, inspect, make_url, text
 
+from delaystore.dispatcher._fingerprint import fingerprint
 from delaystore.errors import (
     ConfigurationError,
     DuplicateKeyError,
@@ -52,7 +53,7 @@ from delaystore.loading.staging._sql import sink as sink_module
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.dialects import waiting_already
 from delaystore.loading.staging._sql.registry import Registry
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -287,6 +288,28 @@ def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url:
     assert everything(store) == {message.message_id: message for message in rows(3)}
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_row_that_replaces_its_like_differs_from_all_before_it(
+    store: SqlDelayedMessageStore, database_url: str, key: str | None
+) -> None:
+    """A dispatcher that has sent one of them, and could not remove it, must send the next."""
+    message, seen = row("m-00001", 1, body=b"same", key=key), set[bytes]()
+    replacing: dict[str, Any] = {"key_rule": KeyRule(OnKey.REPLACE)} if key else {}
+    for number in range(4):
+        finished = load(database_url, str(number), [*rows(1), message], OnDuplicate.REPLACE, **replacing)
+        assert finished.stored == 2
+        assert load(database_url, str(number), [*rows(1), message], OnDuplicate.REPLACE, **replacing) == finished
+        found = everything(store)
+        for one in (*rows(1), message):
+            assert are_same_time(found[one.message_id].due_time, one.due_time)
+            assert replace(found[one.message_id], due_time=one.due_time) == one
+            seen.add(fingerprint(found[one.message_id]))
+        assert len(seen) == 2 * (number + 1)
+    later = replace(message, due_time=DUE + timedelta(days=1), next_attempt=DUE + timedelta(days=1))
+    load(database_url, "later", [later], OnDuplicate.REPLACE, **replacing)
+    assert everything(store)["m-00001"] == later
+
+
 def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str) -> None:
     store.store(row("waits", key="k"))
     messages = [row("later", 9, key="k"), row("sooner", 8, key="k"), row("other", 7, key="l"), *rows(3)]
@@ -427,6 +450,85 @@ def test_a_load_that_died_while_it_left_ids_out_is_run_again(
     again = load(database_url, "two", rows(8), OnDuplicate.IGNORE)
     assert (again.stored, again.skipped) == (2, 6)
     assert {each.body for each in everything(store).values() if each.message_id < "m-00004"} == {b"first"}
+
+
+def test_a_load_given_up_while_it_leaves_ids_out_says_so(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store_many(rows(2, body=b"first"))
+    former = promotion.Promotion._looked_at
+
+    def given_up_before(self: promotion.Promotion, ids: list[str]) -> list[str]:
+        end_lease(database_url)
+        assert len(cleanup(options(database_url)).tables) == 1
+        return former(self, ids)
+
+    monkeypatch.setattr(promotion.Promotion, "_looked_at", given_up_before)
+    for fewest in (promotion.INDEXED, 1):
+        monkeypatch.setattr(promotion, "INDEXED", fewest)
+        with begun(database_url) as staging:
+            attempts = [staged(staging, rows(3))]
+            with pytest.raises(LoadLostError, match="given up after a time without a sign of life"):
+                staging.promote(attempts, OnDuplicate.IGNORE)
+    assert {each.due_time for each in everything(store).values()} == {each.due_time for each in rows(2)}
+
+
+def test_a_load_keeps_its_lease_while_it_leaves_ids_out(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store_many(rows(2, body=b"first"))
+    former, states = promotion.Promotion._looked_at, list[LoadState]()
+
+    def late(self: promotion.Promotion, ids: list[str]) -> list[str]:
+        end_lease(database_url)
+        claimed = former(self, ids)
+        states.append(list_loads(options(database_url))[0].state)
+        return claimed
+
+    monkeypatch.setattr(promotion.Promotion, "_looked_at", late)
+    assert load(database_url, "one", rows(3), OnDuplicate.IGNORE).stored == 1
+    assert states == [LoadState.RUNNING]
+
+
+def test_a_load_keeps_its_lease_while_it_waits_for_a_dispatcher(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store(row("m-00001", body=b"first"))
+    monkeypatch.setattr(promotion, "_POLL", 0.01)
+    former, states, pauses = promotion.Promotion._pause, list[LoadState](), threading.Event()
+
+    def late(self: promotion.Promotion, deadline: float, error: Exception) -> None:
+        end_lease(database_url)
+        former(self, deadline, error)
+        states.append(list_loads(options(database_url))[0].state)
+        pauses.set()
+
+    monkeypatch.setattr(promotion.Promotion, "_pause", late)
+    with ThreadPoolExecutor() as pool:
+        with store.transaction() as dispatcher:
+            (held,) = dispatcher.fetch_due(LATEST_DUE_TIME, 1)
+            loading = pool.submit(load, database_url, "one", rows(3), OnDuplicate.IGNORE)
+            assert pauses.wait(60)
+            assert dispatcher.remove(held)
+        assert loading.result(timeout=60).stored == 3
+    assert set(states) == {LoadState.RUNNING}
+
+
+def test_a_staging_has_an_index_before_hundreds_of_ids_are_left_out(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.store_many(rows(300, body=b"first"))
+    former, indexes = promotion.Promotion._look_at, list[int]()
+
+    def seen(self: promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
+        found = inspect(bound.connection).get_indexes(self._staging.name, schema=self._staging.schema)
+        indexes.append(sum(each["column_names"] == ["message_id"] for each in found))
+        return former(self, bound, ids)
+
+    monkeypatch.setattr(promotion.Promotion, "_look_at", seen)
+    assert load(database_url, "one", rows(301), OnDuplicate.IGNORE).stored == 1
+    assert load(database_url, "two", rows(10), OnDuplicate.IGNORE).stored == 0
+    assert indexes == [1, 0]
 
 
 def test_a_load_in_progress_is_refused(database_url: str) -> None:

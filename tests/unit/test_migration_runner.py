@@ -10,12 +10,14 @@ import pytest
 
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateMessageError,
     MigrationError,
     MigrationLockedError,
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, marked
+from delaystore.migrations._checksum import checksum
 from delaystore.migrations._clocks import clock_problems
 from delaystore.migrations.abc import BatchStatus, Problem, RunStatus
 from delaystore.migrations.runner import RunSettings, abort, check, clean_up, run, verify
@@ -637,19 +639,36 @@ def test_an_unknown_target_names_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("failures", [0, 1])
-def test_what_waits_at_the_target_already_is_delivered_and_keeps_its_due_time_unless_it_has_failed(
-    failures: int,
-) -> None:
-    """A run whose connection broke sends again what has arrived."""
+def test_what_waits_at_the_target_already_is_delivered_and_keeps_its_marks(failures: int) -> None:
+    """A run whose connection broke sends again what has arrived; another sender may have been told of it meanwhile."""
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
     waiting = DelayedMessage(
         message_id="a", destination="q", due_time=NOW + timedelta(days=1), body=b"", failure_count=failures
     )
     store.store(waiting)
+    with pytest.raises(DuplicateMessageError):
+        store.store(waiting)
+    times = [waiting.due_time, marked(waiting.due_time)]
     for _ in range(2):
         assert store_each(store, [waiting]) == [DELIVERED]
-    found = store.get("a")
-    assert found is not None
-    assert found.failure_count == failures
-    assert (found.due_time == waiting.due_time) is (failures == 0)
+        found = store.get("a")
+        assert found is not None
+        assert found.failure_count == failures
+        assert found.due_time not in times
+        times.append(found.due_time)
+
+
+def test_marks_make_no_difference_to_a_checksum() -> None:
+    store = InMemoryDelayedMessageStore()
+    target = StoreTarget(store, "sales", "memory")
+    moved = list[tuple[str, str, datetime]]()
+    for number, microseconds in enumerate((0, 1, 999, 1_000, 999_999)):
+        due_time = NOW + timedelta(days=1, microseconds=microseconds)
+        waiting = DelayedMessage(message_id=str(number), destination="q", due_time=due_time, body=b"")
+        store.store(waiting)
+        assert store_each(store, [waiting] * 2) == [DELIVERED] * 2
+        moved.append((waiting.message_id, "q", due_time))
+    assert target.checksum(iter([moved[:3], moved[3:], [("gone", "q", NOW)]])) == checksum(moved)
+    store.reschedule("1", NOW + timedelta(days=1, milliseconds=2))
+    assert target.checksum(iter([moved])) != checksum(moved)

@@ -55,7 +55,7 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
     if run.parameters.target != target.label:
         raise MigrationError(f"the run of {endpoint!r} moved to {run.parameters.target}, not to {target.label}")
     counts, moved = source.counts(run), source.moved_checksum(run)
-    waiting = None if target.dry_run or not moved.count else target.checksum(source.moved_ids(run))
+    waiting = None if target.dry_run or not moved.count else target.checksum(source.moved(run))
     findings = [*_uncounted(run, counts, moved), *_different(moved, waiting)]
     received = 0 if target.dry_run else received_in_flight(source, target, run)
     return Verification(

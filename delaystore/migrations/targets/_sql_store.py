@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import Identity
 from delaystore.migrations.abc import Batch, Problem, Run
 from delaystore.migrations.targets._receipts import Receipts
 from delaystore.migrations.targets._store import StoreTarget, store_each
@@ -81,7 +82,7 @@ class SqlStoreTarget(StoreTarget):
             self._receipts(run).drop(bound.connection)
 
     @override
-    def waiting(self, ids: Sequence[str]) -> Iterator[tuple[str, str, datetime]]:
+    def waiting(self, ids: Sequence[str]) -> Iterator[Identity]:
         columns = self._table.c
         statement = select(columns.message_id, columns.destination, columns.due_time)
         with translated_errors(), self._engine.connect() as connection:

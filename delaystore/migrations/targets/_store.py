@@ -17,7 +17,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, are_same_time
-from delaystore.migrations._checksum import Checksum, checksum
+from delaystore.migrations._checksum import Checksum, Identity, checksum
 from delaystore.migrations._clocks import clock_problems
 from delaystore.migrations.abc import MigrationTarget, Problem
 from delaystore.settings import TransactionMode
@@ -73,8 +73,8 @@ class StoreTarget(MigrationTarget):
         return [self._refusal(message) if message.message_id in there else None for message in messages]
 
     @override
-    def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:
-        return sum((checksum(self.waiting(page)) for page in ids), Checksum())
+    def checksum(self, moved: Iterator[Sequence[Identity]]) -> Checksum | None:
+        return sum((checksum(self._without_marks(page)) for page in moved), Checksum())
 
     @override
     def close(self) -> None:
@@ -84,10 +84,17 @@ class StoreTarget(MigrationTarget):
         """What is wrong with its tables. Raises StoreError."""
         return []
 
-    def waiting(self, ids: Sequence[str]) -> Iterator[tuple[str, str, datetime]]:
+    def waiting(self, ids: Sequence[str]) -> Iterator[Identity]:
         """(message_id, destination, due_time) of those of `ids` that wait."""
         found = filter(None, map(self._store.get, ids))
         return ((message.message_id, message.destination, message.due_time) for message in found)
+
+    def _without_marks(self, moved: Sequence[Identity]) -> Iterator[Identity]:
+        """Those of `moved` that wait."""
+        times = {message_id: due_time for message_id, _, due_time in moved}
+        for message_id, destination, due_time in self.waiting(list(times)):
+            is_same = are_same_time(due_time, times[message_id])
+            yield message_id, destination, times[message_id] if is_same else due_time
 
     def _refusal(self, message: DelayedMessage) -> str | None:
         there = self._store.get(message.message_id)
@@ -129,8 +136,6 @@ def _compared(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Out
     if there is None:  # it was dispatched this very moment
         return _store_one(store, message)
     if _is_same(there, message):
-        if not there.failure_count and are_same_time(there.next_attempt, there.due_time):
-            store.reschedule(message.message_id, message.due_time)  # without the mark, as verifying compares due times
         return DELIVERED
     return Outcome(OutcomeKind.REFUSED, _taken(message))
 

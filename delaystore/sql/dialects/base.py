@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     URL,
+    BigInteger,
     Column,
     ColumnElement,
     Connection,
@@ -39,7 +40,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
-from delaystore.message import EARLIEST_DUE_TIME, marked
+from delaystore.message import EARLIEST_DUE_TIME, MARKS, marked
 from delaystore.sql.columns import in_order
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
@@ -252,6 +253,15 @@ class StoreDialect(SqlDialect):
         earliest, second = (literal(time, UtcDateTime) for time in (EARLIEST_DUE_TIME, marked(EARLIEST_DUE_TIME)))
         return case((due_time > earliest, self._microsecond_before(due_time)), else_=second)
 
+    def unlike(self, due_time: ColumnElement[datetime], waiting: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        """The due time of a message that replaces another of its id, which has the due time `waiting`.
+
+        As `delaystore.stores._keys.unlike`. Where nothing is replaced, `waiting` may be NULL.
+        """
+        marks = literal_column(str(MARKS // timedelta(microseconds=1) - 1), BigInteger)
+        is_same = (waiting <= due_time) & (self.capped(due_time, waiting, marks) == due_time)
+        return case((is_same, self.marked(waiting)), else_=due_time)
+
     @abstractmethod
     def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]: ...
 
@@ -333,11 +343,11 @@ class StoreDialect(SqlDialect):
         """Whether an error that is a DUPLICATE is about the primary key."""
         raise NotImplementedError
 
+    @abstractmethod
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
-        """The earlier of `at`, and so long after `first`; asked where `insert_keyed` is."""
-        raise NotImplementedError
+        """The earlier of `at`, and so long after `first`."""
 
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
         """Do `alter` to a table in use, so that others wait behind it only for a moment.

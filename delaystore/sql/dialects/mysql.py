@@ -264,6 +264,13 @@ class MySqlDialect(StoreDialect):
         return func.date_sub(time, literal_column("INTERVAL 1 MICROSECOND"), type_=UtcDateTime())
 
     @override
+    def capped(
+        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
+    ) -> ColumnElement[datetime]:
+        latest = func.timestampadd(literal_column("MICROSECOND"), microseconds, first)
+        return func.least(at, latest, type_=UtcDateTime())
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """A named lock: DDL commits by itself there."""

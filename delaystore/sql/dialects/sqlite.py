@@ -201,9 +201,9 @@ class SqliteDialect(StoreDialect):
     ) -> ColumnElement[datetime]:
         """Times are text, which has no arithmetic."""
         seconds = cast(func.strftime("%s", func.substr(first, 1, 19)), Integer)
-        later = seconds * 1_000_000 + cast(func.substr(first, 21, 6), Integer) + microseconds
-        whole = func.strftime("%Y-%m-%d %H:%M:%S", later.op("/", precedence=9)(1_000_000), "unixepoch")
-        return func.min(at, whole.concat(func.printf(".%06d", later % 1_000_000)), type_=UtcDateTime())
+        behind = cast(func.substr(first, 21, 6), Integer) + microseconds  # never negative, unlike a time before 1970
+        whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds + behind.op("/", precedence=9)(1_000_000), "unixepoch")
+        return func.min(at, whole.concat(func.printf(".%06d", behind % 1_000_000)), type_=UtcDateTime())
 
     @override
     @contextmanager

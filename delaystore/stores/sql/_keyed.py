@@ -136,9 +136,9 @@ class OneStatement(Keyed):
                         span = bindparam(_MAX_WAIT, type_=BigInteger)
                         capped = self._dialect.capped(new.due_time, first, span)
                         values |= {"due_time": capped, "next_attempt": capped}
-                is_same = (table.c.message_id == new.message_id) & (table.c.due_time == values["due_time"])
-                marked = self._dialect.marked(values["due_time"])
-                values["due_time"] = case((is_same, marked), else_=values["due_time"])
+                unlike = self._dialect.unlike(values["due_time"], table.c.due_time)
+                is_same = table.c.message_id == new.message_id
+                values["due_time"] = case((is_same, unlike), else_=values["due_time"])
                 return values, None
 
             self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self.patience)

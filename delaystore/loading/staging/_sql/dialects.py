@@ -13,10 +13,13 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    cast,
+    column,
     delete,
     exists,
     func,
     insert,
+    literal,
     select,
     update,
 )
@@ -35,6 +38,7 @@ from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 
 DROP_PATIENCE: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
+DUE_TIME: Final = "due_time"
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
 """What takes two bytes in a statement of MySQL's."""
 _ROOM: Final = 2**17
@@ -88,14 +92,18 @@ class StagingDialect(StoreDialect):
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
 
-        What is replaced is taken out of its shelf, and what is ignored left out. Raises DuplicateMessageError, and
-        StoreUnavailableError for what is in a shelf that is not attached. Asked only where there are shelves.
+        The insert takes what it replaces out of its shelf, and leaves out what is ignored. Asked only where there are
+        shelves. Raises DuplicateMessageError, and StoreUnavailableError for what is in a shelf that is not attached.
         """
         raise NotImplementedError
 
     @abstractmethod
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
         """The insert that sets the columns `changed`, perhaps none, of rows whose message_id waits already."""
+
+    def _values(self, live: Table, new: Any, changed: Sequence[str]) -> dict[str, Any]:
+        """The columns `changed` of a row that is replaced; its dispatcher must not take it for the former one."""
+        return {name: new[name] for name in changed} | {DUE_TIME: self.unlike(new[DUE_TIME], live.c[DUE_TIME])}
 
     def is_claimed(
         self,
@@ -130,7 +138,7 @@ class MySqlStaging(StagingDialect, MySqlDialect):
         statement = mysql.insert(live).from_select(list(names), staged, include_defaults=False)
         if not changed:
             return statement.prefix_with("IGNORE")
-        return statement.on_duplicate_key_update({name: statement.inserted[name] for name in changed})
+        return statement.on_duplicate_key_update(self._values(live, statement.inserted, changed))
 
 
 class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
@@ -173,7 +181,13 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         if on_duplicate is OnDuplicate.IGNORE:
             staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
         elif on_duplicate is OnDuplicate.REPLACE:
-            connection.execute(delete(shelves).where(is_there, ~is_announced))
+            own = cast(literal(quoted_name(live, connection.dialect)), postgresql.REGCLASS)
+            in_shelves = column("tableoid", postgresql.OID()) != own
+            removing = delete(live).where(live.c[KEY] == rows.c[KEY], in_shelves)
+            removed = removing.returning(live.c[KEY], live.c[DUE_TIME]).cte("removed")
+            due_time = self.unlike(rows.c[DUE_TIME], removed.c[DUE_TIME]).label(DUE_TIME)
+            columns = [due_time if each.name == DUE_TIME else each for each in rows.c]
+            staged = select(*columns).outerjoin_from(rows, removed, removed.c[KEY] == rows.c[KEY])
         found = select(rows.c[KEY], is_announced).where(is_there).order_by(is_announced.desc()).limit(1)
         for message_id, announced in connection.execute(found):
             if announced:
@@ -188,7 +202,7 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         statement = postgresql.insert(live).from_select(list(names), staged, include_defaults=False)
         if not changed:
             return statement.on_conflict_do_nothing()
-        values = {name: statement.excluded[name] for name in changed}
+        values = self._values(live, statement.excluded, changed)
         return statement.on_conflict_do_update(index_elements=[KEY], set_=values)
 
 
@@ -212,7 +226,7 @@ class SqliteStaging(StagingDialect, SqliteDialect):
         statement = sqlite.insert(live).from_select(list(names), staged, include_defaults=False)
         if not changed:
             return statement.on_conflict_do_nothing()
-        values: dict[str, Any] = {name: statement.excluded[name] for name in changed}
+        values = self._values(live, statement.excluded, changed)
         free = {"claimed_by": None, "claimed_until": None}
         return statement.on_conflict_do_update(index_elements=[KEY], set_=values | free)
 

@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
@@ -37,6 +38,8 @@ CLAIM_PATIENCE: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 LOOKED_AT: Final = 10_000
 """Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
+INDEXED: Final = 300
+"""From so many ids on, the staging gets an index; PostgreSQL 13 compares each row with each id without one."""
 LISTED: Final = 500_000
 """Ids of waiting messages that are kept in memory at once."""
 _POLL: Final = 0.5
@@ -52,12 +55,14 @@ class Promotion:
         self,
         database: LoadDatabase,
         token: str,
+        lease: timedelta,
         key: LoadKey,
         attempts: Sequence[StagedAttempt],
         on_duplicate: OnDuplicate,
         key_rule: KeyRule,
     ) -> None:
-        self._database, self._registry, self._token, self._key = database, Registry(database), token, key
+        self._database, self._registry = database, Registry(database)
+        self._token, self._lease, self._key = token, lease, key
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate, self._key_rule = on_duplicate, key_rule
         self._staging = database.staging(token)
@@ -65,12 +70,17 @@ class Promotion:
         self._earliest: datetime | None = None
 
     def run(self) -> FinishedLoad:
-        """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
+        """Promote, once; see the contract."""
+        try:
+            return self._run_shelved()
+        except _FinishedError as error:
+            return error.load
+
+    def _run_shelved(self) -> FinishedLoad:
+        """Many rows wait in a shelf of their own, unless some wait already."""
         if self._on_duplicate is OnDuplicate.IGNORE:
-            with self._database.writing() as bound:
-                finished = self._standing(bound.connection)
-            if finished is not None:
-                return finished
+            with self._holding():
+                pass
             self._leave_out_waiting()
         shelves = self._database.store.shelves
         rows = sum(self._expected.values())
@@ -78,10 +88,8 @@ class Promotion:
             fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
         if fewest is None or rows < fewest:
             return self._run()
-        with self._database.writing() as bound:
-            finished = self._standing(bound.connection)
-        if finished is not None:
-            return finished
+        with self._holding():
+            pass
         try:
             with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
                 return self._run()
@@ -96,7 +104,7 @@ class Promotion:
     def _fill(self, connection: Connection, table: Table) -> int:
         """In the order in which they become due: neighbours are dispatched together."""
         self._database.dialect.take_time(connection)
-        self._registry.locked(connection, self._key.load_id, wait=True)
+        self._standing(connection)
         self._earliest = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
         statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
@@ -128,6 +136,8 @@ class Promotion:
     def _pause(self, deadline: float, error: Exception) -> None:
         if time.monotonic() > deadline:
             raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+        with self._holding():
+            pass
         self._database.store.tidy()
         time.sleep(_POLL)
 
@@ -141,6 +151,7 @@ class Promotion:
         while True:
             with database.reading() as connection:
                 database.dialect.take_time(connection)
+                self._standing(connection)
                 there = there_already(self._staged(), database.live, after, LISTED)
                 ids = connection.execute(there).scalars().all()
             claimed += self._looked_at(ids)
@@ -154,20 +165,18 @@ class Promotion:
 
     def _looked_at(self, ids: Sequence[str]) -> list[str]:
         """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns those that are claimed."""
-        if len(ids) > LOOKED_AT:
-            with self._database.writing() as bound:
-                self._database.dialect.take_time(bound.connection)
+        if len(ids) >= INDEXED:
+            with self._holding() as bound:
                 # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
                 Index(f"{self._token}_ids", self._staging.c.message_id).create(bound.connection, checkfirst=True)
         claimed: list[str] = []
         for start in range(0, len(ids), LOOKED_AT):
-            with self._database.writing() as bound:
+            with self._holding() as bound:
                 claimed += self._look_at(bound, ids[start : start + LOOKED_AT])
         return claimed
 
     def _look_at(self, bound: BoundSqlStore, ids: Sequence[str]) -> list[str]:
         dialect, staging, live = self._database.dialect, self._staging, self._database.live
-        dialect.take_time(bound.connection)
         dialect.prefer_indexes(bound.connection)
         unclaimed = bound.unclaimed_ids(ids)
         if unclaimed:
@@ -181,9 +190,7 @@ class Promotion:
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
         self._database.dialect.take_time(connection)
-        finished = self._standing(connection)
-        if finished is not None:
-            return finished
+        self._standing(connection)
         earliest = self._check(connection) if self._shelf is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
@@ -193,17 +200,25 @@ class Promotion:
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
 
-    def _standing(self, connection: Connection) -> FinishedLoad | None:
-        """Lock the load; what it was finished with, or None. LoadLostError: it is another run's."""
+    @contextmanager
+    def _holding(self) -> Iterator[BoundSqlStore]:
+        """A transaction that has the load locked, as `_standing`; its lease begins anew."""
+        with self._database.writing() as bound:
+            self._database.dialect.take_time(bound.connection)
+            self._standing(bound.connection)
+            self._registry.prolong(bound.connection, self._key.load_id, self._token, self._lease)
+            yield bound
+
+    def _standing(self, connection: Connection) -> None:
+        """Lock the load, so that nobody gives it up. LoadLostError: it is another run's; _FinishedError: it is done."""
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
-            return finished
+            raise _FinishedError(finished)
         if row is None or row.token != self._token:
             raise LoadLostError(
                 f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
                 "nothing of it was stored; run it again"
             )
-        return None
 
     def _check(self, connection: Connection) -> datetime | None:
         """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
@@ -318,6 +333,13 @@ _Number = TypeVar("_Number", int, ColumnElement[int])
 def _left_out(attempt: _Number) -> _Number:
     """The number that a row of `attempt` has once it is left out, which is below 0; and the other way round."""
     return -1 - attempt
+
+
+class _FinishedError(Exception):
+    """Another process of the same run, or an earlier call, has finished the load."""
+
+    def __init__(self, load: FinishedLoad) -> None:
+        self.load = load
 
 
 class _ClaimedError(Exception):

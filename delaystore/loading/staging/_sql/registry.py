@@ -109,14 +109,18 @@ class Registry:
     def renew(self, token: str, lease: timedelta) -> bool:
         """Let the lease of a run begin anew. False: the load is not that run's any more."""
         with self._database.writing() as bound:
-            now = self._database.store.now()
             row = self._of_run(bound.connection, token)
             if row is None:
                 return False
             if self.locked(bound.connection, row.load_id) is not None:  # else it is just being promoted
-                change = self._update(row.load_id).where(self._table.c.token == token)
-                bound.connection.execute(change.values(heartbeat=now, lease_until=now + lease))
+                self.prolong(bound.connection, row.load_id, token, lease)
             return True
+
+    def prolong(self, connection: Connection, load_id: str, token: str, lease: timedelta) -> None:
+        """As `renew`, in a transaction that has the load's row locked."""
+        now = self._database.store.now()
+        change = self._update(load_id).where(self._table.c.token == token)
+        connection.execute(change.values(heartbeat=now, lease_until=now + lease))
 
     def finish(self, connection: Connection, key: LoadKey, stored: int, skipped: int, now: datetime) -> FinishedLoad:
         """Note that the load is finished, in the transaction that stores it; its row is locked. A stream goes on."""

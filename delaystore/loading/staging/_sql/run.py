@@ -88,7 +88,8 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with load_database(self._options, patient=True) as database:
-            finished = Promotion(database, self._token, self._key, attempts, on_duplicate, self._key_rule).run()
+            promotion = Promotion(database, self._token, self._lease, self._key, attempts, on_duplicate, self._key_rule)
+            finished = promotion.run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
                 clear = database.drop if self._key.batch is None else database.empty
                 clear(database.staging(self._token).name)

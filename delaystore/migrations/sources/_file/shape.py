@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import Identity
 from delaystore.migrations.sources._file.state import MESSAGES
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.sql.columns import completed
 from delaystore.stores.sql.rows import to_readable_message
 

@@ -10,7 +10,8 @@ from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations._checksum import Identity
+from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.sql.columns import MESSAGE_KEY, NAMES
 from delaystore.sql.dialects import store_dialect_of

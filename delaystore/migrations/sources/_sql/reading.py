@@ -7,10 +7,10 @@ from sqlalchemy import ColumnElement, Connection, select
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import InvalidMessageError
-from delaystore.migrations._checksum import Checksum, checksum
+from delaystore.migrations._checksum import Checksum, Identity, checksum
 from delaystore.migrations.abc import BatchStatus, Recurring, Rejected, Row, Run
 from delaystore.migrations.sources._sql.database import Database
-from delaystore.migrations.sources._sql.shape import Identity, RecurringError
+from delaystore.migrations.sources._sql.shape import RecurringError
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 
 UNREADABLE: Final = (DBAPIError, ValueError, TypeError)
@@ -59,13 +59,7 @@ def decode(tables: RunTables, row: Mapping[str, Any]) -> Row | Rejected:
 
 def moved_checksum(database: Database, tables: RunTables, run: Run) -> Checksum:
     """The checksum of the rows themselves, not of what was noted about them."""
-    return sum((checksum(page) for page in _moved(database, tables, run)), Checksum())
-
-
-def moved_ids(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[str]]:
-    """The ids of the messages that were moved, a page for each batch."""
-    for page in _moved(database, tables, run):
-        yield [message_id for message_id, _, _ in page]
+    return sum((checksum(page) for page in moved(database, tables, run)), Checksum())
 
 
 def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Iterator[Row | Rejected]:
@@ -80,7 +74,8 @@ def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Itera
             yield decode(tables, found)
 
 
-def _moved(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[Identity]]:
+def moved(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[Identity]]:
+    """The messages that were moved, a page for each batch."""
     table, shape = tables.batches, tables.shape
     statement = select(table.c.number).where(
         table.c.run_id == run.run_id, table.c.status == BatchStatus.COMPLETED.value

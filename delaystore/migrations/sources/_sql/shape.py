@@ -10,9 +10,7 @@ from sqlalchemy.types import TypeEngine
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-
-Identity = tuple[str, str, datetime]
-"""What a checksum is over: message_id, destination, due_time."""
+from delaystore.migrations._checksum import Identity
 
 
 class RecurringError(InvalidMessageError):

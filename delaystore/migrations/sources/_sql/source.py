@@ -12,7 +12,7 @@ from sqlalchemy import URL, inspect
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, MigrationLockedError
-from delaystore.migrations._checksum import Checksum
+from delaystore.migrations._checksum import Checksum, Identity
 from delaystore.migrations.abc import (
     Batch,
     BatchStatus,
@@ -201,9 +201,9 @@ class SqlSource(MigrationSource):
         return reading.moved_checksum(self._database, self._tables_of(run), run)
 
     @override
-    def moved_ids(self, run: Run) -> Iterator[Sequence[str]]:
+    def moved(self, run: Run) -> Iterator[Sequence[Identity]]:
         """A page for each batch."""
-        return reading.moved_ids(self._database, self._tables_of(run), run)
+        return reading.moved(self._database, self._tables_of(run), run)
 
     @override
     def clean_up(self, run: Run) -> None:

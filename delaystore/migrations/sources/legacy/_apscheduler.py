@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, check_destination
-from delaystore.migrations.sources._sql.shape import Identity, RecurringError, TableShape
+from delaystore.migrations._checksum import Identity
+from delaystore.migrations.sources._sql.shape import RecurringError, TableShape
 from delaystore.migrations.sources._sql.types import EpochSeconds
 from delaystore.migrations.sources.legacy._table_names import TableNames
 from delaystore.records.json_text import json_text

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations._checksum import Identity
+from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.records import nservicebus
 
 
