@@ -1,6 +1,7 @@
 """Loads into stores that others wrote: at once, with the guarantee that is left."""
 
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -52,7 +53,8 @@ def test_a_repeated_task_adds_nothing(store: InMemoryDelayedMessageStore) -> Non
     stage(staging, rows(3))
     finished = staging.promote([stage(staging, rows(5))], OnDuplicate.IGNORE)
     assert (finished.stored, finished.skipped) == (2, 3)
-    assert store.list().messages == rows(5)
+    without_marks = [replace(one, due_time=one.next_attempt) for one in store.list().messages]
+    assert without_marks == rows(5)
 
 
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
