@@ -326,7 +326,8 @@ class KeyedDelayedMessageStore(DelayedMessageStore):
     `store_many` reject a key that waits. A message that a dispatcher has claimed is neither waiting nor gone: whoever
     stores its key waits a few seconds for the dispatcher to settle it, and is told KeyInUseError then.
 
-    A message that is kept, or for which another one is rejected, is marked as in `store`.
+    A message that is kept, or for which another one is rejected, is marked as in `store`. So is the new message, if it
+    has the message_id and, but for marks, the due time of the one that it replaces.
     """
 
     @abstractmethod

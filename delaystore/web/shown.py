@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from delaystore.amounts import counted, roughly
 from delaystore.cascades.spans import span_text
+from delaystore.message import are_same_time
 from delaystore.stores.abc import Count
 from delaystore.strict_json import parse_json
 
@@ -130,4 +131,5 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "from_now": from_now,
     "field_time": field_time,
     "value_text": value_text,
+    "is_same_time": are_same_time,
 }

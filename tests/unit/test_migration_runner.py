@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -568,7 +569,8 @@ def test_a_store_keeps_each_message_once_however_often_it_is_sent(
     revive(source)
     report = run(source, to_store, "sales", BATCHES_OF_TEN)
     assert (report.counts.moved, report.counts.rejected) == (95, 0)
-    assert {one.message_id: one for one in store.list(limit=1000).messages} == originals
+    waiting = store.list(limit=1000).messages
+    assert {one.message_id: replace(one, due_time=one.next_attempt) for one in waiting} == originals  # without marks
     verified = verify(source, to_store, "sales")
     assert verified.waiting == verified.moved
     assert verified.good

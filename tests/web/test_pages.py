@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import StoreUnavailableError
+from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import PARKED
 from delaystore.operations import Operations
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
@@ -129,6 +129,18 @@ def test_a_message_is_shown_whole(delivery: DelayedDelivery, here: Browser) -> N
     assert "Köln" not in hidden
     assert "Bodies are hidden" in hidden
     assert here.get("/message", params={"id": "other"}).status_code == 404
+
+
+def test_a_next_attempt_is_shown_where_it_is_another_time_than_the_due_time(
+    delivery: DelayedDelivery, here: Browser
+) -> None:
+    delivery.send("billing", b"x", delay=HOUR, message_id="again")
+    with pytest.raises(DuplicateMessageError):
+        delivery.send("billing", b"x", delay=HOUR, message_id="again")
+    assert "Next attempt" not in Page(here.get("/message", params={"id": "again"}).text).text
+    delivery.send("paused", b"x", delay=0, message_id="parked")
+    assert post(here, "/destinations/pause", "/destinations", name="paused").status_code == 303
+    assert "Next attempt" in Page(here.get("/message", params={"id": "parked"}).text).text
 
 
 def test_one_message_is_rescheduled_sent_and_cancelled(delivery: DelayedDelivery, here: Browser) -> None:
