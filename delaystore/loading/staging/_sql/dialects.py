@@ -92,8 +92,9 @@ class StagingDialect(StoreDialect):
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
 
-        The insert takes what it replaces out of its shelf, and leaves out what is ignored. Asked only where there are
-        shelves. Raises DuplicateMessageError, and StoreUnavailableError for what is in a shelf that is not attached.
+        What is replaced moves, with its due time, from its shelf to where the insert replaces it; what is ignored is
+        left out. Raises DuplicateMessageError, and StoreUnavailableError for what is in a shelf that is not attached.
+        Asked only where there are shelves.
         """
         raise NotImplementedError
 
@@ -184,10 +185,10 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
             own = cast(literal(quoted_name(live, connection.dialect)), postgresql.REGCLASS)
             in_shelves = column("tableoid", postgresql.OID()) != own
             removing = delete(live).where(live.c[KEY] == rows.c[KEY], in_shelves)
-            removed = removing.returning(live.c[KEY], live.c[DUE_TIME]).cte("removed")
-            due_time = self.unlike(rows.c[DUE_TIME], removed.c[DUE_TIME]).label(DUE_TIME)
-            columns = [due_time if each.name == DUE_TIME else each for each in rows.c]
-            staged = select(*columns).outerjoin_from(rows, removed, removed.c[KEY] == rows.c[KEY])
+            columns = [live.c[DUE_TIME] if each.name == DUE_TIME else each for each in rows.c]
+            removed = removing.returning(*columns).cte("removed")
+            moving = insert(live).from_select(rows.c.keys(), select(removed), include_defaults=False)
+            connection.execute(moving)
         found = select(rows.c[KEY], is_announced).where(is_there).order_by(is_announced.desc()).limit(1)
         for message_id, announced in connection.execute(found):
             if announced:
