@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.orm import Session
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
@@ -31,7 +30,7 @@ from delaystore.stores.sql._keyed import LockedRow
 from delaystore.stores.sql.shelves import Shelf, ShelfLimits
 from delaystore.testing import RecordingTransport
 from tests.dispatching import wait_until
-from tests.integration.sql_stores import message, opened
+from tests.integration.sql_stores import message, opened, set_snapshot_isolation
 
 KEYS = ("a", "b")
 SENDS = 60
@@ -202,7 +201,7 @@ def former(mariadb_url: str, request: pytest.FixtureRequest) -> Iterator[tuple[D
     MariaDB's innodb_snapshot_isolation is OFF there, or as the parameter says; ON is the default from 11.6.2 on.
     """
     engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
-    event.listen(engine, "connect", partial(set_snapshot_isolation, to=getattr(request, "param", "OFF")))
+    set_snapshot_isolation(engine, getattr(request, "param", "OFF"))
     with opened(mariadb_url) as store:
         delivery = DelayedDelivery("sales", store)
         delivery.send("billing", b"", delay=60, key="k", message_id="old")
@@ -210,12 +209,6 @@ def former(mariadb_url: str, request: pytest.FixtureRequest) -> Iterator[tuple[D
             connection.execute(text("SELECT count(*) FROM sales_delayed")).all()
             yield delivery, connection
     engine.dispose()
-
-
-def set_snapshot_isolation(connection: Any, _record: object, *, to: str) -> None:
-    with connection.cursor() as cursor:
-        if cursor.execute("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'"):
-            cursor.execute(f"SET SESSION innodb_snapshot_isolation = {to}")
 
 
 @pytest.mark.parametrize("former", ["ON"], indirect=True)
