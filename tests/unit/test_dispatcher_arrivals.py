@@ -56,12 +56,13 @@ def test_another_message_under_the_same_id_is_not(change: dict[str, Any]) -> Non
     assert arrivals_of(ONE).among([replace(ONE, **change)]) == []
 
 
-def test_what_was_kept_is_doubtful_until_it_was_looked_for() -> None:
+def test_kept_messages_are_looked_for_until_they_are_forgotten() -> None:
     arrived = arrivals_of(ONE)
-    assert arrived.doubtful == ["a"]
-    arrived.looked_for(["a"])
-    assert arrived.doubtful == []
+    assert set(arrived.ids) == {"a"}
     assert arrived.among([ONE]) == [ONE]
+    arrived.forget(["a"])
+    assert not arrived.ids
+    assert not arrived.among([ONE])
 
 
 def test_no_bodies_are_kept_for_long() -> None:
