@@ -9,6 +9,7 @@ tests that have MariaDB run, and have MySQL in its place (DELAYSTORE_TEST_MYSQL_
 """
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this pytest, and not for tho
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
 if ENVIRONMENT.get("DELAYSTORE_SOAK") != "1":  # millions of messages belong on a disk
     use_memory()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script has it in the background; programs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second
 

@@ -178,6 +178,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
             f"default_user = {self._user}",
             f"default_pass = {self._password}",
             "disk_free_limit.absolute = 50MB",
+            "max_message_size = 134217728",  # as before RabbitMQ 4
             *self._more_configuration,
         ]
         if self.management_port is not None:
