@@ -436,8 +436,9 @@ def test_what_cannot_be_enlisted_on_a_loop_is_refused(tmp_path: Path) -> None:
         asynchronous = create_async_engine(f"sqlite+aiosqlite:///{file}")
         blocking = create_engine(f"sqlite:///{file}")
         async with on_sql(f"sqlite+aiosqlite:///{file}") as delivery:
+            scoped = scoped_session(sessionmaker(blocking))
             with blocking.connect() as connection, Session(blocking) as session:
-                for one in (connection, session, scoped_session(sessionmaker(blocking))):
+                for one in (connection, session, scoped):
                     with pytest.raises(ConfigurationError, match=f"a {type(one).__name__} of sqlalchemy cannot be"):
                         await delivery.enlist(one).send("billing", b"", delay=3600)
             says = {asynchronous: "an AsyncConnection or AsyncSession of", asynchronous.connect(): "await it first"}
@@ -445,6 +446,7 @@ def test_what_cannot_be_enlisted_on_a_loop_is_refused(tmp_path: Path) -> None:
                 with pytest.raises(ConfigurationError, match=said):
                     await delivery.enlist(other).send("billing", b"", delay=3600)
             assert await delivery.count() == 0
+        scoped.remove()
         blocking.dispose()
 
     asyncio.run(program())
