@@ -55,19 +55,30 @@ class Messages:
         return chain(self.first, self._next, self._iterator)
 
 
-def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, messages: Messages | None = None) -> Answer:
+def decided(
+    write: Callable[[], Answer],
+    refusal: Refusal,
+    patience: float,
+    messages: Messages | None = None,
+    taken: Duplicate | None = None,
+) -> Answer:
     """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids or keys.
 
     `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
+    `taken`: what `write` has raised just now; None: it is made first.
     Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, StoreUnavailableError
     where the database refuses an id twice and has no row of it, and what `write` raises.
     """
     repeatable = messages is None or messages.are_kept
 
     def attempt() -> Answer:
+        nonlocal taken
         try:
-            return write()
+            if taken is None:
+                return write()
+            raise taken
         except (DuplicateMessageError, DuplicateKeyError) as error:
+            taken = None
             refused = refusal(error)
             if refused is None and not repeatable:
                 refused = error

@@ -16,7 +16,9 @@ from typing_extensions import override
 from delaystore.clock import Clock
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateMessageError,
     KeyInUseError,
+    MessageBeingDispatchedError,
     StoreError,
     StoreSetupError,
     StoreUnavailableError,
@@ -311,17 +313,23 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         """One statement, one round trip where the database allows; see the contract."""
         if message.key is not None:
             self.store_keyed(message, REJECT)
-        else:
-            self._unless_claimed(lambda: self._insert(message))
+            return
+        try:
+            self._insert(message)  # what waits for dispatchers slows a send down
+        except (DuplicateMessageError, MessageBeingDispatchedError) as error:
+            taken = error if isinstance(error, DuplicateMessageError) else None
+            self._unless_claimed(lambda: self._insert(message), taken=taken)
 
     def _insert(self, message: DelayedMessage) -> None:
         if self._singles is None or not self._store_alone(message, self._singles):
             with self._one_call() as bound:
                 bound.insert(message)
 
-    def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
+    def _unless_claimed(
+        self, write: Callable[[], Answer], messages: Messages | None = None, taken: DuplicateMessageError | None = None
+    ) -> Answer:
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
-        return decided(write, self._refusal, self.key_patience, messages)
+        return decided(write, self._refusal, self.key_patience, messages, taken)
 
     def _refusal(self, error: Duplicate) -> StoreError | None:
         """Committed: what is marked stays so, and no lock is left."""
