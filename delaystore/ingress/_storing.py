@@ -243,6 +243,8 @@ def _supersede(runs: list[deque[Entry]]) -> None:
 def _not_behind_claimed(entries: Sequence[Entry], among: Sequence[Entry]) -> Sequence[Entry]:
     """Return `entries` without those of an id that one of `among` has found claimed, which are kept behind that."""
     claimed = {entry.message.message_id: entry for entry in reversed(among) if entry.is_claimed}
+    if not claimed:
+        return entries
     for entry in entries:
         if entry.message.message_id in claimed:
             _hold(entry, claimed[entry.message.message_id])
