@@ -412,7 +412,7 @@ class StoreDialect(SqlDialect):
                 there = self._there(connection, table, ids) if waited else []
                 if not there:
                     raise
-                free = self.claimed(self._among(table), table)
+                free = self.claimed(self.with_ids(table), table)
                 unclaimed = connection.execute(free, {"ids": there}).scalars().all()
                 if unclaimed:
                     raise DuplicateMessageError(unclaimed) from None
@@ -422,9 +422,10 @@ class StoreDialect(SqlDialect):
 
     def _there(self, connection: Connection, table: Table, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that are in the table."""
-        return list(connection.execute(self._among(table), {"ids": ids}).scalars())
+        return list(connection.execute(self.with_ids(table), {"ids": ids}).scalars())
 
-    def _among(self, table: Table) -> Select[Any]:
+    def with_ids(self, table: Table) -> Select[Any]:
+        """The message_ids in the table that are among the parameter `ids`."""
         return select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
 
     def failing_columns(self) -> Sequence[Column[Any]]:

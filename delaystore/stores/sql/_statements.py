@@ -94,7 +94,7 @@ class Statements:
         self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
         self.insert_enlisted = dialect.insert_enlisted(table, self.shelves) if dialect.has_notifications else None
         self.waits = select(table.c.message_id).where(row_with(table))
-        self.there = select(table.c.message_id).where(dialect.among(table.c.message_id, "ids"))
+        self.there = dialect.with_ids(table)
         self.mark = update(table).values(due_time=dialect.marked(table.c.due_time))
         self.remove_many = dialect.remove_many(table)
         self.cancel = delete(table)
@@ -168,7 +168,7 @@ class Statements:
         self.cancel_matching = delete(whole)
         new_time: BindParameter[Any] = bindparam("new_due_time")
         self.reschedule_matching = update(whole).values(due_time=new_time, next_attempt=new_time, failure_count=0)
-        self.claimed = select(whole.c.message_id).where(dialect.among(whole.c.message_id, "ids"))
+        self.claimed = dialect.with_ids(whole)
         self.park_claimed = self.park.where(dialect.among(whole.c.message_id, "ids"))
 
     def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
