@@ -121,7 +121,7 @@ class DispatchPass:
                 return self._on_undone(batch, error)
             return self._on_committed(batch, now)
         finally:
-            # Not before what has arrived is kept or forgotten: another worker may have fetched the same messages, or
+            # Only after arrived messages are kept or forgotten: another worker may have fetched the same messages, or
             # others that were stored under their ids.
             self._arrivals.end(taken)
 

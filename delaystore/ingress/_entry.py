@@ -58,7 +58,7 @@ class Entry:
 
     @property
     def message_id(self) -> str | None:
-        """The id of what is to be stored; None: it has none, or was not read yet."""
+        """The id of the message to store; None: the entry is not read yet, or is no message."""
         return self.meaning.message_id if isinstance(self.meaning, DelayedMessage) else None
 
     @property

@@ -92,9 +92,9 @@ class StagingDialect(StoreDialect):
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
 
-        What is replaced moves, with its due time, from its shelf to where the insert replaces it; what is ignored is
-        left out. Raises DuplicateMessageError, and StoreUnavailableError for what is in a shelf that is not attached.
-        Asked only where there are shelves.
+        A row that is replaced moves, with its due time, from its shelf to the table, where the insert replaces it; rows
+        that are ignored are left out. Raises DuplicateMessageError, and StoreUnavailableError for a row in a shelf that
+        is not attached. Asked only where there are shelves.
         """
         raise NotImplementedError
 

@@ -39,7 +39,7 @@ CLAIM_PATIENCE: Final = 600.0
 LOOKED_AT: Final = 10_000
 """Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
 INDEXED: Final = 300
-"""From so many ids on, the staging gets an index; PostgreSQL 13 compares each row with each id without one."""
+"""Ids from which the staging gets an index; without one, PostgreSQL 13 compares each row with each id."""
 LISTED: Final = 500_000
 """Ids of waiting messages that are kept in memory at once."""
 _POLL: Final = 0.5
