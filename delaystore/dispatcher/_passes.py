@@ -101,8 +101,11 @@ class DispatchPass:
 
         The same message, stored again, would be taken for the one that has arrived, and not be sent.
         """
-        store, ids = self._context.store, {*self._arrivals.ids, *self._on_their_way.ids}
-        if not ids or time.monotonic() < self._look_at or not isinstance(store, ManagedDelayedMessageStore):
+        store = self._context.store
+        if time.monotonic() < self._look_at or not isinstance(store, ManagedDelayedMessageStore):
+            return
+        ids = {*self._arrivals.ids, *self._on_their_way.ids}
+        if not ids:
             return
         self._look_at = time.monotonic() + _LOOK_EVERY
         with self._context.store_calls.call("looking for messages that are removed"):
