@@ -65,7 +65,7 @@ def decided(
     """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids or keys.
 
     `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
-    `taken`: what `write` has raised just now; None: it is made first.
+    `taken`: the error that `write` has just raised; None: `write` is made first.
     Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, StoreUnavailableError
     where the database refuses an id twice and has no row of it, and what `write` raises.
     """
@@ -73,17 +73,17 @@ def decided(
 
     def attempt() -> Answer:
         nonlocal taken
-        try:
-            if taken is None:
+        error, taken = taken, None
+        if error is None:
+            try:
                 return write()
-            raise taken
-        except (DuplicateMessageError, DuplicateKeyError) as error:
-            taken = None
-            refused = refusal(error)
-            if refused is None and not repeatable:
-                refused = error
-                if isinstance(error, DuplicateMessageError):
-                    refused = DuplicateMessageError(error.message_ids, _TWICE, _AGAIN)
+            except (DuplicateMessageError, DuplicateKeyError) as raised:
+                error = raised
+        refused = refusal(error)
+        if refused is None and not repeatable:
+            refused = error
+            if isinstance(error, DuplicateMessageError):
+                refused = DuplicateMessageError(error.message_ids, _TWICE, _AGAIN)
         if refused is not None:
             raise refused
         try:

@@ -315,7 +315,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             self.store_keyed(message, REJECT)
             return
         try:
-            self._insert(message)  # what waits for dispatchers slows a send down
+            self._insert(message)  # first without a deadline: preparing to wait for dispatchers slows each send down
         except (DuplicateMessageError, MessageBeingDispatchedError) as error:
             taken = error if isinstance(error, DuplicateMessageError) else None
             self._unless_claimed(lambda: self._insert(message), taken=taken)
