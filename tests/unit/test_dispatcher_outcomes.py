@@ -58,6 +58,14 @@ def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher
     return Dispatcher(store, transport, settings(), endpoint="sales")
 
 
+def send_without_an_answer(dispatcher: DispatchPass, transport: ScriptedTransport, clock: SettableClock) -> None:
+    """Run a pass whose confirms come late; then let a day pass."""
+    transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
+    dispatcher.run()
+    transport.outcomes.clear()
+    clock.advance(LATER)
+
+
 def ids(store: InMemoryDelayedMessageStore) -> list[str]:
     return [one.message_id for one in store.list().messages]
 
@@ -622,10 +630,7 @@ def test_the_same_message_is_sent_again_where_a_removal_seems_to_have_failed(
     dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
     store.store(message("a"))
     if is_late:
-        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
-        dispatcher.run()
-        transport.outcomes.clear()
-        clock.advance(LATER)
+        send_without_an_answer(dispatcher, transport, clock)
     with pytest.raises(StoreUnavailableError):
         dispatcher.run()
     assert ids(store) == []
@@ -647,10 +652,7 @@ def test_the_same_message_is_sent_again_where_another_dispatcher_has_removed_the
     dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
     store.store(message("a"))
     if is_late:
-        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
-        dispatcher.run()
-        transport.outcomes.clear()
-        clock.advance(LATER)
+        send_without_an_answer(dispatcher, transport, clock)
     else:
         store.failures = 1
         with pytest.raises(StoreUnavailableError):
@@ -713,10 +715,7 @@ def test_the_same_message_is_sent_again_as_soon_as_its_removal_is_committed(
     workers = DispatchPass(DispatchContext(store, transport, settings()))
     store.store(message("a"))
     if is_late:
-        transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
-        workers.run()
-        transport.outcomes.clear()
-        clock.advance(LATER)
+        send_without_an_answer(workers, transport, clock)
     store.slow = True
     workers.run()
     workers.run()
