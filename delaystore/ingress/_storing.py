@@ -46,8 +46,8 @@ _CLAIMED: Final = (
     "is tried every few seconds"
 )
 _PATIENCE: Final = 0.2
-"""Seconds for which a batch waits for dispatchers that have messages of its ids. Then those messages are kept back and
-retried, and the other messages of the batch wait no longer."""
+"""Seconds for which a batch waits for dispatchers that have claimed messages of its ids. After that the ingress keeps
+the batch's messages of these ids back and retries them; the others wait no longer."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 

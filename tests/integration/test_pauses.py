@@ -126,10 +126,10 @@ def test_a_server_whose_clock_steps_back_keeps_nothing_postponed(start_server: C
         with running(Dispatcher(store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings())):
             wait_until(lambda: store.count() < 99, "the limit")
             server.clock.set(-7200)
-            time.sleep(10.0)  # so long each connection carries on its reading of the clock
+            time.sleep(10.0)  # each connection carries its reading of the clock on for 10 s
 
             def none_is_far() -> bool:
                 return all(each.next_attempt <= store.now() + FURTHEST for each in store.list().messages)
 
-            wait_until(none_is_far, "what was postponed by the clock before")
+            wait_until(none_is_far, "messages postponed by the clock before it stepped back")
             assert store.count() > 10
