@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -133,3 +133,25 @@ def test_a_server_whose_clock_steps_back_keeps_nothing_postponed(start_server: C
 
             wait_until(none_is_far, "messages postponed by the clock before it stepped back")
             assert store.count() > 10
+
+
+def test_a_connection_that_carries_an_earlier_reading_on_leaves_no_message_postponed(
+    start_server: Callable[[Any], PostgreSQL],
+) -> None:
+    """A message postponed to before that reading is due on one clock, and two hours away on the other."""
+    server = start_server(lambda: PostgreSQL(clock=ShiftedClock()))
+    assert server.clock is not None
+    url = server.create_database()
+    with opened(url) as store, opened(url) as earlier, opened(url) as later:
+        store.limit_rate("slow", 2.0, by="test")
+        now = store.now()
+        store.store_many(message(now, -20_000, destination="slow") for _ in range(40))
+        dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings())
+        earlier.destinations()
+        assert dispatcher.dispatch_due().postponed == 38
+        server.clock.set(-7200)
+        time.sleep(2.0)
+        later.allowance("slow", 1)
+        while earlier.unpark(ahead=timedelta(0)):
+            pass
+        assert max(each.next_attempt for each in later.list().messages) <= later.now() + FURTHEST

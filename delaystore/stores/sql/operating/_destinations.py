@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import Select, delete, insert, null, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.message import check_destination, utc
@@ -14,6 +14,9 @@ from delaystore.stores.operable import FURTHEST, Allowance, Destination
 from delaystore.stores.sql.beside import NAME_BYTES, paused_names
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._texts import fitting
+
+_READ_AT: Final = "read_at"
+"""The column of the database's clock."""
 
 
 class _Known(NamedTuple):
@@ -50,21 +53,34 @@ class Resuming(NamedTuple):
     destination: Destination
     promised: datetime | None
     reach: datetime | None
+    now: datetime
+    """When the row was read."""
 
 
 class Destinations(Noun):
-    """Those of one endpoint."""
+    """Those of one endpoint.
+
+    The statement that reads a row also reads the database's clock. After a step back of that clock, connections that
+    carried earlier readings on would differ for seconds: one would postpone messages, or end their search, by a time
+    that the other no longer knows.
+    """
 
     def all(self) -> Sequence[Destination]:
         """By name, as they are now."""
-        now = self._bound.now()
-        return [_known(row, now).destination for row in self._rows()]
+        return [_known(row, now).destination for row, now in self._rows()]
 
-    def _rows(self) -> Sequence[Any]:
-        """Those that say something, by name."""
+    def _rows(self) -> Sequence[tuple[Any, datetime]]:
+        """Those that say something, by name, and when each was read."""
         table = self._tables.destinations
         says = or_(table.c.paused == 1, table.c.resuming == 1, table.c.max_rate.is_not(None))
-        return self._execute(select(table).where(says).order_by(table.c.name)).all()
+        return [(row, self._read_at(row)) for row in self._execute(self._select().where(says).order_by(table.c.name))]
+
+    def _select(self) -> Select[Any]:
+        clock = self._dialect.clock()
+        return select(self._tables.destinations, (null() if clock is None else clock).label(_READ_AT))
+
+    def _read_at(self, row: Any) -> datetime:
+        return self._bound.parts.clock.now_as_told(row._mapping[_READ_AT])
 
     def paused(self, *, lasting: bool) -> Sequence[str]:
         """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""
@@ -85,14 +101,15 @@ class Destinations(Noun):
         known = self._locked(name, by)
         if not known.destination.paused:
             return False
-        self._put(_resumed(known, self._bound.now()))
+        self._put(_resumed(known, known.destination.changed))
         return True
 
     def limit(self, name: str, max_rate: float | None, by: str) -> None:
         """None: no limit."""
         check_destination(name)
         max_rate = check_max_rate(max_rate)
-        known = self._locked(name, by).forgiven(self._bound.now())
+        known = self._locked(name, by)
+        known = known.forgiven(known.destination.changed)
         self._put(known._replace(destination=replace(known.destination, max_rate=max_rate)))
         self._forget(name)
 
@@ -103,7 +120,7 @@ class Destinations(Noun):
         row = self._row(name)
         if row is None or row.max_rate is None:
             return Allowance(granted=wanted)
-        now = self._bound.now()
+        now = self._read_at(row)
         known = _known(row, now)
         allowance, bucket = allowed(known.bucket or Bucket.full(now), row.max_rate, now, wanted)
         self._execute(update(table).where(table.c.name == name).values(_values(known._replace(bucket=bucket))))
@@ -111,19 +128,18 @@ class Destinations(Noun):
 
     def end_pauses(self) -> None:
         """Let those resume whose time is over, or whose postponed messages would wait for a time of another clock."""
-        for name in [row.name for row in self._rows() if _known(row, self._bound.now()) != _known(row, None)]:
+        for name in [row.name for row, now in self._rows() if _known(row, now) != _known(row, None)]:
             self.begin_writing()
             row = self._row(name)
             if row is not None:
-                self._put(_known(row, self._bound.now()))
+                self._put(_known(row, self._read_at(row)))
 
     def resuming(self) -> Sequence[Resuming]:
         """Those some of whose messages may still be parked or postponed."""
-        now = self._bound.now()
-        found = [known for row in self._rows() if (known := _known(row, now)).destination.resuming]
+        found = [(known, now) for row, now in self._rows() if (known := _known(row, now)).destination.resuming]
         return [
-            Resuming(each, None if each.max_rate is None else now if bucket is None else bucket.promised, reach)
-            for each, bucket, reach in found
+            Resuming(each, None if each.max_rate is None else now if bucket is None else bucket.promised, reach, now)
+            for (each, bucket, reach), now in found
         ]
 
     def end_resuming(self, shown: Sequence[Resuming]) -> None:
@@ -133,7 +149,7 @@ class Destinations(Noun):
         further reach by now although nobody has changed it: where the clock stepped back.
         """
         table = self._tables.destinations
-        for each, _, reach in shown:
+        for each, _, reach, _ in shown:
             same = (table.c.name == each.name) & (table.c.changed == each.changed) & (table.c.paused == 0)
             ended = update(table).where(same, table.c.paused_until == reach).values(resuming=0, paused_until=None)
             if self._execute(ended).rowcount:
@@ -142,9 +158,10 @@ class Destinations(Noun):
     def _locked(self, name: str, by: str) -> _Known:
         """What is known of it, as of now, to be changed by `by`; its row, if there is one, is locked."""
         self.begin_writing()
-        row, now, by = self._row(name), self._bound.now(), fitting(by, NAME_BYTES)
+        row, by = self._row(name), fitting(by, NAME_BYTES)
         if row is None:
-            return _Known(Destination(name=name, changed=now, by=by), None)
+            return _Known(Destination(name=name, changed=self._bound.now(), by=by), None)
+        now = self._read_at(row)
         known = _known(row, now)
         return known._replace(destination=replace(known.destination, changed=now, by=by))
 
@@ -155,8 +172,7 @@ class Destinations(Noun):
         self._execute(delete(table).where(table.c.name == name, says_nothing))
 
     def _row(self, name: str) -> Any:
-        table = self._tables.destinations
-        return self._execute(select(table).where(table.c.name == name).with_for_update()).first()
+        return self._execute(self._select().where(self._tables.destinations.c.name == name).with_for_update()).first()
 
     def _put(self, known: _Known) -> None:
         table, values = self._tables.destinations, _values(known)

@@ -194,13 +194,15 @@ class Parking:
     def _show_postponed(self, up_to: Position | None) -> _Step:
         """What is postponed beyond what its limit has promised: a limit of before has postponed it."""
         with self._opened() as bound:
-            now, dialect, sql, step = bound.now(), bound.parts.dialect, bound.parts.statements, _Step(bound)
+            dialect, sql, step = bound.parts.dialect, bound.parts.statements, _Step(bound)
             resuming = [each for each in Destinations(bound).resuming() if each.reach is not None]
-            behind = {each.destination.name: shown_by(each.promised, self._ahead, now) for each in resuming}
-            last = max((shown_by(each.reach, self._ahead, now) for each in resuming), default=now)
+            if not resuming:
+                return step
+            behind = {each.destination.name: shown_by(each.promised, self._ahead, each.now) for each in resuming}
+            last = max(shown_by(each.reach, self._ahead, each.now) for each in resuming)
             time = sql.whole_table.c.next_attempt
             until = dialect.undisclosed(literal(last, UtcDateTime))
-            matches = [time > literal(min(behind.values(), default=now), UtcDateTime), time <= until]
+            matches = [time > literal(min(behind.values()), UtcDateTime), time <= until]
             still = [is_postponed(sql.whole_table, dialect)]
 
             def is_wanted(row: Any) -> bool:
