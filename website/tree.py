@@ -1,17 +1,17 @@
-"""The pages of the site, written from the documents, from ARCHITECTURE.md, and from the program itself."""
+"""The pages of the site, written from the documents and from the program itself."""
 
 import shutil
 from pathlib import Path
 from typing import Final
 
-from website import architecture, commands, settings, variables
+from website import commands, settings, variables
 from website.diagrams import pictured
 from website.house import HOUSE, is_shown, place
 from website.links import mended, targets
 from website.shown import shown
 from website.tabs import tabbed
 
-_AT_THE_TOP: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_AT_THE_TOP: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
 def write_pages(folder: Path) -> int:
@@ -35,16 +35,13 @@ def _documents() -> dict[str, str]:
     """Documents as pages, and the pages of files that they link to."""
     written = documents()
     linked = set().union(*(targets(text, path) for path, text in written.items()))
-    linked |= targets((HOUSE / architecture.SOURCE).read_text(), architecture.SOURCE)
     pages = {place(path): pictured(tabbed(mended(text, path)), place(path)) for path, text in written.items()}
     return pages | {place(path): shown(path) for path in sorted(linked) if is_shown(path)}
 
 
 def _generated() -> dict[str, str]:
     reference = {f"reference/{page.name}": page.read_text() for page in (HOUSE / "website" / "reference").glob("*.md")}
-    of_architecture = {path: mended(text, architecture.SOURCE) for path, text in architecture.pages().items()}
     return {
-        **of_architecture,
         **reference,
         "reference/commands.md": commands.page(),
         "reference/settings.md": settings.page(),
