@@ -2,13 +2,13 @@
 
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from typing_extensions import override
 
-from delaystore.extras import installing
 from delaystore.integrations.django._database import store_url
 from delaystore.integrations.django._settings import django_settings
 
@@ -23,16 +23,13 @@ class Command(BaseCommand):  # type: ignore[misc] # Django ships no types
     def run_from_argv(self, argv: list[str]) -> None:
         """Hand everything behind `manage.py delaystore` on; ends the process as the command line does."""
         try:
-            from delaystore.cli.main import main
-        except ImportError:
-            sys.stderr.write(f"error: the command line needs the extra cli; {installing('cli')}\n")
-            sys.exit(2)
-        try:
             _set_defaults()
         except Exception as error:
             sys.stderr.write(f"error: {error}\n")
             sys.exit(2)
-        main(argv[2:])
+        (command,) = entry_points(group="console_scripts", name="delaystore")
+        sys.argv = ["delaystore", *argv[2:]]
+        command.load()()
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
