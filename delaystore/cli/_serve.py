@@ -203,11 +203,10 @@ def serve(
 
 
 def _configured(given: Mapping[str, Any]) -> "ServiceConfiguration":
-    from delaystore.service.configuration.names import NamesOfOptions
-    from delaystore.service.configuration.reading import Reader
+    from delaystore.service.configuration.tables import FromOptions, Reader
     from delaystore.service.configuration.tree import ServiceConfiguration
 
-    reader = Reader(ServiceConfiguration, NamesOfOptions(_TYPED), None)
+    reader = Reader(ServiceConfiguration, FromOptions(_TYPED))
     return reader.read(ServiceConfiguration, _without_none(given))
 
 
@@ -220,7 +219,7 @@ def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loader(config: Path) -> Callable[[], "ServiceConfiguration"]:
-    from delaystore.service.configuration.files import configuration_in
+    from delaystore.service.configuration.tree import configuration_in
 
     return lambda: configuration_in(config)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from delaystore.control import ControlQueue
-from delaystore.service.configuration.control import ControlConfiguration
+from delaystore.service.configuration.tree import ControlConfiguration
 from delaystore.service.opened import OpenedEndpoint
 
 

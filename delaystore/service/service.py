@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 from delaystore.errors import ConfigurationError
 from delaystore.listening import FEW, Listener
-from delaystore.service.configuration.addresses import Address
-from delaystore.service.configuration.changes import Change, changes, with_fixed_of
+from delaystore.service.configuration.shown import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
+from delaystore.service.configuration.values import Address
 from delaystore.service.draining import drained, within
 from delaystore.service.endpoints import Endpoints, Transition
 from delaystore.service.metrics import Metrics

@@ -10,9 +10,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delaystore.listening import Listener
-from delaystore.service.configuration.addresses import Address
-from delaystore.service.configuration.secrets import Secret
 from delaystore.service.configuration.tree import EndpointConfiguration, WebConfiguration
+from delaystore.service.configuration.values import Address, Secret
 from delaystore.service.endpoint import Endpoint
 from delaystore.service.opened import OpenedEndpoint
 from delaystore.web import Cascade

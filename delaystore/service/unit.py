@@ -10,8 +10,8 @@ from typing import Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.names import control_character
-from delaystore.service.configuration.files import parsed
-from delaystore.service.configuration.kinds import Span
+from delaystore.service.configuration.tree import parsed
+from delaystore.service.configuration.values import Span
 
 _UNIT: Final = """\
 [Unit]

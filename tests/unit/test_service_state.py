@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from delaystore.service.configuration.files import configuration_in
+from delaystore.service.configuration.tree import configuration_in
 from delaystore.service.draining import drained
 from delaystore.service.endpoint import Endpoint
 from delaystore.service.endpoints import turns_of

@@ -1,22 +1,22 @@
-"""The configuration of a service: frozen, and checked."""
+"""The configuration of a service, all of it: frozen, checked, and read from a TOML file."""
 
 import logging
+import os
+import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final
 
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
-from delaystore.service.configuration.addresses import Address, Listen
-from delaystore.service.configuration.conflicts import check_listeners, check_queues, check_tables
-from delaystore.service.configuration.control import ControlConfiguration
-from delaystore.service.configuration.fields import key, subtable, subtables
+from delaystore.service.configuration.conflicts import KeptTable, check_listeners, check_queues, check_tables
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.service.configuration.kinds import Flag, OneOf, Span, Text, Whole
-from delaystore.service.configuration.secrets import Entries, Hidden, Secret, Url
-from delaystore.service.configuration.tables import KeptTable
+from delaystore.service.configuration.masking import check_regular
+from delaystore.service.configuration.tables import FromFile, Positive, Reader, Table, Whole
+from delaystore.service.configuration.values import Address, Entries, Hidden, Listen, Secret, Span, Url
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.web.origin import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of
@@ -32,6 +32,7 @@ TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
 """What is at the page's own address, where no endpoint can be."""
 _LONGEST_QUEUE: Final = 255
 """Bytes of a queue's name on RabbitMQ."""
+Duration = Annotated[timedelta, Span()]
 
 
 class LogLevel(StrEnum):
@@ -48,21 +49,20 @@ class LogLevel(StrEnum):
         return logging.getLevelNamesMapping()[self.name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherConfiguration:
+class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     """The dispatcher of an endpoint: the options of `delaystore dispatch`, and more of its settings."""
 
-    name: str | None = key(Text(), None)
-    batch_size: int = key(Whole(1), _DEFAULTS.batch_size)
-    batch_bytes: int = key(Whole(1), _DEFAULTS.batch_bytes)
-    retries: int = key(Whole(), _DEFAULTS.number_of_retries)
-    retry_span: timedelta = key(Span(), _DEFAULTS.retry_span)
-    mode: TransactionMode = key(OneOf(TransactionMode), _DEFAULTS.transaction_mode)
-    poll_interval: timedelta = key(Span(), _DEFAULTS.poll_interval)
-    maximum_sleep: timedelta = key(Span(), _DEFAULTS.maximum_sleep)
-    handover: timedelta = key(Span(zero=True), _DEFAULTS.handover_horizon)
-    dispatch_timeout: timedelta = key(Span(), _DEFAULTS.dispatch_timeout)
-    store_timeout: timedelta = key(Span(), _DEFAULTS.store_timeout)
+    name: str | None = None
+    batch_size: Positive = _DEFAULTS.batch_size
+    batch_bytes: Positive = _DEFAULTS.batch_bytes
+    retries: Whole = _DEFAULTS.number_of_retries
+    retry_span: Duration = _DEFAULTS.retry_span
+    mode: TransactionMode = _DEFAULTS.transaction_mode
+    poll_interval: Duration = _DEFAULTS.poll_interval
+    maximum_sleep: Duration = _DEFAULTS.maximum_sleep
+    handover: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
+    dispatch_timeout: Duration = _DEFAULTS.dispatch_timeout
+    store_timeout: Duration = _DEFAULTS.store_timeout
 
     def __post_init__(self) -> None:
         self.settings(_DEFAULTS.error_queue)
@@ -71,7 +71,7 @@ class DispatcherConfiguration:
 
     def settings(self, error_queue: str) -> DelayedDeliverySettings:
         """The same as settings; raises ConfigurationError, which begins with the key's name."""
-        keys = {name: getattr(self, name) for name in self.__slots__ if name != "name"}
+        keys = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
         try:
             return DelayedDeliverySettings(
                 error_queue=error_queue, **{_SETTINGS.get(name, name): value for name, value in keys.items()}
@@ -89,20 +89,27 @@ def _check_name(name: str) -> None:
         raise ConfigurationError(str(error).removeprefix("a dispatcher's ")) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointConfiguration:
+class ControlConfiguration(Table, frozen=True, kw_only=True):
+    """The control queue of an endpoint. `queue` None: `ENDPOINT.control`. `bodies`: whether answers have them."""
+
+    enabled: bool = False
+    queue: str | None = None
+    bodies: bool = True
+
+
+class EndpointConfiguration(Table, frozen=True, kw_only=True):
     """One endpoint: where its messages wait, and where they go."""
 
-    store: Secret = key(Url(lasting=True))
-    transport: Secret = key(Url(lasting=True))
-    schema: str | None = key(Text(), None)
-    table: str | None = key(Text(), None)
-    error_queue: str = key(Text(), _DEFAULTS.error_queue)
-    management: Secret | None = key(Url("http", "https"), None)
-    cascade: str | None = key(Text(), None)
-    dispatcher: DispatcherConfiguration = subtable(DispatcherConfiguration)
-    control: ControlConfiguration = subtable(ControlConfiguration)
-    ingress: Mapping[str, IngressConfiguration] = subtables(IngressConfiguration)
+    store: Annotated[Secret, Url(lasting=True)]
+    transport: Annotated[Secret, Url(lasting=True)]
+    schema: str | None = None
+    table: str | None = None
+    error_queue: str = _DEFAULTS.error_queue
+    management: Annotated[Secret, Url("http", "https")] | None = None
+    cascade: str | None = None
+    dispatcher: DispatcherConfiguration = DispatcherConfiguration()
+    control: ControlConfiguration = ControlConfiguration()
+    ingress: Mapping[str, IngressConfiguration] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         self.settings()
@@ -172,17 +179,17 @@ def _needs_broker(name: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebConfiguration:
+class WebConfiguration(Table, frozen=True, kw_only=True):
     """The web page."""
 
-    enabled: bool = key(Flag(), True, fixed=True)
-    listen: Address = key(Listen(), Address("127.0.0.1", 8765), fixed=True)
-    users: Secret | None = key(Entries(accounts_of), None)
-    tokens: Secret | None = key(Entries(tokens_of), None)
-    secret: Secret | None = key(Hidden(), None)
-    show_bodies: bool = key(Flag(), False)
-    read_only: bool = key(Flag(), False)
+    fixed: ClassVar = frozenset({"enabled", "listen"})
+    enabled: bool = True
+    listen: Annotated[Address, Listen()] = Address("127.0.0.1", 8765)
+    users: Annotated[Secret, Entries(accounts_of)] | None = None
+    tokens: Annotated[Secret, Entries(tokens_of)] | None = None
+    secret: Annotated[Secret, Hidden()] | None = None
+    show_bodies: bool = False
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         if self.enabled and not is_loopback(self.listen.host) and not self.is_protected:
@@ -197,35 +204,34 @@ class WebConfiguration:
         return bool(accounts_from_environment() if self.users is None else accounts_of(self.users.value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsConfiguration:
+class MetricsConfiguration(Table, frozen=True, kw_only=True):
     """What Prometheus scrapes. `listen` None: nothing is served."""
 
-    listen: Address | None = key(Listen(), None, fixed=True)
-    destinations: int = key(Whole(), 0, fixed=True)
+    fixed: ClassVar = frozenset({"listen", "destinations"})
+    listen: Annotated[Address, Listen()] | None = None
+    destinations: Whole = 0
 
     def __post_init__(self) -> None:
         if self.destinations and self.listen is None:
             raise ConfigurationError('destinations goes with listen = "HOST:PORT"; set both')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthConfiguration:
+class HealthConfiguration(Table, frozen=True, kw_only=True):
     """A server for /livez and /readyz alone. `listen` None: the web page's server has them."""
 
-    listen: Address | None = key(Listen(), None, fixed=True)
+    fixed: ClassVar = frozenset({"listen"})
+    listen: Annotated[Address, Listen()] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfiguration:
+class ServiceConfiguration(Table, frozen=True, kw_only=True):
     """The whole of it. `drain`: how long the end may take."""
 
-    drain: timedelta = key(Span(), timedelta(seconds=30))
-    log_level: LogLevel = key(OneOf(LogLevel), LogLevel.WARNING)
-    web: WebConfiguration = subtable(WebConfiguration)
-    metrics: MetricsConfiguration = subtable(MetricsConfiguration)
-    health: HealthConfiguration = subtable(HealthConfiguration)
-    endpoint: Mapping[str, EndpointConfiguration] = subtables(EndpointConfiguration)
+    drain: Duration = timedelta(seconds=30)
+    log_level: LogLevel = LogLevel.WARNING
+    web: WebConfiguration = WebConfiguration()
+    metrics: MetricsConfiguration = MetricsConfiguration()
+    health: HealthConfiguration = HealthConfiguration()
+    endpoint: Mapping[str, EndpointConfiguration] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         if not self.endpoint:
@@ -242,3 +248,30 @@ class ServiceConfiguration:
         )
         web = self.web.listen if self.web.enabled else None
         check_listeners({"web": web, "metrics": self.metrics.listen, "health": self.health.listen})
+
+
+def configuration_in(path: Path) -> ServiceConfiguration:
+    """The configuration that the file holds, with the variables of the environment.
+
+    Raises ConfigurationError: with line and column for what is no TOML, and with table and key for the rest.
+    """
+    return Reader(ServiceConfiguration, FromFile(path.name, os.environ)).read(ServiceConfiguration, parsed(path))
+
+
+def parsed(path: Path) -> Mapping[str, Any]:
+    """The tables of the file, unchecked. Raises ConfigurationError, for what is no TOML with line and column."""
+    check_regular(path, str(path))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no UTF-8 text, at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise ConfigurationError(
+            f"{path} is no TOML that can be read: it has a number of thousands of digits"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deeply") from None
