@@ -15,13 +15,13 @@ from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.web.access import Access, Dependency, Guard
 from delaystore.web.api import document
 from delaystore.web.api.document import CALLS
+from delaystore.web.cached_overview import CachedOverview
 from delaystore.web.cascade import Cascade
 from delaystore.web.errors import answer_error, answer_fault, answer_refusal
 from delaystore.web.hardening import Hardening
 from delaystore.web.pages import Pages, Screen
 from delaystore.web.paths import API, STATIC
-from delaystore.web.readings import Readings
-from delaystore.web.screens import bulk, changes, destinations, errors, messages, overview, work
+from delaystore.web.screens import bulk, changes, destinations, errors, job, messages, overview
 from delaystore.web.screens import cascade as cascade_screen
 from delaystore.web.signing import Signer
 from delaystore.web.site import Site
@@ -51,7 +51,7 @@ LOOKS: Final = (
     ("/destinations", destinations.listed),
     ("/cascade", cascade_screen.show),
     ("/changes", changes.listed),
-    ("/work", work.show),
+    ("/job", job.show),
 )
 CHANGES: Final = (
     ("/message/cancel", messages.cancel),
@@ -106,7 +106,7 @@ def app(
     site = Site(
         delivery=delivery,
         pages=Pages(title or delivery.operations.endpoint, signer, screens),
-        readings=Readings(lambda: delivery.operations),
+        cached=CachedOverview(lambda: delivery.operations),
         show_bodies=show_bodies,
         cascade=cascade,
     )

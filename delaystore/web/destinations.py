@@ -14,8 +14,8 @@ from delaystore.message import check_destination
 from delaystore.operations import Operations, Overview
 from delaystore.operations.overview import RATE_OVER
 from delaystore.stores.operable import Destination
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import Site, site_of
-from delaystore.web.works import Work
 
 _PATIENCE: Final = 10.0
 _COUNTING: Final = 5.0
@@ -71,7 +71,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
     site = site_of(request)
     overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
-        site.readings.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
+        site.cached.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
     )
     states = {each.name: each for each in changed}
     rates, waiting = _rates(overview), backlog or {}
@@ -88,32 +88,32 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     return rows, overview
 
 
-async def begin_change(request: Request, change: Change) -> Work:
+async def begin_change(request: Request, change: Change) -> BackgroundJob:
     """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
     site = site_of(request)
     operations = site.operations(request)
-    work = Work(about=change.about, by=operations.by, path="/destinations")
+    job = BackgroundJob(about=change.about, by=operations.by, path="/destinations")
 
     def do(progress: Callable[[int], None]) -> str:
         count = change.do(operations, progress)
         progress(count)
-        site.readings.forget()
+        site.cached.forget()
         return f"{counted(count, 'message')} {change.done}"
 
-    site.works.begin(work, do)
+    site.jobs.begin(job, do)
     end = asyncio.get_running_loop().time() + _MOMENT
-    while work.running and asyncio.get_running_loop().time() < end:
+    while job.running and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(_TICK)
-    if work.error is not None:
-        raise work.error
-    if work.problem is not None:
-        raise ConfigurationError(work.problem)
-    return work
+    if job.error is not None:
+        raise job.error
+    if job.problem is not None:
+        raise ConfigurationError(job.problem)
+    return job
 
 
 async def _backlog(site: Site) -> Mapping[str, int] | None:
     try:
-        return await site.readings.backlog(_COUNTING)
+        return await site.cached.backlog(_COUNTING)
     except StoreUnavailableError:
         return None
 

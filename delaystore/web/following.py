@@ -8,8 +8,8 @@ from delaystore.amounts import counted
 from delaystore.filters import MessageFilter
 from delaystore.operations import Operations, Preview
 from delaystore.stores.operable import Operation, OperationState
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import Site
-from delaystore.web.works import Work
 
 SAMPLE: Final = 5
 COUNTING: Final = 4.0
@@ -39,12 +39,12 @@ def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
 
 def follow(site: Site, operations: Operations, operation: Operation) -> None:
     """Run `operation` in the background, unless this process does so already, or it has ended."""
-    if operation.state is not OperationState.RUNNING or site.works.on(operation.operation_id) is not None:
+    if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
         return
 
     def do(progress: Callable[[int], None]) -> str:
         ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
-        site.readings.forget()
+        site.cached.forget()
         return f"{counted(ended.changed, 'message')} changed"
 
-    site.works.begin(Work(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
+    site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)

@@ -9,12 +9,12 @@ from starlette.requests import Request
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.operations import Operations
+from delaystore.web.cached_overview import CachedOverview
 from delaystore.web.calls import Calls
 from delaystore.web.cascade import Cascade
+from delaystore.web.jobs import BackgroundJobs
 from delaystore.web.pages import Pages
-from delaystore.web.readings import Readings
 from delaystore.web.users import user_of
-from delaystore.web.works import Works
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -26,8 +26,8 @@ class Site:
 
     delivery: DelayedDelivery
     pages: Pages
-    readings: Readings
-    works: Works = field(default_factory=Works)
+    cached: CachedOverview
+    jobs: BackgroundJobs = field(default_factory=BackgroundJobs)
     calls: Calls = field(default_factory=Calls)
     show_bodies: bool = False
     cascade: Cascade | None = None
@@ -60,9 +60,9 @@ class Site:
         return await self.calls(partial(work, self.operations(request)), patience)
 
     def stop(self) -> None:
-        """End streams of events, and works after their present step."""
+        """End streams of events, and background jobs after their present step."""
         self.stopping = True
-        self.works.stop()
+        self.jobs.stop()
 
 
 def site_of(request: Request) -> Site:

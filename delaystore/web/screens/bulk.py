@@ -57,7 +57,7 @@ async def preview(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Keep the operation in the store, and have it run."""
     site, fields = site_of(request), await fields_of(request)
-    site.works.check_room()
+    site.jobs.check_room()
     operation = await site.ask(request, begun, fields)
     follow(site, site.operations(request), operation)
     return site.pages.then(request, "/operation", {"id": operation.operation_id})
@@ -77,7 +77,7 @@ async def operation(request: Request) -> Response:
     """One operation: how far it is, or what came of it."""
     site = site_of(request)
     operation_id = request.query_params.get("id", "")
-    work = site.works.on(operation_id)  # asked first: where it has ended, the operation tells so
+    job = site.jobs.on(operation_id)  # asked first: where it has ended, the operation tells so
     found = await site.ask(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
@@ -86,9 +86,9 @@ async def operation(request: Request) -> Response:
         "operation.html",
         here="/bulk",
         operation=found,
-        waiting=(await site.readings.overview(10)).waiting,
-        work=work,
-        problem=site.works.failed_on(operation_id),
+        waiting=(await site.cached.overview(10)).waiting,
+        job=job,
+        problem=site.jobs.failed_on(operation_id),
         running=found.state is OperationState.RUNNING,
         query=query_of(found.wanted),
     )

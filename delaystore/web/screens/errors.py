@@ -28,7 +28,7 @@ async def groups(request: Request) -> Response:
         found=found,
         why_none=why_none,
         queue=None if why_none else site.delivery.operations.errors.name,
-        works=[each for each in site.works.running() if each.path == "/errors"],
+        jobs=[each for each in site.jobs.running() if each.path == "/errors"],
     )
 
 
@@ -69,17 +69,17 @@ async def one(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send the originals of what matches again."""
     fields = await fields_of(request)
-    work = failed.begin(
+    job = failed.begin(
         request, "replay", meant(fields, failed.wanted_of(fields)), text_of(fields, "to") or None, _limit(fields)
     )
-    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+    return site_of(request).pages.then(request, "/job", {"id": job.job_id})
 
 
 async def discard(request: Request) -> Response:
     """Remove what matches for good."""
     fields = await fields_of(request)
-    work = failed.begin(request, "discard", meant(fields, failed.wanted_of(fields)), limit=_limit(fields))
-    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+    job = failed.begin(request, "discard", meant(fields, failed.wanted_of(fields)), limit=_limit(fields))
+    return site_of(request).pages.then(request, "/job", {"id": job.job_id})
 
 
 def _limit(fields: Any) -> int | None:

@@ -92,7 +92,7 @@ async def reschedule(request: Request) -> Response:
 def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, gone: bool = False) -> Response:
     """Tell what was done; `gone`: the message has no page any more, or will soon have none."""
     site = site_of(request)
-    site.readings.forget()
+    site.cached.forget()
     if outcome is ManagementOutcome.DONE:
         path, query = ("/messages", None) if gone else ("/message", {"id": message_id})
         return site.pages.then(request, path, query, f"Message {message_id} {done}.")

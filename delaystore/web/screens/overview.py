@@ -10,9 +10,9 @@ from starlette.responses import Response, StreamingResponse
 
 from delaystore.errors import DelaystoreError
 from delaystore.operations import Overview
+from delaystore.web.cached_overview import FRESH
 from delaystore.web.charts import bars_of, lateness_of, rate_of
 from delaystore.web.paths import prefix_of
-from delaystore.web.readings import FRESH
 from delaystore.web.site import Site, site_of
 
 Due = Mapping[datetime, int]
@@ -73,7 +73,7 @@ def _as_event(text: str) -> bytes:
 
 async def _read(site: Site) -> tuple[Overview, Due | None]:
     overview, due = await asyncio.gather(
-        site.readings.overview(_PATIENCE), site.readings.due(_DUE_PATIENCE), return_exceptions=True
+        site.cached.overview(_PATIENCE), site.cached.due(_DUE_PATIENCE), return_exceptions=True
     )
     if isinstance(overview, BaseException):
         raise overview

@@ -1,4 +1,4 @@
-"""What many readers look at: asked for once, and shared by all of them."""
+"""Store reads that many readers share: each is asked once, and cached for some seconds."""
 
 import asyncio
 import math
@@ -85,8 +85,8 @@ class Shared(Generic[Answer]):
             self._fresh_until = monotonic() + min(max(self._least, seconds), self._oldest)
 
 
-class Readings:
-    """What the first screen and the destinations show."""
+class CachedOverview:
+    """The overview, the due times and the backlog, cached for the first screen and the destinations."""
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self.overview: Shared[Overview] = Shared(
