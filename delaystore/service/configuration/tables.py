@@ -15,8 +15,7 @@ import msgspec
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
-from delaystore.service.configuration.masking import with_variables
-from delaystore.service.configuration.values import Form, Hidden, Secret, Shown, form_of, literal
+from delaystore.service.configuration.values import Form, Hidden, Secret, Shown, form_of, literal, with_variables
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
