@@ -17,8 +17,7 @@ from delaystore.service.configuration.values import Address, Secret
 from delaystore.service.endpoints import Endpoint
 from delaystore.service.opening import OpenedEndpoint
 from delaystore.web import Cascade
-from delaystore.web.application import SECRET_VARIABLE, app
-from delaystore.web.front import front
+from delaystore.web.application import SECRET_VARIABLE, app, front
 from delaystore.web.serving import PageServer, address_of, listening
 
 _NOT_KEPT = {"Cache-Control": "no-store"}

@@ -19,8 +19,8 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
+from delaystore.web.http import API
 from delaystore.web.jobs import BackgroundJob
-from delaystore.web.paths import API
 from tests.web.pages import TOKENS, USERS, Browser, Page, browser
 from tests.web.test_pages import until_done
 

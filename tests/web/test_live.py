@@ -9,8 +9,8 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.web import app
-from delaystore.web.cached_overview import Shared
 from delaystore.web.pages import Pages
+from delaystore.web.store_calls import Shared
 from tests.web.pages import HERE
 
 

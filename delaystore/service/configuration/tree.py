@@ -24,7 +24,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.sql.dialects import DIALECTS
 from delaystore.sql.names import default_table_name
 from delaystore.sql.urls import database_url, same_address
-from delaystore.web.origin import is_loopback
+from delaystore.web.http import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of
 
 _EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to # nosec B104

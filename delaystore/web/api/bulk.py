@@ -12,9 +12,9 @@ from delaystore.stores.operable import Operation
 from delaystore.web.api import answers
 from delaystore.web.api.call import Call
 from delaystore.web.api.fields import NewOperation, NoFields, Preview, fields_of, filter_in, refusal
+from delaystore.web.changes import follow, previewed
 from delaystore.web.errors import Refusal
-from delaystore.web.following import follow, previewed
-from delaystore.web.paths import API, href
+from delaystore.web.http import API, href
 from delaystore.web.site import site_of
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delaystore.json_requests import RequestFields
-from delaystore.web.paths import API
+from delaystore.web.http import API
 
 Schema = Mapping[str, Any]
 TEXT: Final[Schema] = {"type": "string"}

@@ -11,7 +11,7 @@ from delaystore.operations import Operations
 from delaystore.web.api import answers
 from delaystore.web.api.call import Call
 from delaystore.web.api.fields import Destination, Limit, Pause, fields_of
-from delaystore.web.destinations import Row, begin_change, paused, resumed, rows_of
+from delaystore.web.changes import Row, begin_change, paused, resumed, rows_of
 from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import site_of
 

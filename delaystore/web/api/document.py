@@ -12,7 +12,7 @@ from delaystore.json_requests import RequestFields
 from delaystore.web.api import bulk, destinations, errors, messages, state
 from delaystore.web.api.answers import ErrorFilter, Filter, Problem
 from delaystore.web.api.call import Call
-from delaystore.web.paths import API, href
+from delaystore.web.http import API, href
 
 CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *errors.CALLS, *state.CALLS)
 _ABOUT: Final = (

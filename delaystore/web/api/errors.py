@@ -9,15 +9,15 @@ from starlette.responses import JSONResponse, Response
 from delaystore import documents
 from delaystore.operations.error_groups import ErrorFilter
 from delaystore.operations.failed_message import FailedMessage
-from delaystore.web import failed, shown
+from delaystore.web import failed, formatting
 from delaystore.web.api import answers
 from delaystore.web.api.call import TEXT, Call
 from delaystore.web.api.fields import Discard, Replay, fields_of, filter_in
 from delaystore.web.api.messages import limit_of
 from delaystore.web.errors import Refusal
 from delaystore.web.forms import whole_number
+from delaystore.web.http import API, href
 from delaystore.web.jobs import BackgroundJob
-from delaystore.web.paths import API, href
 from delaystore.web.site import site_of
 
 
@@ -97,7 +97,7 @@ def _document(message: FailedMessage) -> dict[str, Any]:
 
 def _body(message: FailedMessage) -> dict[str, Any]:
     body = message.body or b""
-    text = shown.as_text(body)
+    text = formatting.as_text(body)
     return {"body_base64": b64encode(body).decode()} if text is None else {"body": text}
 
 

@@ -24,8 +24,8 @@ from delaystore.json_requests import (
 from delaystore.keys import OnKey
 from delaystore.message import PROPERTY_TYPES
 from delaystore.strict_json import AmbiguousJsonError, JsonError, parse_json
-from delaystore.web.bodies import body_of
 from delaystore.web.errors import Refusal
+from delaystore.web.forms import body_of
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a request."""

@@ -15,9 +15,8 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.web.api import answers
 from delaystore.web.api.call import FLAG, TEXT, TIME, Call
 from delaystore.web.api.fields import NewMessage, When, fields_of
-from delaystore.web.changing import being_changed
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import Fields, filter_of, id_of, position_of, text_of, whole_number
+from delaystore.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
 from delaystore.web.site import site_of
 
 _MOST: Final = 1_000

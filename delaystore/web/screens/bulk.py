@@ -9,10 +9,9 @@ from starlette.responses import Response
 from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.stores.operable import Operation, OperationKind, OperationState
-from delaystore.web.changing import fields_of
+from delaystore.web.changes import follow, previewed
 from delaystore.web.errors import Refusal
-from delaystore.web.following import follow, previewed
-from delaystore.web.forms import Fields, due_of, filter_of, id_of, meant, query_of, text_of, typed
+from delaystore.web.forms import Fields, due_of, fields_of, filter_of, id_of, meant, query_of, text_of, typed
 from delaystore.web.site import site_of
 
 _SHOWN: Final = 20

@@ -5,9 +5,8 @@ from starlette.responses import Response
 
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
-from delaystore.web.changing import fields_of
-from delaystore.web.destinations import Change, begin_change, paused, resumed, rows_of
-from delaystore.web.forms import id_of, text_of, time_of
+from delaystore.web.changes import Change, begin_change, paused, resumed, rows_of
+from delaystore.web.forms import fields_of, id_of, text_of, time_of
 from delaystore.web.site import site_of
 
 

@@ -6,10 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delaystore.filters import ALL
-from delaystore.web import failed, shown
-from delaystore.web.changing import fields_of
+from delaystore.web import failed, formatting
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import meant, text_of, whole_number
+from delaystore.web.forms import fields_of, meant, text_of, whole_number
 from delaystore.web.screens.messages import SHOWN
 from delaystore.web.site import site_of
 
@@ -55,7 +54,7 @@ async def one(request: Request) -> Response:
     message = await site.look(request, lambda operations: failed.message(operations, message_id), failed.PATIENCE)
     if message is None:
         raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
-    bodies = shown.bodies(message.body or b"", SHOWN) if site.show_bodies else None
+    bodies = formatting.bodies(message.body or b"", SHOWN) if site.show_bodies else None
     return site.pages.page(
         request,
         "error_message.html",

@@ -1,21 +1,62 @@
-"""Destinations, as pages and the API have them: what is known of each, and how it is changed."""
+"""Changes that pages and the API make alike, as background jobs: operations on many messages, paused destinations."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Final
 
 from starlette.requests import Request
 
 from delaystore.amounts import counted
 from delaystore.errors import ConfigurationError, StoreUnavailableError
+from delaystore.filters import MessageFilter
 from delaystore.message import check_destination
-from delaystore.operations import Operations, Overview
+from delaystore.operations import Operations, Overview, Preview
 from delaystore.operations.overview import RATE_OVER
-from delaystore.stores.operable import Destination
+from delaystore.stores.operable import Destination, Operation, OperationState
 from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import Site, site_of
+
+SAMPLE: Final = 5
+COUNTING: Final = 4.0
+"""Seconds for which a preview counts; then it says: at least so many."""
+
+
+class _EnoughError(Exception):
+    """Counting has taken long enough."""
+
+
+def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
+    """How many match, counted for a few seconds at most, and the first of them."""
+    end, reached = monotonic() + COUNTING, 0
+
+    def progress(count: int) -> None:
+        nonlocal reached
+        reached = count
+        if monotonic() > end:
+            raise _EnoughError
+
+    try:
+        return operations.preview(wanted, sample=SAMPLE, progress=progress)
+    except _EnoughError:
+        sample = operations.search(wanted, limit=SAMPLE).messages
+        return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
+
+
+def follow(site: Site, operations: Operations, operation: Operation) -> None:
+    """Run `operation` in the background, unless this process does so already, or it has ended."""
+    if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
+        return
+
+    def do(progress: Callable[[int], None]) -> str:
+        ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
+        site.cached.forget()
+        return f"{counted(ended.changed, 'message')} changed"
+
+    site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
+
 
 _PATIENCE: Final = 10.0
 _COUNTING: Final = 5.0
