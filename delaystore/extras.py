@@ -18,6 +18,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "pymysql": "mysql",
         "pika": "rabbitmq",
         "httpx": "rabbitmq",
+        "msgspec": "rabbitmq",
         "greenlet": "asyncio",
         "asyncpg": "asyncpg",
         "aiosqlite": "aiosqlite",

@@ -27,7 +27,7 @@ from delaystore.cli._options import (
 from delaystore.cli._output import print_document, say, tell, write
 from delaystore.cli._signals import second_signal_ends, stop_requests, stop_told, tell_at_once
 from delaystore.errors import ConfigurationError
-from delaystore.service.requests import Requests
+from delaystore.service.running import Requests
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
@@ -203,11 +203,10 @@ def serve(
 
 
 def _configured(given: Mapping[str, Any]) -> "ServiceConfiguration":
-    from delaystore.service.configuration.names import NamesOfOptions
-    from delaystore.service.configuration.reading import Reader
+    from delaystore.service.configuration.tables import FromOptions, Reader
     from delaystore.service.configuration.tree import ServiceConfiguration
 
-    reader = Reader(ServiceConfiguration, NamesOfOptions(_TYPED), None)
+    reader = Reader(ServiceConfiguration, FromOptions(_TYPED))
     return reader.read(ServiceConfiguration, _without_none(given))
 
 
@@ -220,7 +219,7 @@ def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loader(config: Path) -> Callable[[], "ServiceConfiguration"]:
-    from delaystore.service.configuration.files import configuration_in
+    from delaystore.service.configuration.tree import configuration_in
 
     return lambda: configuration_in(config)
 
@@ -254,7 +253,7 @@ def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 
 
 def _print_unit(config: Path | None) -> None:
-    from delaystore.service.unit import hindrances, unit_for
+    from delaystore.service.systemd import hindrances, unit_for
 
     place = config or _USUAL_PLACE
     write(unit_for(place))
@@ -265,10 +264,9 @@ def _print_unit(config: Path | None) -> None:
 def _run(
     configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfiguration"] | None, requests: Requests
 ) -> None:
-    from delaystore.service.notify import Notifier
-    from delaystore.service.repeats import CriticalOnce
-    from delaystore.service.running import Running
+    from delaystore.service.running import CriticalOnce, Running
     from delaystore.service.service import Service
+    from delaystore.service.systemd import Notifier
 
     log_to_standard_error(CriticalOnce())
     notifier = Notifier()

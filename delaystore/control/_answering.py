@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from delaystore.control._commands import Asked
-from delaystore.control._given import cut
-from delaystore.control._problems import ProblemCode, RequestError
+from delaystore.control._problems import ProblemCode, RequestError, cut
 from delaystore.control.protocol import Answer, Protocol, problem_answer
 from delaystore.errors import DelaystoreError, DurabilityUnknownError, StoreSetupError, StoreUnavailableError
 from delaystore.operations import Operations

@@ -31,3 +31,8 @@ class RequestError(Exception):
     def document(self) -> dict[str, Any]:
         """The answer's `error`."""
         return {"code": self.code.value, "message": str(self), **self.more}
+
+
+def cut(text: str, most: int = 300) -> str:
+    """Return `text`, or its first `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,17 +1,20 @@
 """The protocol of control queues: requests and answers as bytes of JSON, version 1."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from delaystore import documents
 from delaystore.control._commands import PING, Asked, Command, commands
-from delaystore.control._given import Given, given_in, shown
-from delaystore.control._problems import ProblemCode, RequestError
+from delaystore.control._problems import ProblemCode, RequestError, cut
+from delaystore.json_requests import shown
 from delaystore.operations.requests import MessageRequest, RequestResult
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.strict_json import JsonError, parse_json
 
+LARGEST: Final = 64 * 1024
+"""Bytes of a request."""
 VERSIONS: Final = (1,)
 """Those that are known; a request without one is of the last."""
 
@@ -28,7 +31,7 @@ class Answer:
 class Read:
     """A request about a message, read and not done yet."""
 
-    command: Command
+    command: Command[Any]
     request: MessageRequest
 
     def answer(self, result: RequestResult) -> Answer:
@@ -46,14 +49,13 @@ class Protocol:
     def read(self, body: bytes, asked: Asked) -> Read | Answer:
         """The request in `body`; an Answer where that is known already, as of what is no request."""
         try:
-            given = given_in(body)
+            given = _object_in(body)
             self._check_version(given)
             name = self._command_of(given)
             if name == PING:
                 return self._ping(given, asked)
             command = self._commands[name]
-            given.only(("version", name, *command.members))
-            return Read(command, command.request(given, asked))
+            return Read(command, command.read(given, asked))
         except RequestError as error:
             return problem_answer(error)
 
@@ -61,30 +63,32 @@ class Protocol:
     def _names(self) -> Sequence[str]:
         return [*self._commands, PING]
 
-    def _check_version(self, given: Given) -> None:
-        version = VERSIONS[-1] if "version" not in given.names else given.value("version")
+    def _check_version(self, given: Mapping[str, Any]) -> None:
+        version = given.get("version", VERSIONS[-1])
         if type(version) is not int or version not in VERSIONS:
             known = ", ".join(map(str, VERSIONS))
             raise RequestError(
                 ProblemCode.UNKNOWN_VERSION, f"version {shown(version)} is unknown; known is {known}", known=VERSIONS
             )
 
-    def _command_of(self, given: Given) -> str:
-        found = [name for name in given.names if name in self._names]
+    def _command_of(self, given: Mapping[str, Any]) -> str:
+        found = [name for name in given if name in self._names]
         if len(found) > 1:
             raise RequestError(ProblemCode.BAD_REQUEST, f"give one command a message, not {' and '.join(found)}")
         if found:
             return found[0]
-        others = [shown(name) for name in given.names if name != "version"][:3]
+        others = [shown(name) for name in given if name != "version"][:3]
         what = f"no command in {', '.join(others)}" if others else "a command is missing"
         raise RequestError(
             ProblemCode.UNKNOWN_COMMAND, f"{what}; known are {', '.join(self._names)}", known=self._names
         )
 
-    def _ping(self, given: Given, asked: Asked) -> Answer:
-        given.only(("version", PING))
-        if given.value(PING) != {}:
-            raise RequestError(ProblemCode.BAD_REQUEST, f"ping takes {{}}, not {shown(given.value(PING))}")
+    def _ping(self, given: Mapping[str, Any], asked: Asked) -> Answer:
+        others = set(given) - {"version", PING}
+        if others:
+            raise RequestError(ProblemCode.BAD_REQUEST, f"unknown field {shown(min(others))}; ping takes none")
+        if given[PING] != {}:
+            raise RequestError(ProblemCode.BAD_REQUEST, f"ping takes {{}}, not {shown(given[PING])}")
         return Answer(
             _encoded(
                 {
@@ -96,6 +100,21 @@ class Protocol:
                 }
             )
         )
+
+
+def _object_in(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in `body`; raises RequestError: it is too large, or none."""
+    if len(body) > LARGEST:
+        raise RequestError(
+            ProblemCode.MALFORMED, f"the request has {len(body)} bytes; {LARGEST} are allowed: give one command"
+        )
+    try:
+        given = parse_json(body)
+    except JsonError as error:
+        raise RequestError(ProblemCode.MALFORMED, cut(f"the request {error}")) from None
+    if not isinstance(given, dict):
+        raise RequestError(ProblemCode.MALFORMED, 'the request must be a JSON object, such as {"cancel": ID}')
+    return given
 
 
 def problem_answer(error: RequestError) -> Answer:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from delaystore.dispatcher import DispatchObserver
 from delaystore.extras import needed_for
 from delaystore.service.configuration.tree import EndpointConfiguration, MetricsConfiguration
-from delaystore.service.opened import OpenedEndpoint
+from delaystore.service.opening import OpenedEndpoint
 
 if TYPE_CHECKING:
     from delaystore.ingress.ingress import Ingress

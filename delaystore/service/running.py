@@ -1,14 +1,84 @@
-"""The main loop of a service: requests to stop and to reload, and the word that it lives."""
+"""The main loop of a service: requests to stop and to reload, the watchdog, and each failure logged once."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
 
 from delaystore.errors import DelaystoreError
-from delaystore.service.configuration.tree import ServiceConfiguration
-from delaystore.service.notify import Notifier
-from delaystore.service.requests import Request, Requests
-from delaystore.service.service import Reloaded, Service
+
+
+class Request(Enum):
+    """One thing that a service is asked to do."""
+
+    STOP = auto()
+    RELOAD = auto()
+
+
+class Requests:
+    """What signal handlers ask of a service. They may do so at any time, also before there is one.
+
+    `stopping`: whether it is to stop.
+    """
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._made: SimpleQueue[Request] = SimpleQueue()
+
+    def stop(self) -> None:
+        """Ask it to stop."""
+        self.stopping = True
+        self._made.put(Request.STOP)
+
+    def reload(self) -> None:
+        """Ask it to read its configuration again."""
+        self._made.put(Request.RELOAD)
+
+    def next(self, seconds: float) -> Request | None:
+        """Wait for one, for so long at most; None: there was none. Many that came since the last call are one."""
+        try:
+            found = [self._made.get(timeout=seconds)]
+        except Empty:
+            return None
+        while not self._made.empty():
+            found.append(self._made.get())
+        return Request.STOP if Request.STOP in found else Request.RELOAD
+
+
+_QUIET: Final = 60.0
+"""Seconds within which the same reason is not critical again."""
+
+
+class CriticalOnce(logging.Filter):
+    """Drops what is critical for the reason, the last argument, of another critical record shortly before.
+
+    What each component cannot do is in the log already, as a warning.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._told: dict[str, float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is logged."""
+        if record.levelno < logging.CRITICAL or not isinstance(record.args, tuple) or not record.args:
+            return True
+        now, reason = self._monotonic(), str(record.args[-1])
+        before = self._told.get(reason)
+        self._told = {each: told for each, told in self._told.items() if now - told < _QUIET} | {reason: now}
+        return before is None or now - before >= _QUIET
+
+
+if TYPE_CHECKING:  # imported at run time these would make each command of the command line start slowly
+    from delaystore.service.configuration.tree import ServiceConfiguration
+    from delaystore.service.service import Reloaded, Service
+    from delaystore.service.systemd import Notifier
 
 logger = logging.getLogger("delaystore.service")
 
@@ -24,10 +94,10 @@ class Running:
 
     def __init__(
         self,
-        service: Service,
+        service: "Service",
         requests: Requests,
-        load: Callable[[], ServiceConfiguration] | None,
-        notifier: Notifier,
+        load: Callable[[], "ServiceConfiguration"] | None,
+        notifier: "Notifier",
         tell: Callable[[str], object],
     ) -> None:
         self._service = service
@@ -93,7 +163,7 @@ class Running:
             return
         self._tell_of(done)
 
-    def _tell_of(self, done: Reloaded) -> None:
+    def _tell_of(self, done: "Reloaded") -> None:
         made = ", ".join(map(str, done.made))
         self._tell(f"reloaded: {made or 'nothing has changed'}")
         if done.waiting:

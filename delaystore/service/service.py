@@ -1,4 +1,4 @@
-"""The service: endpoints, the web page, metrics and probes, in one process."""
+"""The service: endpoints, the web page, metrics and probes, in one process; how it is doing, and reloads."""
 
 import logging
 import os
@@ -12,16 +12,13 @@ from starlette.types import ASGIApp
 
 from delaystore.errors import ConfigurationError
 from delaystore.listening import FEW, Listener
-from delaystore.service.configuration.addresses import Address
-from delaystore.service.configuration.changes import Change, changes, with_fixed_of
+from delaystore.service.configuration.shown import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
-from delaystore.service.draining import drained, within
+from delaystore.service.configuration.values import Address
 from delaystore.service.endpoints import Endpoints, Transition
 from delaystore.service.metrics import Metrics
-from delaystore.service.probes import probe_application, probes
-from delaystore.service.runner import Runner
-from delaystore.service.site import ServerPart, Site, listener_at
-from delaystore.service.state import ServiceState
+from delaystore.service.runner import Runner, drained, within
+from delaystore.service.site import ServerComponent, ServiceState, Site, listener_at, probe_application, probes
 
 _HUNG: Final = 30.0
 """Seconds without a turn of the main loop after which the process does not live."""
@@ -31,7 +28,7 @@ _HUNG: Final = 30.0
 class Reloaded:
     """What a reload did. `made`: changes that hold now. `waiting`: those that take a restart of the process.
 
-    `unfinished`: parts that were to end, and go on finishing. `failure`: what nobody foresaw, and left it half done.
+    `unfinished`: replaced components that have not finished. `failure`: an unexpected error in the middle of it.
     """
 
     made: Sequence[Change]
@@ -85,7 +82,9 @@ class Service:
         for server in self._servers:
             server.start()
         self._endpoints.start(self._metrics)
-        self._tell(f"running: {', '.join(part for endpoint in self._endpoints for part in endpoint.parts)}")
+        self._tell(
+            f"running: {', '.join(component for endpoint in self._endpoints for component in endpoint.components)}"
+        )
 
     def turn(self) -> None:
         """Called by the main loop, again and again: it lives."""
@@ -104,8 +103,8 @@ class Service:
     def reload(self, configuration: ServiceConfiguration, beat: Callable[[], bool]) -> Reloaded:
         """Go over to `configuration`, but for what takes a restart of the process.
 
-        Parts whose configuration is the same go on as they are; others begin once those before have finished, or have
-        used up `drain`. `beat`: called while parts finish; False: they are waited for no longer.
+        Components whose configuration is the same go on as they are; others begin once those before have finished, or
+        have used up `drain`. `beat`: called while components finish; False: they are waited for no longer.
         What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
         """
         if self._protected and not configuration.web.is_protected:
@@ -181,8 +180,8 @@ class Service:
         def ready(url: str) -> None:
             self._tell(told.format(url))
 
-        def make() -> ServerPart:
+        def make() -> ServerComponent:
             own = first.pop() if first else listener_at(address, name, most)
-            return ServerPart(application, own, ending=ending, ready=ready)
+            return ServerComponent(application, own, ending=ending, ready=ready)
 
         self._servers.append(Runner(name, make))

@@ -1,24 +1,69 @@
-"""The web page of a service: every endpoint's, as the configuration has them now."""
+"""HTTP servers of a service: the web pages of all endpoints, and /livez and /readyz."""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delaystore.listening import Listener
-from delaystore.service.configuration.addresses import Address
-from delaystore.service.configuration.secrets import Secret
 from delaystore.service.configuration.tree import EndpointConfiguration, WebConfiguration
-from delaystore.service.endpoint import Endpoint
-from delaystore.service.opened import OpenedEndpoint
+from delaystore.service.configuration.values import Address, Secret
+from delaystore.service.endpoints import Endpoint
+from delaystore.service.opening import OpenedEndpoint
 from delaystore.web import Cascade
-from delaystore.web.application import SECRET_VARIABLE, app
-from delaystore.web.front import front
+from delaystore.web.application import SECRET_VARIABLE, app, front
 from delaystore.web.serving import PageServer, address_of, listening
+
+_NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """`live`: a restart would mend nothing. `problems`: why components are not ready, by their names."""
+
+    live: bool
+    problems: Mapping[str, Sequence[str]]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every component is ready."""
+        return not self.problems
+
+    def as_dict(self, *, reasons: bool) -> dict[str, Any]:
+        """For JSON. `reasons`: also why, which may name hosts."""
+        document: dict[str, Any] = {"live": self.live, "ready": self.ready, "not_ready": sorted(self.problems)}
+        return document | {"reasons": {name: list(why) for name, why in self.problems.items()}} if reasons else document
+
+    def __str__(self) -> str:
+        if self.ready:
+            return "ready"
+        return "not ready: " + "; ".join(f"{name}: {', '.join(why)}" for name, why in self.problems.items())
+
+
+def probes(state: Callable[[], ServiceState], *, reasons: bool) -> Sequence[BaseRoute]:
+    """The two routes: 200 or 503, with JSON that says what is not ready. `reasons`: also why, which may name hosts."""
+
+    def live(_request: Request) -> Response:
+        return _answer(state(), lambda state: state.live)
+
+    def ready(_request: Request) -> Response:
+        return _answer(state(), lambda state: state.ready)
+
+    def _answer(found: ServiceState, judged: Callable[[ServiceState], bool]) -> Response:
+        return JSONResponse(found.as_dict(reasons=reasons), 200 if judged(found) else 503, _NOT_KEPT)
+
+    return [Route("/livez", live, methods=["GET"]), Route("/readyz", ready, methods=["GET"])]
+
+
+def probe_application(state: Callable[[], ServiceState]) -> Starlette:
+    """The two routes alone, with reasons."""
+    return Starlette(routes=probes(state, reasons=True))
 
 
 class Site:
@@ -82,7 +127,7 @@ def _end(pages: Iterable[Starlette]) -> None:
         page.state.site.stop()
 
 
-class ServerPart:
+class ServerComponent:
     """Serves `application` at `listener`. `ending`: called as it ends. `ready`: called with where, once it answers."""
 
     def __init__(

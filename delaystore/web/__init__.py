@@ -4,7 +4,7 @@ from delaystore.extras import needed_for
 
 with needed_for("the web page"):
     from delaystore.web.application import app
-from delaystore.web.cascade import Cascade
+from delaystore.web.site import Cascade
 from delaystore.web.users import Role, User
 
 __all__ = ["Cascade", "Role", "User", "app"]

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from delaystore.bridge import in_thread
 from delaystore.errors import DelaystoreError
 from delaystore.web.errors import Refusal, answer_error, answer_refusal
-from delaystore.web.origin import why_not_local, why_not_own
-from delaystore.web.paths import is_api, is_public, keep_prefix
+from delaystore.web.http import is_api, is_public, keep_prefix, why_not_local, why_not_own
 from delaystore.web.users import USER, Account, Accounts, Role, User
 
 Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]

@@ -1,12 +1,16 @@
-"""The application: routes, who may use them, and what they share."""
+"""The ASGI application of an endpoint, and the one of several endpoints, each under /ENDPOINT/."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -15,16 +19,12 @@ from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.web.access import Access, Dependency, Guard
 from delaystore.web.api import document
 from delaystore.web.api.document import CALLS
-from delaystore.web.cascade import Cascade
 from delaystore.web.errors import answer_error, answer_fault, answer_refusal
-from delaystore.web.hardening import Hardening
+from delaystore.web.http import API, STATIC, Hardening, Signer, href
 from delaystore.web.pages import Pages, Screen
-from delaystore.web.paths import API, STATIC
-from delaystore.web.readings import Readings
-from delaystore.web.screens import bulk, changes, destinations, errors, messages, overview, work
-from delaystore.web.screens import cascade as cascade_screen
-from delaystore.web.signing import Signer
-from delaystore.web.site import Site
+from delaystore.web.screens import bulk, destinations, errors, messages, overview
+from delaystore.web.site import Cascade, Site, pages_of
+from delaystore.web.store_calls import CachedOverview
 from delaystore.web.users import TOKENS_VARIABLE, accounts_from_environment, accounts_of, tokens_of
 
 SECRET_VARIABLE: Final = "DELAYSTORE_WEB_SECRET"  # noqa: S105 - a variable's name
@@ -38,7 +38,7 @@ SCREENS: Final = (
 )
 CASCADE: Final = Screen("Cascade", "/cascade")
 LOOKS: Final = (
-    ("/", overview.show),
+    ("/", overview.show_overview),
     ("/events", overview.events),
     ("/messages", messages.listed),
     ("/message", messages.one),
@@ -49,9 +49,9 @@ LOOKS: Final = (
     ("/errors/messages", errors.messages),
     ("/errors/message", errors.one),
     ("/destinations", destinations.listed),
-    ("/cascade", cascade_screen.show),
-    ("/changes", changes.listed),
-    ("/work", work.show),
+    ("/cascade", overview.show_cascade),
+    ("/changes", overview.show_changes),
+    ("/job", overview.show_job),
 )
 CHANGES: Final = (
     ("/message/cancel", messages.cancel),
@@ -106,7 +106,7 @@ def app(
     site = Site(
         delivery=delivery,
         pages=Pages(title or delivery.operations.endpoint, signer, screens),
-        readings=Readings(lambda: delivery.operations),
+        cached=CachedOverview(lambda: delivery.operations),
         show_bodies=show_bodies,
         cascade=cascade,
     )
@@ -137,3 +137,51 @@ def _routes() -> Sequence[BaseRoute]:
         Route(f"{API}/openapi.json", document.show, methods=["GET"]),
         *(Route(path, change, methods=["POST"]) for path, change in CHANGES),
     ]
+
+
+_TITLE: Final = "all endpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSite:
+    """What the list of endpoints needs."""
+
+    pages: Pages
+
+
+def front(
+    pages: Mapping[str, Starlette], *, users: str | None, tokens: str | None, beside: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """An application with all of `pages`, by their endpoints' names; / lists them, or leads to the only one.
+
+    `users`, `tokens`: as those of the pages. `beside`: routes that anybody may have. Raises ConfigurationError.
+    """
+    guard = Guard(
+        users=accounts_from_environment() if users is None else accounts_of(users),
+        tokens=tokens_of(tokens),
+    )
+
+    async def listed(request: Request) -> Response:
+        if len(pages) == 1:
+            (name,) = pages
+            return RedirectResponse(href(request, _path(name)), 307)
+        return pages_of(request).page(
+            request, "front.html", here=None, endpoints=[(_path(name), name) for name in sorted(pages)]
+        )
+
+    own = [Middleware(Hardening), Middleware(Access, guard)]
+    application = Starlette(
+        routes=[
+            *beside,
+            Mount(STATIC, StaticFiles(packages=[("delaystore.web", "static")]), name="static"),
+            *(Mount(f"/{name}", page) for name, page in pages.items()),
+            Route("/", listed, methods=["GET"], middleware=own),
+        ],
+        exception_handlers={HTTPException: answer_refusal, Exception: answer_fault},
+    )
+    application.state.site = FrontSite(Pages(_TITLE, Signer(), ()))
+    return application
+
+
+def _path(name: str) -> str:
+    return f"/{quote(name)}/"

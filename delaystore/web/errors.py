@@ -20,8 +20,7 @@ from delaystore.errors import (
     StoreUnavailableError,
     TransportError,
 )
-from delaystore.web.hardening import HEADERS, NOT_KEPT
-from delaystore.web.paths import is_api
+from delaystore.web.http import HEADERS, NOT_KEPT, is_api
 from delaystore.web.site import pages_of
 
 TITLES: Final[Mapping[int, str]] = {

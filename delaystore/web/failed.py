@@ -13,8 +13,8 @@ from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage
 from delaystore.web.forms import Fields, id_of
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import Site, site_of
-from delaystore.web.works import Work
 
 EXAMINED: Final = 5_000
 """Messages that one page looks at, at most."""
@@ -53,29 +53,29 @@ def message(operations: Operations, message_id: str) -> FailedMessage | None:
 
 def begin(
     request: Request, action: str, wanted: ErrorFilter, destination: str | None = None, limit: int | None = None
-) -> Work:
+) -> BackgroundJob:
     """Begin to `replay` or `discard`. Raises ConfigurationError without a transport, and where too much goes on."""
     site = site_of(request)
     operations = site.operations(request)
     errors = operations.errors
 
     about = "Replaying failed messages" if action == "replay" else "Discarding failed messages"
-    work = Work(about=about, by=operations.by, path="/errors")
+    job = BackgroundJob(about=about, by=operations.by, path="/errors")
 
     def do(_progress: Callable[[int], None]) -> str:
         def told(_step: str, done: int, _total: int | None) -> None:
-            work.done = done
+            job.done = done
 
         named: dict[str, Any] = {"limit": limit, "progress": told, "stopping": lambda: site.stopping}
         if action == "replay":
             report = errors.replay(wanted, destination=destination, **named)
         else:
             report = errors.discard(wanted, **named)
-        work.done = report.done
-        site.readings.forget()
+        job.done = report.done
+        site.cached.forget()
         return _result(action, report)
 
-    return site.works.begin(work, do)
+    return site.jobs.begin(job, do)
 
 
 def _result(action: str, report: ErrorReport) -> str:

@@ -1,15 +1,20 @@
-"""What people write into forms, as filters and times. Times without an offset are UTC."""
+"""Forms of the pages: bodies of requests, read with limits, and their fields as filters and times."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from starlette.datastructures import ImmutableMultiDict
+from starlette.datastructures import ImmutableMultiDict, QueryParams
+from starlette.requests import ClientDisconnect, Request
 
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import ALL, MessageFilter
 from delaystore.message import Position
 from delaystore.times import parse_duration, parse_time
+from delaystore.web.errors import Refusal
+from delaystore.web.pages import CSRF
+from delaystore.web.site import site_of
 
 Fields = ImmutableMultiDict[str, Any]
 _Filter = TypeVar("_Filter")
@@ -128,3 +133,50 @@ def _header(line: str) -> tuple[str, str]:
     if not mark or not name:
         raise InvalidMessageError(f"header {line.strip()!r} is not of the form NAME=VALUE")
     return name, value
+
+
+_SILENCE: Final = 30.0
+"""Seconds that a client may take for the next part of a body."""
+
+
+async def body_of(request: Request, largest: int) -> bytes:
+    """The body; raises Refusal where it has more than `largest` bytes, without reading on, or does not come."""
+    chunks: list[bytes] = []
+    size = 0
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_SILENCE) as limit:
+            async for chunk in request.stream():
+                limit.reschedule(loop.time() + _SILENCE)
+                size += len(chunk)
+                if size > largest:
+                    raise Refusal(413, f"The request is larger than {largest:,} bytes.")
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Refusal(408, "The rest of the request did not come in time.", {"Connection": "close"}) from None
+    except ClientDisconnect:  # nobody hears the answer; it is no fault of ours to be logged
+        raise Refusal(400, "The request ended before its body did.") from None
+    return b"".join(chunks)
+
+
+LARGEST: Final = 128 * 1024
+"""Bytes of a form."""
+_FORM: Final = "application/x-www-form-urlencoded"
+_NOT_OURS: Final = (
+    "Nothing was changed: the form was not one that this browser got from this page, or it is an old one. "
+    "Go back, reload the page, and try again."
+)
+
+
+def being_changed(message_id: str) -> str:
+    """Who has a message that is claimed: a store cannot tell a dispatcher from another change, as of a double click."""
+    return f"message {message_id} is just being forwarded by a dispatcher, or changed by another request"
+
+
+async def fields_of(request: Request) -> Fields:
+    """The fields of the form that was sent. Raises Refusal unless it has the token that this browser and user got."""
+    is_form = request.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
+    fields = QueryParams(await body_of(request, LARGEST) if is_form else b"")
+    if not site_of(request).pages.is_ours(request, fields.get(CSRF, "")):
+        raise Refusal(403, _NOT_OURS)
+    return fields

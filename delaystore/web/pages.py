@@ -13,9 +13,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delaystore import __version__
-from delaystore.web import shown
-from delaystore.web.paths import STATIC, href, prefix_of
-from delaystore.web.signing import Signer, new_nonce
+from delaystore.web import formatting
+from delaystore.web.http import STATIC, Signer, href, new_nonce, prefix_of
 from delaystore.web.users import USER, User
 
 NONCE: Final = "delaystore-web"
@@ -50,7 +49,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(shown.FILTERS)
+        self._environment.filters.update(formatting.FILTERS)
         self._versions = {
             each.name: sha256(each.read_bytes()).hexdigest()[:12]
             for each in (files("delaystore.web") / "static").iterdir()

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from delaystore.errors import ConfigurationError
 from delaystore.listening import Listener, most_connections
-from delaystore.web.origin import is_loopback
+from delaystore.web.http import is_loopback
 
 PORT: Final = 8765
 HOST: Final = "127.0.0.1"

@@ -3,18 +3,46 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.operations import Operations
-from delaystore.web.calls import Calls
-from delaystore.web.cascade import Cascade
+from delaystore.web.jobs import BackgroundJobs
 from delaystore.web.pages import Pages
-from delaystore.web.readings import Readings
+from delaystore.web.store_calls import CachedOverview, Calls
 from delaystore.web.users import user_of
-from delaystore.web.works import Works
+
+if TYPE_CHECKING:
+    from delaystore.cascades import CascadeStatus
+
+_SAMPLE = 0
+"""Undeliverable messages that are read: none, so that looking changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade:
+    """A cascade on a RabbitMQ broker. `broker`: amqp[s]://...; `management`: the URL of its management API.
+
+    `name`: as of `delaystore delays --cascade`. Without `management` the page shows what AMQP tells.
+    """
+
+    broker: str
+    management: str | None = None
+    name: str = "nservicebus-v2"
+
+    def __repr__(self) -> str:
+        return f"<Cascade {self.name}>"  # the URLs hold passwords
+
+    def status(self) -> "CascadeStatus":
+        """How it is doing now; changes nothing. Raises TransportError, ConfigurationError."""
+        from delaystore.cascades import BrokerClient, read_status
+        from delaystore.transports.rabbitmq.topology import topology_named
+
+        with BrokerClient(self.broker, self.management) as client:
+            return read_status(client, topology_named(self.name), sample=_SAMPLE, watch=0)
+
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -26,8 +54,8 @@ class Site:
 
     delivery: DelayedDelivery
     pages: Pages
-    readings: Readings
-    works: Works = field(default_factory=Works)
+    cached: CachedOverview
+    jobs: BackgroundJobs = field(default_factory=BackgroundJobs)
     calls: Calls = field(default_factory=Calls)
     show_bodies: bool = False
     cascade: Cascade | None = None
@@ -60,9 +88,9 @@ class Site:
         return await self.calls(partial(work, self.operations(request)), patience)
 
     def stop(self) -> None:
-        """End streams of events, and works after their present step."""
+        """End streams of events, and background jobs after their present step."""
         self.stopping = True
-        self.works.stop()
+        self.jobs.stop()
 
 
 def site_of(request: Request) -> Site:

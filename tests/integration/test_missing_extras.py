@@ -40,6 +40,7 @@ def run_without(libraries: str, *arguments: str, folder: Path) -> subprocess.Com
         ("pika", "rabbitmq", ["receive", "billing", "--transport", BROKER]),
         ("pika", "rabbitmq", ["delays", "export", "--format", "mermaid"]),
         ("httpx", "rabbitmq", ["delays", "status", "--broker", BROKER]),
+        ("msgspec", "rabbitmq", ["ingest", "--exchange", "orders", *STORE, "--broker", BROKER]),
         ("pyspark", "spark", ["load", "a.csv", *STORE, "--map", "body=text,at=due", "--destination", "q"]),
         (
             "pyarrow",

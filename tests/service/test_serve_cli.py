@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from delaystore.service import unit
+from delaystore.service import systemd
 from tests.integration.cli import CommandLine
 from tests.service.serving import endpoint, write
 
@@ -199,9 +199,9 @@ def test_a_configuration_that_the_unit_cannot_read_is_cautioned_of(
 ) -> None:
     if where == "of a user without a name" and os.getuid() != 0:
         pytest.skip("only root gives files away")
-    monkeypatch.setattr(unit, "_HOMES", (Path("/tmp"),) if where == "of a user without a name" else ())
+    monkeypatch.setattr(systemd, "_HOMES", (Path("/tmp"),) if where == "of a user without a name" else ())
     if where != "in /tmp":
-        monkeypatch.setattr(unit, "_PRIVATE", ())
+        monkeypatch.setattr(systemd, "_PRIVATE", ())
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         config = write(Path(folder) / "delaystore.toml", endpoint("sales", "sqlite:///a.db", "sqlite:///a.db"))

@@ -8,7 +8,7 @@ import pytest
 
 from delaystore.dispatcher.breakers import report_critical_error
 from delaystore.errors import StoreUnavailableError
-from delaystore.service.repeats import CriticalOnce
+from delaystore.service.running import CriticalOnce
 
 
 @pytest.fixture

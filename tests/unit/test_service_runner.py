@@ -1,4 +1,4 @@
-"""Parts of a service that die are started again, with pauses, and never silently."""
+"""Components of a service that die are started again, with pauses, and never silently."""
 
 import logging
 import threading
@@ -9,11 +9,10 @@ from itertools import pairwise
 import pytest
 
 from delaystore.errors import StoreUnavailableError
-from delaystore.service.draining import drained
-from delaystore.service.runner import Runner
+from delaystore.service.runner import Runner, drained
 
 
-class ToyPart:
+class ToyComponent:
     """Runs until it is stopped, or `fate`, which may raise, ends it."""
 
     def __init__(self, fate: Callable[[], object] | None = None) -> None:
@@ -50,11 +49,11 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def test_a_part_that_dies_is_started_again_and_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    healthy = ToyPart()
+    healthy = ToyComponent()
     made = [
-        ToyPart(failing(ValueError("broken"))),
-        ToyPart(failing(ValueError("broken"))),
-        ToyPart(lambda: None),
+        ToyComponent(failing(ValueError("broken"))),
+        ToyComponent(failing(ValueError("broken"))),
+        ToyComponent(lambda: None),
         healthy,
     ]
     runner = Runner("toy", lambda: made.pop(0), pause=0.01)
@@ -73,7 +72,7 @@ def test_a_part_that_dies_is_started_again_and_each_reason_is_told_once(caplog: 
 
 
 def test_a_part_that_waits_for_a_server_says_so_and_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    runner = Runner("toy", lambda: ToyPart(failing(StoreUnavailableError("no database"))), pause=0.01)
+    runner = Runner("toy", lambda: ToyComponent(failing(StoreUnavailableError("no database"))), pause=0.01)
     runner.start()
     wait_until(lambda: runner.problems() == ["no database"])
     runner.stop()
@@ -84,7 +83,7 @@ def test_a_part_that_waits_for_a_server_says_so_and_is_no_fault(caplog: pytest.L
 
 
 def test_a_part_that_cannot_be_made_is_tried_again() -> None:
-    healthy = ToyPart()
+    healthy = ToyComponent()
     tries = iter([failing(StoreUnavailableError("not yet")), lambda: healthy])
     runner = Runner("toy", lambda: next(tries)(), pause=0.01)
     runner.start()
@@ -96,9 +95,9 @@ def test_a_part_that_cannot_be_made_is_tried_again() -> None:
 def test_pauses_grow() -> None:
     times: list[float] = []
 
-    def make() -> ToyPart:
+    def make() -> ToyComponent:
         times.append(time.monotonic())
-        return ToyPart(failing(ValueError("broken")))
+        return ToyComponent(failing(ValueError("broken")))
 
     runner = Runner("toy", make, pause=0.05)
     runner.start()
@@ -111,11 +110,11 @@ def test_pauses_grow() -> None:
 
 def test_a_part_that_is_stopped_before_it_begins_ends() -> None:
     begin = threading.Event()
-    part = ToyPart()
+    component = ToyComponent()
 
-    def make() -> ToyPart:
+    def make() -> ToyComponent:
         begin.wait(10)
-        return part
+        return component
 
     runner = Runner("toy", make)
     runner.start()
@@ -129,18 +128,18 @@ def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
     order: list[str] = []
 
     def run(name: str) -> Runner:
-        class Ending(ToyPart):
+        class Ending(ToyComponent):
             def run(self) -> None:
                 super().run()
                 order.append(name)
 
-        part = Ending()
-        runner = Runner(name, lambda: part)
+        component = Ending()
+        runner = Runner(name, lambda: component)
         runner.start()
-        assert part.began.wait(10)
+        assert component.began.wait(10)
         return runner
 
-    stuck = Runner("stuck", lambda: ToyPart(free.wait))
+    stuck = Runner("stuck", lambda: ToyComponent(free.wait))
     stuck.start()
     turns = [[run("intake"), stuck], [run("forwarding")]]
     beats: list[float] = []
@@ -160,10 +159,10 @@ def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
 
 
 def test_all_of_a_turn_are_told_before_the_first_is_waited_for() -> None:
-    second = ToyPart()
-    first = ToyPart(lambda: second._stopped.wait(10))
+    second = ToyComponent()
+    first = ToyComponent(lambda: second._stopped.wait(10))
     runners = [Runner("first", lambda: first), Runner("second", lambda: second)]
-    for runner, part in zip(runners, (first, second), strict=True):
+    for runner, component in zip(runners, (first, second), strict=True):
         runner.start()
-        assert part.began.wait(10)
+        assert component.began.wait(10)
     assert drained([runners], time.monotonic() + 5, lambda: True) == []

@@ -10,14 +10,12 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from delaystore.service.configuration.files import configuration_in
-from delaystore.service.draining import drained
-from delaystore.service.endpoint import Endpoint
-from delaystore.service.endpoints import turns_of
-from delaystore.service.probes import probe_application
-from delaystore.service.requests import Request, Requests
+from delaystore.service.configuration.tree import configuration_in
+from delaystore.service.endpoints import Endpoint, turns_of
+from delaystore.service.runner import drained
+from delaystore.service.running import Request, Requests
 from delaystore.service.service import Service
-from delaystore.service.state import ServiceState
+from delaystore.service.site import ServiceState, probe_application
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cli._arguments import parse_headers
-from delaystore.control._given import given_in
+from delaystore.control._commands import Asked
+from delaystore.control.protocol import Answer, Protocol
 from delaystore.loading.reading.json_lines import read_line
 from delaystore.migrations.sources._file.json_lines import read_json_lines
 from delaystore.records.nservicebus import parse_json_headers
@@ -88,8 +90,14 @@ def _line_of_a_migration(text: str, folder: Path) -> None:
         raise record
 
 
+def _control_request(text: str, _: Path) -> None:
+    found = Protocol("sales").read(text.encode(), Asked(by="ada", now=datetime.now(UTC)))
+    if isinstance(found, Answer) and json.loads(found.body)["error"]["code"] == "malformed":
+        raise ValueError(found.problem)
+
+
 DOORS: dict[str, Callable[[str, Path], Any]] = {
-    "control": lambda text, _: given_in(text.encode()),
+    "control": _control_request,
     "--headers-json": lambda text, _: parse_headers(text, "--headers-json"),
     "NServiceBus headers": lambda text, _: parse_json_headers(text),
     "load": _line_of_a_load,
@@ -116,7 +124,7 @@ def test_nothing_else_in_the_package_reads_json_from_outside() -> None:
         "failures.py", "lateness.py", "loading/rejects/folder.py", "migrations/targets/_receipts.py",
         "spark/_driver_service/frames.py", "sql/codec.py", "stores/sql/operating/_dispatchers.py",
         "stores/sql/operating/_ingresses.py", "stores/sql/operating/_operations.py", "testing/_expectation.py",
-        "web/signing.py",
+        "web/http.py",
     }  # fmt: skip
     root = Path("delaystore")
     found = {str(each.relative_to(root)) for each in root.rglob("*.py") if "json.load" in each.read_text()}

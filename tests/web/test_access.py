@@ -19,7 +19,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.web import Role, User, app, users
 from delaystore.web.application import CHANGES, LOOKS
-from delaystore.web.hardening import HEADERS
+from delaystore.web.http import HEADERS
 from delaystore.web.users import Account, accounts_of, hashed, tokens_of
 from tests.web.pages import TOKENS, USERS, Page, browser, post
 

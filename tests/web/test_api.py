@@ -19,8 +19,8 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
-from delaystore.web.paths import API
-from delaystore.web.works import Work
+from delaystore.web.http import API
+from delaystore.web.jobs import BackgroundJob
 from tests.web.pages import TOKENS, USERS, Browser, Page, browser
 from tests.web.test_pages import until_done
 
@@ -229,7 +229,7 @@ def test_messages_are_searched_page_by_page(call: Program, delivery: DelayedDeli
         ({"destination": "q", "delay": True}, "Delay must be a number"),
         ({"destination": "q", "delay": -1}, "negative"),
         ({"destination": "q", "delay": "soon"}, "is no duration"),
-        ({"destination": "q", "at": "2030-01-01T00:00:00"}, "has no offset"),
+        ({"destination": "q", "at": "2030-01-01T00:00:00"}, "add an offset"),
         ({"destination": 7, "delay": 1}, "Destination must be text"),
         ({"destination": "", "delay": 1}, "Destination is empty."),
         ({"destination": "q", "delay": 1, "bdoy": "x"}, "Unknown field 'bdoy'"),
@@ -385,7 +385,7 @@ def test_an_operation_is_not_resumed_with_what_is_not_understood(call: Program, 
 def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, delivery: DelayedDelivery) -> None:
     site, held = call.here.client._transport.app.state.site, Event()  # type: ignore[attr-defined]
     for _ in range(8):
-        site.works.begin(Work(about="waiting", by="me"), lambda _: str(held.wait(30)))
+        site.jobs.begin(BackgroundJob(about="waiting", by="me"), lambda _: str(held.wait(30)))
     new = {"kind": "cancel", "filter": {"all": True}}
     assert "8 changes are going on already" in call("POST", "/operations", json=new, status=400)["detail"]
     assert not delivery.operations.operations()

@@ -154,17 +154,17 @@ def test_programs_see_and_repair(here: Browser, failed: DelayedDelivery, transpo
     assert call("GET", "/errors/messages/m0")["body"] == '{"n": 1}'
     call("GET", "/errors/messages/m9", status=404)
     transport.declare("gone")
-    work = call("POST", "/errors/replay", json={"filter": {"destination": "gone"}, "limit": 2}, status=202)
-    while work["running"]:
-        work = call("GET", f"/works/{work['work_id']}")
-    assert work["result"] == "2 messages sent again"
-    work = call("POST", "/errors/discard", json={"filter": {"all": True}}, status=202)
-    while work["running"]:
-        work = call("GET", f"/works/{work['work_id']}")
-    assert work["done"] == 2
+    job = call("POST", "/errors/replay", json={"filter": {"destination": "gone"}, "limit": 2}, status=202)
+    while job["running"]:
+        job = call("GET", f"/jobs/{job['job_id']}")
+    assert job["result"] == "2 messages sent again"
+    job = call("POST", "/errors/discard", json={"filter": {"all": True}}, status=202)
+    while job["running"]:
+        job = call("GET", f"/jobs/{job['job_id']}")
+    assert job["done"] == 2
     assert failed.operations.errors.depth() == 0
     call("POST", "/errors/discard", json={"filter": {"colour": "red"}}, status=422)
-    call("GET", "/works/unknown", status=404)
+    call("GET", "/jobs/unknown", status=404)
 
 
 @pytest.mark.parametrize("given", [{}, {"filter": None}, {"filter": {}}, {"filter": {"destination": None}},

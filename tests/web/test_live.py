@@ -10,7 +10,7 @@ import pytest
 from delaystore.delivery import DelayedDelivery
 from delaystore.web import app
 from delaystore.web.pages import Pages
-from delaystore.web.readings import Shared
+from delaystore.web.store_calls import Shared
 from tests.web.pages import HERE
 
 

@@ -262,7 +262,7 @@ def test_destinations_are_paused_limited_and_resumed(delivery: DelayedDelivery, 
 def test_a_destination_is_not_said_to_be_paused_before_the_store_says_so(
     here: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.web.destinations._MOMENT", 0.1)
+    monkeypatch.setattr("delaystore.web.changes._MOMENT", 0.1)
     asked, pause = threading.Event(), InMemoryDelayedMessageStore.pause
 
     def hanging(*arguments: Any, **named: Any) -> None:

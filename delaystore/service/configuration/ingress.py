@@ -1,9 +1,8 @@
 """The configuration of an ingress: the options of `delaystore ingest`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from delaystore.errors import ConfigurationError
@@ -17,35 +16,33 @@ from delaystore.ingress.reading.forms.naming import is_for_timeouts, parse_forms
 from delaystore.ingress.reading.rules import MOST_BODY_BYTES, ReadingRules
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
-from delaystore.service.configuration.fields import key
-from delaystore.service.configuration.kinds import OneOf, Span, Text, Texts, Whole
-from delaystore.service.configuration.secrets import Secret, Url
+from delaystore.service.configuration.tables import Positive, Table
+from delaystore.service.configuration.values import Names, Secret, Span, Url
 
 _DEFAULTS: Final = IngressSettings(queue="any")
 _SOME_NAME: Final = "what nobody calls an exchange"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngressConfiguration:
+class IngressConfiguration(Table, frozen=True, kw_only=True):
     """One ingress. The name of its table is the exchange that programs publish to, unless it says another or a queue.
 
     `broker` None: that of the endpoint's transport.
     """
 
-    exchange: str | None = key(Text(), None)
-    queue: str | None = key(Text(), None)
-    broker: Secret | None = key(Url("amqp", "amqps"), None)
-    destination: str | None = key(Text(), None)
-    forms: tuple[str, ...] | None = key(Texts(), None)
-    allow_destination: tuple[str, ...] | None = key(Texts(), None)
-    count_from: CountFrom = key(OneOf(CountFrom), CountFrom.RECEIVED)
-    on_duplicate: OnDuplicate = key(OneOf(OnDuplicate), OnDuplicate.BOTH)
-    direct_below: timedelta = key(Span(zero=True), _DEFAULTS.direct_below)
-    rejected_queue: str | None = key(Text(), None)
-    batch_size: int = key(Whole(1), _DEFAULTS.batch_size)
-    prefetch: int = key(Whole(1), _DEFAULTS.prefetch)
-    memory_bytes: int = key(Whole(1), _DEFAULTS.memory_bytes)
-    max_body_bytes: int = key(Whole(1), MOST_BODY_BYTES)
+    exchange: str | None = None
+    queue: str | None = None
+    broker: Annotated[Secret, Url("amqp", "amqps")] | None = None
+    destination: str | None = None
+    forms: Annotated[tuple[str, ...], Names()] | None = None
+    allow_destination: Annotated[tuple[str, ...], Names()] | None = None
+    count_from: CountFrom = CountFrom.RECEIVED
+    on_duplicate: OnDuplicate = OnDuplicate.BOTH
+    direct_below: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.direct_below
+    rejected_queue: str | None = None
+    batch_size: Positive = _DEFAULTS.batch_size
+    prefetch: Positive = _DEFAULTS.prefetch
+    memory_bytes: Positive = _DEFAULTS.memory_bytes
+    max_body_bytes: Positive = MOST_BODY_BYTES
 
     def __post_init__(self) -> None:
         self.settings(_SOME_NAME)

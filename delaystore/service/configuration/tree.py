@@ -1,25 +1,129 @@
-"""The configuration of a service: frozen, and checked."""
+"""The configuration of a service, all of it: frozen, checked, and read from a TOML file."""
 
 import logging
-from collections.abc import Iterator, Mapping
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from itertools import combinations
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final
+
+from sqlalchemy import URL
+from sqlalchemy.exc import SQLAlchemyError
 
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
-from delaystore.service.configuration.addresses import Address, Listen
-from delaystore.service.configuration.conflicts import check_listeners, check_queues, check_tables
-from delaystore.service.configuration.control import ControlConfiguration
-from delaystore.service.configuration.fields import key, subtable, subtables
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.service.configuration.kinds import Flag, OneOf, Span, Text, Whole
-from delaystore.service.configuration.secrets import Entries, Hidden, Secret, Url
-from delaystore.service.configuration.tables import KeptTable
+from delaystore.service.configuration.tables import FromFile, Positive, Reader, Table, Whole
+from delaystore.service.configuration.values import Address, Entries, Hidden, Listen, Secret, Span, Url, check_regular
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
-from delaystore.web.origin import is_loopback
+from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.names import default_table_name
+from delaystore.sql.urls import database_url, same_address
+from delaystore.web.http import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of
+
+_EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to # nosec B104
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """A table of the store `store`, a URL. `name` None: that of the endpoint. `schema` None: the connection's own."""
+
+    endpoint: str
+    store: str
+    schema: str | None
+    name: str | None
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.name or default_table_name(self.endpoint)
+
+    def conflict_with(self, other: "KeptTable") -> str | None:
+        """What is wrong where both are one table, or may be; None: they are two."""
+        url, same_store = _url(self.store), self.store == other.store or _are_one(self.store, other.store)
+        if not same_store or self.schema != other.schema:
+            return None
+        if self.table == other.table:
+            alike = "too"
+        elif url is not None and _by_any_capitals(url) and self.table.lower() == other.table.lower():
+            alike = f"and {url.get_backend_name()} may take both for one"
+        else:
+            return None
+        return (
+            f"{self.endpoint!r} keeps its messages in the table {self.table!r}, and {other.endpoint!r} in "
+            f"{other.table!r}, {alike}: give one another table"
+        )
+
+
+def check_listeners(listeners: Mapping[str, Address | None]) -> None:
+    """Raise ConfigurationError where two tables listen to one port. `listeners`: where each table listens, if it does.
+
+    Errors begin with the later table's name.
+    """
+    before: dict[str, Address] = {}
+    for name, address in listeners.items():
+        if address is None or not address.port:
+            continue
+        for other, taken in before.items():
+            if _collide(address, taken):
+                raise ConfigurationError(
+                    f"{name} listens to {address}, and {other} to {taken}: give each a port of its own"
+                )
+        before[name] = address
+
+
+def _collide(one: Address, other: Address) -> bool:
+    hosts = {"127.0.0.1" if host.lower() == "localhost" else host.lower() for host in (one.host, other.host)}
+    return one.port == other.port and (len(hosts) == 1 or bool(hosts & _EVERY_HOST))
+
+
+def check_queues(reads: Iterable[tuple[object, str]], error_queues: Iterable[tuple[object, str]]) -> None:
+    """Raise ConfigurationError where two components read the same queue, or one reads an error queue.
+
+    Either of them could get a message. Each: a queue, and which endpoint uses it, as in `'sales' reads
+    ...`. Errors begin with `endpoint`.
+    """
+    found: dict[object, str] = {}
+    for queue, use in reads:
+        if queue in found:
+            raise ConfigurationError(f"endpoint {use}, and {found[queue]} too: change one, or leave it out")
+        found[queue] = use
+    for queue, use in error_queues:
+        if queue in found:
+            raise ConfigurationError(f"endpoint {use}, and {found[queue]}: name another one")
+
+
+def check_tables(tables: Sequence[KeptTable]) -> None:
+    """Raise ConfigurationError where two endpoints keep their messages in one table; it begins with `endpoint`."""
+    for other, one in combinations(tables, 2):
+        conflict = one.conflict_with(other)
+        if conflict is not None:
+            raise ConfigurationError(f"endpoint {conflict}")
+
+
+def _url(store: str) -> URL | None:
+    """None: it is no URL of a database, or of none that can be read, which opening it tells."""
+    try:
+        return database_url(store)
+    except (ConfigurationError, SQLAlchemyError, ValueError):
+        return None
+
+
+def _are_one(store: str, other: str) -> bool:
+    one, another = _url(store), _url(other)
+    return one is not None and another is not None and same_address(one, another)
+
+
+def _by_any_capitals(url: URL) -> bool:
+    dialect = DIALECTS.get(url.get_backend_name())
+    return dialect is not None and dialect.may_ignore_capitals
+
 
 _DEFAULTS: Final = DelayedDeliverySettings()
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -32,6 +136,7 @@ TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
 """What is at the page's own address, where no endpoint can be."""
 _LONGEST_QUEUE: Final = 255
 """Bytes of a queue's name on RabbitMQ."""
+Duration = Annotated[timedelta, Span()]
 
 
 class LogLevel(StrEnum):
@@ -48,21 +153,20 @@ class LogLevel(StrEnum):
         return logging.getLevelNamesMapping()[self.name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherConfiguration:
+class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     """The dispatcher of an endpoint: the options of `delaystore dispatch`, and more of its settings."""
 
-    name: str | None = key(Text(), None)
-    batch_size: int = key(Whole(1), _DEFAULTS.batch_size)
-    batch_bytes: int = key(Whole(1), _DEFAULTS.batch_bytes)
-    retries: int = key(Whole(), _DEFAULTS.number_of_retries)
-    retry_span: timedelta = key(Span(), _DEFAULTS.retry_span)
-    mode: TransactionMode = key(OneOf(TransactionMode), _DEFAULTS.transaction_mode)
-    poll_interval: timedelta = key(Span(), _DEFAULTS.poll_interval)
-    maximum_sleep: timedelta = key(Span(), _DEFAULTS.maximum_sleep)
-    handover: timedelta = key(Span(zero=True), _DEFAULTS.handover_horizon)
-    dispatch_timeout: timedelta = key(Span(), _DEFAULTS.dispatch_timeout)
-    store_timeout: timedelta = key(Span(), _DEFAULTS.store_timeout)
+    name: str | None = None
+    batch_size: Positive = _DEFAULTS.batch_size
+    batch_bytes: Positive = _DEFAULTS.batch_bytes
+    retries: Whole = _DEFAULTS.number_of_retries
+    retry_span: Duration = _DEFAULTS.retry_span
+    mode: TransactionMode = _DEFAULTS.transaction_mode
+    poll_interval: Duration = _DEFAULTS.poll_interval
+    maximum_sleep: Duration = _DEFAULTS.maximum_sleep
+    handover: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
+    dispatch_timeout: Duration = _DEFAULTS.dispatch_timeout
+    store_timeout: Duration = _DEFAULTS.store_timeout
 
     def __post_init__(self) -> None:
         self.settings(_DEFAULTS.error_queue)
@@ -71,7 +175,7 @@ class DispatcherConfiguration:
 
     def settings(self, error_queue: str) -> DelayedDeliverySettings:
         """The same as settings; raises ConfigurationError, which begins with the key's name."""
-        keys = {name: getattr(self, name) for name in self.__slots__ if name != "name"}
+        keys = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
         try:
             return DelayedDeliverySettings(
                 error_queue=error_queue, **{_SETTINGS.get(name, name): value for name, value in keys.items()}
@@ -89,20 +193,27 @@ def _check_name(name: str) -> None:
         raise ConfigurationError(str(error).removeprefix("a dispatcher's ")) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointConfiguration:
+class ControlConfiguration(Table, frozen=True, kw_only=True):
+    """The control queue of an endpoint. `queue` None: `ENDPOINT.control`. `bodies`: whether answers have them."""
+
+    enabled: bool = False
+    queue: str | None = None
+    bodies: bool = True
+
+
+class EndpointConfiguration(Table, frozen=True, kw_only=True):
     """One endpoint: where its messages wait, and where they go."""
 
-    store: Secret = key(Url(lasting=True))
-    transport: Secret = key(Url(lasting=True))
-    schema: str | None = key(Text(), None)
-    table: str | None = key(Text(), None)
-    error_queue: str = key(Text(), _DEFAULTS.error_queue)
-    management: Secret | None = key(Url("http", "https"), None)
-    cascade: str | None = key(Text(), None)
-    dispatcher: DispatcherConfiguration = subtable(DispatcherConfiguration)
-    control: ControlConfiguration = subtable(ControlConfiguration)
-    ingress: Mapping[str, IngressConfiguration] = subtables(IngressConfiguration)
+    store: Annotated[Secret, Url(lasting=True)]
+    transport: Annotated[Secret, Url(lasting=True)]
+    schema: str | None = None
+    table: str | None = None
+    error_queue: str = _DEFAULTS.error_queue
+    management: Annotated[Secret, Url("http", "https")] | None = None
+    cascade: str | None = None
+    dispatcher: DispatcherConfiguration = DispatcherConfiguration()
+    control: ControlConfiguration = ControlConfiguration()
+    ingress: Mapping[str, IngressConfiguration] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         self.settings()
@@ -133,7 +244,7 @@ class EndpointConfiguration:
         return self.dispatcher.settings(self.error_queue)
 
     def reads(self, name: str) -> Iterator[tuple[object, str]]:
-        """The queues that no other part of a service may read, and how the endpoint of that name reads them."""
+        """The queues that no other component of a service may read, and how the endpoint of that name reads them."""
         for ingress_name, ingress in self.ingress.items():
             queue, broker = ingress.settings(ingress_name).queue, (ingress.broker or self.transport).value
             yield (broker, queue), f"{name!r} reads the queue {queue!r} as ingress {ingress_name!r}"
@@ -172,17 +283,17 @@ def _needs_broker(name: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebConfiguration:
+class WebConfiguration(Table, frozen=True, kw_only=True):
     """The web page."""
 
-    enabled: bool = key(Flag(), True, fixed=True)
-    listen: Address = key(Listen(), Address("127.0.0.1", 8765), fixed=True)
-    users: Secret | None = key(Entries(accounts_of), None)
-    tokens: Secret | None = key(Entries(tokens_of), None)
-    secret: Secret | None = key(Hidden(), None)
-    show_bodies: bool = key(Flag(), False)
-    read_only: bool = key(Flag(), False)
+    fixed: ClassVar = frozenset({"enabled", "listen"})
+    enabled: bool = True
+    listen: Annotated[Address, Listen()] = Address("127.0.0.1", 8765)
+    users: Annotated[Secret, Entries(accounts_of)] | None = None
+    tokens: Annotated[Secret, Entries(tokens_of)] | None = None
+    secret: Annotated[Secret, Hidden()] | None = None
+    show_bodies: bool = False
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         if self.enabled and not is_loopback(self.listen.host) and not self.is_protected:
@@ -197,35 +308,34 @@ class WebConfiguration:
         return bool(accounts_from_environment() if self.users is None else accounts_of(self.users.value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsConfiguration:
+class MetricsConfiguration(Table, frozen=True, kw_only=True):
     """What Prometheus scrapes. `listen` None: nothing is served."""
 
-    listen: Address | None = key(Listen(), None, fixed=True)
-    destinations: int = key(Whole(), 0, fixed=True)
+    fixed: ClassVar = frozenset({"listen", "destinations"})
+    listen: Annotated[Address, Listen()] | None = None
+    destinations: Whole = 0
 
     def __post_init__(self) -> None:
         if self.destinations and self.listen is None:
             raise ConfigurationError('destinations goes with listen = "HOST:PORT"; set both')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthConfiguration:
+class HealthConfiguration(Table, frozen=True, kw_only=True):
     """A server for /livez and /readyz alone. `listen` None: the web page's server has them."""
 
-    listen: Address | None = key(Listen(), None, fixed=True)
+    fixed: ClassVar = frozenset({"listen"})
+    listen: Annotated[Address, Listen()] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfiguration:
+class ServiceConfiguration(Table, frozen=True, kw_only=True):
     """The whole of it. `drain`: how long the end may take."""
 
-    drain: timedelta = key(Span(), timedelta(seconds=30))
-    log_level: LogLevel = key(OneOf(LogLevel), LogLevel.WARNING)
-    web: WebConfiguration = subtable(WebConfiguration)
-    metrics: MetricsConfiguration = subtable(MetricsConfiguration)
-    health: HealthConfiguration = subtable(HealthConfiguration)
-    endpoint: Mapping[str, EndpointConfiguration] = subtables(EndpointConfiguration)
+    drain: Duration = timedelta(seconds=30)
+    log_level: LogLevel = LogLevel.WARNING
+    web: WebConfiguration = WebConfiguration()
+    metrics: MetricsConfiguration = MetricsConfiguration()
+    health: HealthConfiguration = HealthConfiguration()
+    endpoint: Mapping[str, EndpointConfiguration] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         if not self.endpoint:
@@ -242,3 +352,30 @@ class ServiceConfiguration:
         )
         web = self.web.listen if self.web.enabled else None
         check_listeners({"web": web, "metrics": self.metrics.listen, "health": self.health.listen})
+
+
+def configuration_in(path: Path) -> ServiceConfiguration:
+    """The configuration that the file holds, with the variables of the environment.
+
+    Raises ConfigurationError: with line and column for what is no TOML, and with table and key for the rest.
+    """
+    return Reader(ServiceConfiguration, FromFile(path.name, os.environ)).read(ServiceConfiguration, parsed(path))
+
+
+def parsed(path: Path) -> Mapping[str, Any]:
+    """The tables of the file, unchecked. Raises ConfigurationError, for what is no TOML with line and column."""
+    check_regular(path, str(path))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no UTF-8 text, at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise ConfigurationError(
+            f"{path} is no TOML that can be read: it has a number of thousands of digits"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deeply") from None

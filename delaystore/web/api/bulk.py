@@ -9,18 +9,19 @@ from delaystore import documents
 from delaystore.filters import MessageFilter
 from delaystore.operations import Operations
 from delaystore.stores.operable import Operation
+from delaystore.web.api import answers
 from delaystore.web.api.call import Call
-from delaystore.web.api.given import given_with
-from delaystore.web.api.schemas import COUNT, DURATION, FLAG, TIME, ref, shape, some
+from delaystore.web.api.fields import NewOperation, NoFields, Preview, fields_of, filter_in, refusal
+from delaystore.web.changes import follow, previewed
 from delaystore.web.errors import Refusal
-from delaystore.web.following import follow, previewed
-from delaystore.web.paths import API, href
+from delaystore.web.http import API, href
 from delaystore.web.site import site_of
 
 
 async def preview(request: Request) -> Response:
     """How many match, and the first of them."""
-    wanted = (await given_with(request)).only("filter").filter(MessageFilter.from_dict)
+    given = await fields_of(request, Preview)
+    wanted = filter_in(given.filter, MessageFilter.from_dict)
     found = await site_of(request).ask(request, previewed, wanted)
     sample = [documents.summary(message) for message in found.sample]
     return JSONResponse({"count": found.count, "complete": found.complete, "sample": sample})
@@ -28,12 +29,13 @@ async def preview(request: Request) -> Response:
 
 async def begin(request: Request) -> Response:
     """Keep the operation, and run it in the background."""
-    given = (await given_with(request)).only("kind", "filter", "delay", "at")
-    wanted, kind = given.filter(MessageFilter.from_dict), given.required_text("kind")
-    if kind == "cancel":
-        given.only("kind", "filter")
+    given = await fields_of(request, NewOperation)
+    wanted, kind = filter_in(given.filter, MessageFilter.from_dict), given.kind
+    for name in ("delay", "at"):
+        if kind == "cancel" and getattr(given, name) is not None:
+            raise refusal(f"unknown field {name!r}; a cancel takes kind and filter")
     site = site_of(request)
-    site.works.check_room()
+    site.jobs.check_room()
     if kind == "cancel":
         operation = await site.ask(request, Operations.begin_cancel, wanted)
     elif kind == "reschedule":
@@ -56,7 +58,7 @@ async def get(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     """Go on with it in the background."""
-    (await given_with(request)).only()
+    await fields_of(request, NoFields)
     return _followed(request, await _asked_for(request))
 
 
@@ -101,8 +103,8 @@ CALLS: Final = (
         name="previewOperation",
         summary="How many messages match, counted for a few seconds, and the first of them; changes nothing.",
         do=preview,
-        body=shape({"filter": ref("Filter")}, closed=True),
-        answer=shape({"count": COUNT, "complete": FLAG, "sample": some(ref("Summary"))}),
+        body=Preview,
+        answer=answers.Previewed,
     ),
     Call(
         method="POST",
@@ -110,17 +112,8 @@ CALLS: Final = (
         name="beginOperation",
         summary="Cancel or reschedule all that match, in the background; it can be resumed after a crash.",
         do=begin,
-        body=shape(
-            {
-                "kind": {"type": "string", "enum": ["cancel", "reschedule"]},
-                "filter": ref("Filter"),
-                "delay": DURATION,
-                "at": TIME,
-            },
-            optional=("delay", "at"),
-            closed=True,
-        ),
-        answer=ref("Operation"),
+        body=NewOperation,
+        answer=answers.Operation,
         status=(202,),
     ),
     Call(
@@ -129,7 +122,7 @@ CALLS: Final = (
         name="operations",
         summary="The last operations, the newest first.",
         do=listed,
-        answer=shape({"operations": some(ref("Operation"))}),
+        answer=answers.Operations,
     ),
     Call(
         method="GET",
@@ -137,7 +130,7 @@ CALLS: Final = (
         name="operation",
         summary="How far an operation is, or what came of it.",
         do=get,
-        answer=ref("Operation"),
+        answer=answers.Operation,
         refusals=(404,),
     ),
     Call(
@@ -146,8 +139,8 @@ CALLS: Final = (
         name="resumeOperation",
         summary="Go on with an operation that a process left, in the background. The body is {}.",
         do=resume,
-        body=shape({}, closed=True),
-        answer=ref("Operation"),
+        body=NoFields,
+        answer=answers.Operation,
         status=(202,),
         refusals=(404,),
     ),
@@ -157,7 +150,7 @@ CALLS: Final = (
         name="abandonOperation",
         summary="End an operation where it is; what it changed stays changed.",
         do=abandon,
-        answer=ref("Operation"),
+        answer=answers.Operation,
         refusals=(404,),
     ),
 )

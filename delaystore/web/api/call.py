@@ -5,13 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delaystore.web.paths import API
+from delaystore.json_requests import RequestFields
+from delaystore.web.http import API
 
 Schema = Mapping[str, Any]
+TEXT: Final[Schema] = {"type": "string"}
+FLAG: Final[Schema] = {"type": "boolean"}
+TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 PROBLEMS: Final = (400, 401, 403, 429, 503)
 """The statuses that every call may answer with."""
 _OF_BODIES: Final = (408, 413, 415, 422)
@@ -22,8 +27,8 @@ _OF_BODIES: Final = (408, 413, 415, 422)
 class Call:
     """One call. `path`: below the API's own, as in OpenAPI; the parameter at its end may hold slashes.
 
-    `query`: the parameters, each with its schema; `body` and `answer`: schemas of JSON. `status`: all with which
-    that answer comes. `refusals`: further statuses, with a problem document.
+    `query`: the parameters, each with its schema. `body`, `answer`: the structs of the request, and of the answer.
+    `status`: all statuses of that answer. `refusals`: further statuses, with a problem document.
     """
 
     method: str
@@ -31,9 +36,9 @@ class Call:
     name: str
     summary: str
     do: Callable[[Request], Awaitable[Response]]
-    answer: Schema
+    answer: type[msgspec.Struct]
     query: Mapping[str, Schema] = field(default_factory=dict)
-    body: Schema | None = None
+    body: type[RequestFields] | None = None
     status: Sequence[int] = (200,)
     refusals: Sequence[int] = ()
 
@@ -62,7 +67,7 @@ class Call:
             },
         }
         if self.body is not None:
-            found["requestBody"] = {"required": True, "content": {"application/json": {"schema": self.body}}}
+            found["requestBody"] = {"required": True, "content": _json(self.body)}
         return found
 
     def _path_parameters(self) -> list[dict[str, Any]]:
@@ -78,5 +83,9 @@ def _query_parameter(named: tuple[str, Schema]) -> dict[str, Any]:
     return {**found, "description": schema["description"]} if "description" in schema else found
 
 
-def _content(description: str, schema: Schema) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+def _content(description: str, answer: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"description": description, "content": _json(answer)}
+
+
+def _json(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{struct.__name__}"}}}

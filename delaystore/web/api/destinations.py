@@ -6,13 +6,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from delaystore import documents
+from delaystore.json_requests import time_in
 from delaystore.operations import Operations
+from delaystore.web.api import answers
 from delaystore.web.api.call import Call
-from delaystore.web.api.given import given_with
-from delaystore.web.api.schemas import NUMBER, TEXT, TIME, known, ref, shape, some
-from delaystore.web.destinations import Row, begin_change, paused, resumed, rows_of
+from delaystore.web.api.fields import Destination, Limit, Pause, fields_of
+from delaystore.web.changes import Row, begin_change, paused, resumed, rows_of
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import site_of
-from delaystore.web.works import Work
 
 
 async def listed(request: Request) -> Response:
@@ -23,28 +24,27 @@ async def listed(request: Request) -> Response:
 
 async def pause(request: Request) -> Response:
     """Have every dispatcher keep messages for it."""
-    given = (await given_with(request)).only("destination", "until")
-    change = paused(given.required_text("destination"), given.time("until"))
-    return _changed(await begin_change(request, change))
+    given = await fields_of(request, Pause)
+    until = None if given.until is None else time_in(given.until, "until")
+    return _changed(await begin_change(request, paused(given.destination, until)))
 
 
 async def resume(request: Request) -> Response:
     """Let them go again."""
-    given = (await given_with(request)).only("destination")
-    return _changed(await begin_change(request, resumed(given.required_text("destination"))))
+    given = await fields_of(request, Destination)
+    return _changed(await begin_change(request, resumed(given.destination)))
 
 
 async def limit(request: Request) -> Response:
     """Limit how many go there a second; null: any number."""
-    given = (await given_with(request)).only("destination", "max_rate", nullable="max_rate")
-    name, rate = given.required_text("destination"), given.required_number("max_rate")
-    await site_of(request).ask(request, Operations.limit_rate, name, rate)
-    site_of(request).readings.forget()
-    return JSONResponse({"destination": name, "max_rate": rate})
+    given = await fields_of(request, Limit)
+    await site_of(request).ask(request, Operations.limit_rate, given.destination, given.max_rate)
+    site_of(request).cached.forget()
+    return JSONResponse({"destination": given.destination, "max_rate": given.max_rate})
 
 
-def _changed(work: Work) -> Response:
-    return JSONResponse({"count": work.done, "complete": not work.running}, 202 if work.running else 200)
+def _changed(job: BackgroundJob) -> Response:
+    return JSONResponse({"count": job.done, "complete": not job.running}, 202 if job.running else 200)
 
 
 def _document(row: Row) -> dict[str, Any]:
@@ -60,7 +60,7 @@ CALLS: Final = (
         name="destinations",
         summary="What messages wait for, or were delivered to lately, and what is paused or limited.",
         do=listed,
-        answer=shape({"destinations": some(ref("Destination"))}),
+        answer=answers.Destinations,
     ),
     Call(
         method="POST",
@@ -68,8 +68,8 @@ CALLS: Final = (
         name="pause",
         summary="Have every dispatcher keep messages for a destination. 202: it goes on.",
         do=pause,
-        body=shape({"destination": TEXT, "until": TIME}, optional=("until",), closed=True),
-        answer=ref("Changed"),
+        body=Pause,
+        answer=answers.Changed,
         status=(200, 202),
     ),
     Call(
@@ -78,8 +78,8 @@ CALLS: Final = (
         name="resume",
         summary="Let messages for a destination go again. 202: it goes on.",
         do=resume,
-        body=shape({"destination": TEXT}, closed=True),
-        answer=ref("Changed"),
+        body=Destination,
+        answer=answers.Changed,
         status=(200, 202),
     ),
     Call(
@@ -88,7 +88,7 @@ CALLS: Final = (
         name="limit",
         summary="Let at most so many messages a second go to a destination; null: any number.",
         do=limit,
-        body=shape({"destination": TEXT, "max_rate": known(NUMBER)}, closed=True),
-        answer=shape({"destination": TEXT, "max_rate": known(NUMBER)}),
+        body=Limit,
+        answer=answers.Limited,
     ),
 )

@@ -1,16 +1,18 @@
 """The API's document, OpenAPI 3.1."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from delaystore import __version__
+from delaystore.json_requests import RequestFields
 from delaystore.web.api import bulk, destinations, errors, messages, state
+from delaystore.web.api.answers import ErrorFilter, Filter, Problem
 from delaystore.web.api.call import Call
-from delaystore.web.api.schemas import SCHEMAS, ref
-from delaystore.web.paths import API, href
+from delaystore.web.http import API, href
 
 CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *errors.CALLS, *state.CALLS)
 _ABOUT: Final = (
@@ -24,7 +26,7 @@ async def show(request: Request) -> Response:
     return JSONResponse(document(href(request, API)))
 
 
-def document(server: str, calls: Iterable[Call] = CALLS) -> dict[str, Any]:
+def document(server: str, calls: Sequence[Call] = CALLS) -> dict[str, Any]:
     """The document; `server`: where the API is."""
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
@@ -36,11 +38,11 @@ def document(server: str, calls: Iterable[Call] = CALLS) -> dict[str, Any]:
         "security": [{"token": []}, {"password": []}],
         "paths": paths,
         "components": {
-            "schemas": {**SCHEMAS, **errors.SCHEMAS},
+            "schemas": _schemas(calls),
             "responses": {
                 "Problem": {
                     "description": "It was not done; `detail` says why.",
-                    "content": {"application/problem+json": {"schema": ref("Problem")}},
+                    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
                 }
             },
             "securitySchemes": {
@@ -49,3 +51,30 @@ def document(server: str, calls: Iterable[Call] = CALLS) -> dict[str, Any]:
             },
         },
     }
+
+
+def _schemas(calls: Sequence[Call]) -> dict[str, Any]:
+    """Return the schemas of all structs. A request's field with a default may be left out, and is never null."""
+    structs = [each.answer for each in calls] + [each.body for each in calls if each.body is not None]
+    filters = (Filter, ErrorFilter)
+    _, schemas = msgspec.json.schema_components(
+        [Problem, *filters, *structs], ref_template="#/components/schemas/{name}"
+    )
+    for struct in structs:
+        if issubclass(struct, RequestFields):
+            schema = schemas[struct.__name__]
+            schema["additionalProperties"] = False
+            schema["properties"] = {name: _without_null(each) for name, each in schema["properties"].items()}
+            if "filter" in schema["properties"]:  # a request without a filter is answered like one with an empty filter
+                schema["required"] = [*schema["required"], "filter"]
+    for each in filters:
+        schemas[each.__name__]["minProperties"] = 1
+    return schemas
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if "default" not in schema:
+        return schema
+    found = {name: value for name, value in schema.items() if name != "default"}
+    others = [each for each in found.pop("anyOf", []) if each != {"type": "null"}]
+    return {**found, **(others[0] if len(others) == 1 else {"anyOf": others} if others else {})}

@@ -9,16 +9,16 @@ from starlette.responses import JSONResponse, Response
 from delaystore import documents
 from delaystore.operations.error_groups import ErrorFilter
 from delaystore.operations.failed_message import FailedMessage
-from delaystore.web import failed, shown
-from delaystore.web.api.call import Call
-from delaystore.web.api.given import Given, given_with
+from delaystore.web import failed, formatting
+from delaystore.web.api import answers
+from delaystore.web.api.call import TEXT, Call
+from delaystore.web.api.fields import Discard, Replay, fields_of, filter_in
 from delaystore.web.api.messages import limit_of
-from delaystore.web.api.schemas import COUNT, FLAG, TEXT, TIME, filter_of, known, ref, shape, some
 from delaystore.web.errors import Refusal
 from delaystore.web.forms import whole_number
-from delaystore.web.paths import API, href
+from delaystore.web.http import API, href
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import site_of
-from delaystore.web.works import Work
 
 
 async def groups(request: Request) -> Response:
@@ -54,39 +54,33 @@ async def get(request: Request) -> Response:
 
 async def replay(request: Request) -> Response:
     """Send the originals again, in the background."""
-    given = (await given_with(request)).only("filter", "to", "limit")
-    work = failed.begin(request, "replay", given.filter(ErrorFilter.from_dict), given.text("to"), _limit(given))
-    return _begun(request, work)
+    given = await fields_of(request, Replay)
+    wanted = filter_in(given.filter, ErrorFilter.from_dict)
+    return _begun(request, failed.begin(request, "replay", wanted, given.to, given.limit))
 
 
 async def discard(request: Request) -> Response:
     """Remove them for good, in the background."""
-    given = (await given_with(request)).only("filter", "limit")
-    return _begun(request, failed.begin(request, "discard", given.filter(ErrorFilter.from_dict), limit=_limit(given)))
+    given = await fields_of(request, Discard)
+    wanted = filter_in(given.filter, ErrorFilter.from_dict)
+    return _begun(request, failed.begin(request, "discard", wanted, limit=given.limit))
 
 
-async def work(request: Request) -> Response:
+async def job(request: Request) -> Response:
     """How far it is."""
-    found = site_of(request).works.get(request.path_params["work_id"])
+    found = site_of(request).jobs.get(request.path_params["job_id"])
     if found is None:
-        raise Refusal(404, "This process knows of no such work; the changes say what was done.")
-    return JSONResponse(_work(found))
+        raise Refusal(404, "This process knows of no such job; the changes say what was done.")
+    return JSONResponse(_job(found))
 
 
-def _limit(given: Given) -> int | None:
-    limit = given.number("limit")
-    if limit is not None and (limit != int(limit) or limit < 1):
-        raise Refusal(400, f"The limit must be a whole number from 1, not {limit}.")
-    return None if limit is None else int(limit)
+def _begun(request: Request, begun: BackgroundJob) -> Response:
+    return JSONResponse(_job(begun), 202, {"Location": href(request, f"{API}/jobs/{begun.job_id}")})
 
 
-def _begun(request: Request, begun: Work) -> Response:
-    return JSONResponse(_work(begun), 202, {"Location": href(request, f"{API}/works/{begun.work_id}")})
-
-
-def _work(found: Work) -> dict[str, Any]:
+def _job(found: BackgroundJob) -> dict[str, Any]:
     return {
-        "work_id": found.work_id,
+        "job_id": found.job_id,
         "about": found.about,
         "by": found.by,
         "done": found.done,
@@ -103,46 +97,16 @@ def _document(message: FailedMessage) -> dict[str, Any]:
 
 def _body(message: FailedMessage) -> dict[str, Any]:
     body = message.body or b""
-    text = shown.as_text(body)
+    text = formatting.as_text(body)
     return {"body_base64": b64encode(body).decode()} if text is None else {"body": text}
 
 
-_FAILED: Final = {
-    "message_id": TEXT,
-    "destination": known(TEXT),
-    "kind": TEXT,
-    "reason": TEXT,
-    "failed_at": known(TIME),
-    "due_time": known(TIME),
-    "failures": COUNT,
-    "size": COUNT,
-    "obstacle": known(TEXT),
-}
+_COUNT: Final = {"type": "integer", "minimum": 0}
 _WANTED: Final = {
     "destination": {**TEXT, "description": "Where it was to go; empty: nothing says."},
     "kind": TEXT,
     "reason": {**TEXT, "description": "Of the same group: ids and numbers aside."},
     "message_id": TEXT,
-}
-_FILTER: Final = filter_of({**_WANTED, "since": TIME, "until": TIME})
-_LIMIT: Final = {"type": "integer", "minimum": 1}
-_WORK: Final = shape(
-    {
-        "work_id": TEXT,
-        "about": TEXT,
-        "by": TEXT,
-        "done": COUNT,
-        "running": FLAG,
-        "result": known(TEXT),
-        "problem": known(TEXT),
-    }
-)
-SCHEMAS: Final = {
-    "FailedMessage": shape(
-        {**_FAILED, "headers": {"type": "object"}, "properties": {"type": "object"}, "body": TEXT, "body_base64": TEXT},
-        optional=("headers", "properties", "body", "body_base64"),
-    ),
-    "Work": _WORK,
 }
 CALLS: Final = (
     Call(
@@ -151,27 +115,7 @@ CALLS: Final = (
         name="errorGroups",
         summary="What is in the error queue, by destination, kind and reason; of the oldest 5,000.",
         do=groups,
-        answer=shape(
-            {
-                "groups": some(
-                    shape(
-                        {
-                            "destination": known(TEXT),
-                            "kind": TEXT,
-                            "reason": TEXT,
-                            "count": COUNT,
-                            "first": known(TIME),
-                            "last": known(TIME),
-                            "example": TEXT,
-                            "message_id": TEXT,
-                            "stuck": COUNT,
-                        }
-                    )
-                ),
-                "depth": COUNT,
-                "examined": COUNT,
-            }
-        ),
+        answer=answers.ErrorGroups,
     ),
     Call(
         method="GET",
@@ -179,8 +123,12 @@ CALLS: Final = (
         name="errorMessages",
         summary="Failed messages that match, the oldest first, without their content.",
         do=messages,
-        query={**_WANTED, "skip": {**COUNT, "maximum": failed.FURTHEST}, "limit": {**_LIMIT, "maximum": 1000}},
-        answer=shape({"messages": some(ref("FailedMessage")), "depth": COUNT, "next_skip": known(COUNT)}),
+        query={
+            **_WANTED,
+            "skip": {**_COUNT, "maximum": failed.FURTHEST},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+        },
+        answer=answers.FailedPage,
     ),
     Call(
         method="GET",
@@ -188,7 +136,7 @@ CALLS: Final = (
         name="errorMessage",
         summary="One failed message; its body only where the server shows bodies.",
         do=get,
-        answer=ref("FailedMessage"),
+        answer=answers.FailedMessage,
         refusals=(404,),
     ),
     Call(
@@ -197,8 +145,8 @@ CALLS: Final = (
         name="replay",
         summary="Send the originals of what matches to their destinations, or all `to` another, in the background.",
         do=replay,
-        body=shape({"filter": _FILTER, "to": TEXT, "limit": _LIMIT}, optional=("to", "limit"), closed=True),
-        answer=ref("Work"),
+        body=Replay,
+        answer=answers.Job,
         status=(202,),
     ),
     Call(
@@ -207,17 +155,17 @@ CALLS: Final = (
         name="discard",
         summary="Remove what matches from the error queue for good, in the background.",
         do=discard,
-        body=shape({"filter": _FILTER, "limit": _LIMIT}, optional=("limit",), closed=True),
-        answer=ref("Work"),
+        body=Discard,
+        answer=answers.Job,
         status=(202,),
     ),
     Call(
         method="GET",
-        path="/works/{work_id}",
-        name="work",
+        path="/jobs/{job_id}",
+        name="job",
         summary="How far a replay or a discard is, or what came of it; of the process that is asked.",
-        do=work,
-        answer=ref("Work"),
+        do=job,
+        answer=answers.Job,
         refusals=(404,),
     ),
 )

@@ -8,42 +8,38 @@ from starlette.responses import JSONResponse, Response
 
 from delaystore import documents
 from delaystore.errors import DuplicateMessageError
-from delaystore.message import PROPERTY_TYPES, DelayedMessage, new_message_id
+from delaystore.json_requests import delay_in
+from delaystore.message import DelayedMessage, new_message_id
 from delaystore.operations import Operations
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.web.api.call import Call
-from delaystore.web.api.given import Given, given_with
-from delaystore.web.api.schemas import FLAG, TEXT, TIME, known, ref, shape, some
-from delaystore.web.changing import being_changed
+from delaystore.web.api import answers
+from delaystore.web.api.call import FLAG, TEXT, TIME, Call
+from delaystore.web.api.fields import NewMessage, When, fields_of
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import Fields, filter_of, id_of, position_of, text_of, whole_number
+from delaystore.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
 from delaystore.web.site import site_of
 
-_NEW: Final = (
-    "destination", "body", "body_base64", "delay", "at", "headers", "properties", "message_id", "key", "on_key",
-    "max_wait",
-)  # fmt: skip
 _MOST: Final = 1_000
 
 
 async def send(request: Request) -> Response:
     """Store a message; with a message_id of its own, again as often as the sender likes."""
-    site, given = site_of(request), (await given_with(request)).only(*_NEW)
-    own_id = given.text("message_id")
+    site, given = site_of(request), await fields_of(request, NewMessage)
+    own_id = given.message_id
     message_id = new_message_id() if own_id is None else own_id
     try:
         stored_id = await site.calls(
             partial(
                 site.delivery.send,
-                given.required_text("destination"),
-                given.body(),
+                given.destination,
+                given.content(),
                 **given.when(),
-                headers=given.objects("headers"),
-                properties=_properties(given),
+                headers=given.headers,
+                properties=given.properties_read(),
                 message_id=message_id,
-                key=given.text("key"),
-                on_key=given.text("on_key"),
-                max_wait=given.duration("max_wait"),
+                key=given.key,
+                on_key=given.on_key,
+                max_wait=None if given.max_wait is None else delay_in(given.max_wait, "max_wait"),
             )
         )
     except DuplicateMessageError:
@@ -52,14 +48,6 @@ async def send(request: Request) -> Response:
         return JSONResponse({"message_id": message_id, "stored": False})
     stored = stored_id == message_id
     return JSONResponse({"message_id": stored_id, "stored": stored}, 201 if stored else 200)
-
-
-def _properties(given: Given) -> dict[str, Any]:
-    properties = dict(given.objects("properties"))
-    for name, kind in PROPERTY_TYPES.items():
-        if kind is not str and kind is not int and name in properties:
-            properties[name] = Given(properties).time(name)
-    return properties
 
 
 async def search(request: Request) -> Response:
@@ -88,7 +76,7 @@ async def cancel(request: Request) -> Response:
 
 async def reschedule(request: Request) -> Response:
     """Give it a new due time; a delay of 0 sends it now."""
-    when = (await given_with(request)).only("delay", "at").when()
+    when = (await fields_of(request, When)).when()
     message_id = request.path_params["message_id"]
     return _answer(message_id, await site_of(request).ask(request, Operations.reschedule_one, message_id, **when))
 
@@ -117,7 +105,6 @@ def _gone(message_id: str) -> Refusal:
 
 
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}
-_ID: Final = shape({"message_id": TEXT})
 CALLS: Final = (
     Call(
         method="POST",
@@ -128,8 +115,8 @@ CALLS: Final = (
             "dispatcher has the message of this message_id; send again."
         ),
         do=send,
-        body=ref("NewMessage"),
-        answer=shape({"message_id": TEXT, "stored": FLAG}),
+        body=NewMessage,
+        answer=answers.Stored,
         status=(201, 200),
         refusals=(409,),
     ),
@@ -144,13 +131,13 @@ CALLS: Final = (
             "since": {**TIME, "description": "Due at this time or later; without an offset it is UTC."},
             "until": {**TIME, "description": "Due before this time."},
             "id_prefix": TEXT,
-            "header": {**some(TEXT), "description": "NAME=VALUE, as often as wanted."},
+            "header": {"type": "array", "items": TEXT, "description": "NAME=VALUE, as often as wanted."},
             "failing": FLAG,
             "paused": FLAG,
             "after": {**TEXT, "description": "The `next` of the page before."},
             "limit": _LIMIT,
         },
-        answer=shape({"messages": some(ref("Summary")), "next": known(TEXT)}),
+        answer=answers.MessagePage,
     ),
     Call(
         method="GET",
@@ -158,7 +145,7 @@ CALLS: Final = (
         name="get",
         summary="One waiting message; its body only where the server shows bodies.",
         do=get,
-        answer=ref("Message"),
+        answer=answers.Message,
         refusals=(404,),
     ),
     Call(
@@ -167,7 +154,7 @@ CALLS: Final = (
         name="cancel",
         summary="Delete a waiting message, unless a dispatcher has it.",
         do=cancel,
-        answer=_ID,
+        answer=answers.MessageId,
         refusals=(404, 409),
     ),
     Call(
@@ -176,8 +163,8 @@ CALLS: Final = (
         name="reschedule",
         summary="Give a waiting message a new due time, unless a dispatcher has it; a delay of 0 sends it now.",
         do=reschedule,
-        body=ref("When"),
-        answer=_ID,
+        body=When,
+        answer=answers.MessageId,
         refusals=(404, 409),
     ),
 )

@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 
 from delaystore import documents
 from delaystore.operations import Demands, Operations
-from delaystore.web.api.call import Call
+from delaystore.web.api import answers
+from delaystore.web.api.call import FLAG, TIME, Call
 from delaystore.web.api.messages import limit_of
-from delaystore.web.api.schemas import FLAG, TIME, ref, shape, some
 from delaystore.web.forms import flag_of, text_of, time_of
 from delaystore.web.site import site_of
 
@@ -20,7 +20,7 @@ _PATIENCE: Final = 6.0
 async def health(request: Request) -> Response:
     """Whether it is healthy, as `delaystore health` says; 503: it is not."""
     demands = Demands(dispatcher=flag_of(request.query_params, "require_dispatcher"))
-    overview = await site_of(request).readings.overview(_PATIENCE)
+    overview = await site_of(request).cached.overview(_PATIENCE)
     problems = [overview.store_problem] if overview.store_problem is not None else []
     problems += demands.unmet(overview)
     answer = {"healthy": not problems, "problems": problems, "warnings": list(overview.wrong)}
@@ -29,7 +29,7 @@ async def health(request: Request) -> Response:
 
 async def overview(request: Request) -> Response:
     """All that the first screen shows."""
-    return JSONResponse((await site_of(request).readings.overview(_PATIENCE)).as_dict())
+    return JSONResponse((await site_of(request).cached.overview(_PATIENCE)).as_dict())
 
 
 async def changes(request: Request) -> Response:
@@ -47,7 +47,7 @@ CALLS: Final = (
         summary="Whether it is healthy, as `delaystore health` says; 503: it is not, and why.",
         do=health,
         query={"require_dispatcher": {**FLAG, "description": "Unhealthy, too, unless a dispatcher is running."}},
-        answer=ref("Health"),
+        answer=answers.Health,
         status=(200, 503),
     ),
     Call(
@@ -56,7 +56,7 @@ CALLS: Final = (
         name="overview",
         summary="How the endpoint is doing; null: the store did not answer in time, or cannot tell.",
         do=overview,
-        answer=ref("Overview"),
+        answer=answers.Overview,
     ),
     Call(
         method="GET",
@@ -68,6 +68,6 @@ CALLS: Final = (
             "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
             "before": {**TIME, "description": "Only from before this time."},
         },
-        answer=shape({"changes": some(ref("Change"))}),
+        answer=answers.Changes,
     ),
 )

@@ -9,10 +9,9 @@ from starlette.responses import Response
 from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.stores.operable import Operation, OperationKind, OperationState
-from delaystore.web.changing import fields_of
+from delaystore.web.changes import follow, previewed
 from delaystore.web.errors import Refusal
-from delaystore.web.following import follow, previewed
-from delaystore.web.forms import Fields, due_of, filter_of, id_of, meant, query_of, text_of, typed
+from delaystore.web.forms import Fields, due_of, fields_of, filter_of, id_of, meant, query_of, text_of, typed
 from delaystore.web.site import site_of
 
 _SHOWN: Final = 20
@@ -57,7 +56,7 @@ async def preview(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Keep the operation in the store, and have it run."""
     site, fields = site_of(request), await fields_of(request)
-    site.works.check_room()
+    site.jobs.check_room()
     operation = await site.ask(request, begun, fields)
     follow(site, site.operations(request), operation)
     return site.pages.then(request, "/operation", {"id": operation.operation_id})
@@ -77,7 +76,7 @@ async def operation(request: Request) -> Response:
     """One operation: how far it is, or what came of it."""
     site = site_of(request)
     operation_id = request.query_params.get("id", "")
-    work = site.works.on(operation_id)  # asked first: where it has ended, the operation tells so
+    job = site.jobs.on(operation_id)  # asked first: where it has ended, the operation tells so
     found = await site.ask(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
@@ -86,9 +85,9 @@ async def operation(request: Request) -> Response:
         "operation.html",
         here="/bulk",
         operation=found,
-        waiting=(await site.readings.overview(10)).waiting,
-        work=work,
-        problem=site.works.failed_on(operation_id),
+        waiting=(await site.cached.overview(10)).waiting,
+        job=job,
+        problem=site.jobs.failed_on(operation_id),
         running=found.state is OperationState.RUNNING,
         query=query_of(found.wanted),
     )

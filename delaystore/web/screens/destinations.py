@@ -5,9 +5,8 @@ from starlette.responses import Response
 
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
-from delaystore.web.changing import fields_of
-from delaystore.web.destinations import Change, begin_change, paused, resumed, rows_of
-from delaystore.web.forms import id_of, text_of, time_of
+from delaystore.web.changes import Change, begin_change, paused, resumed, rows_of
+from delaystore.web.forms import fields_of, id_of, text_of, time_of
 from delaystore.web.site import site_of
 
 
@@ -21,7 +20,7 @@ async def listed(request: Request) -> Response:
         here="/destinations",
         rows=rows,
         counted=not rows or rows[0].waiting is not None,
-        works=[each for each in site.works.running() if each.path == "/destinations"],
+        jobs=[each for each in site.jobs.running() if each.path == "/destinations"],
         now=overview.now,
         chosen=text_of(request.query_params, "name"),
     )
@@ -43,17 +42,17 @@ async def limit(request: Request) -> Response:
     site, fields = site_of(request), await fields_of(request)
     name, rate = id_of(fields, "name"), _rate(text_of(fields, "max_rate"))
     await site.ask(request, Operations.limit_rate, name, rate)
-    site.readings.forget()
+    site.cached.forget()
     told = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
     return site.pages.then(request, "/destinations", None, told)
 
 
 async def _change(request: Request, change: Change) -> Response:
-    work = await begin_change(request, change)
-    if work.result is not None:
-        told = f"{change.told} {work.result}."
+    job = await begin_change(request, change)
+    if job.result is not None:
+        told = f"{change.told} {job.result}."
     else:  # that a message was parked, or shown, says that the change is made: a store may hang before
-        told = change.told if work.done else f"{change.about} goes on; the store has not answered yet."
+        told = change.told if job.done else f"{change.about} goes on; the store has not answered yet."
     return site_of(request).pages.then(request, "/destinations", None, told)
 
 

@@ -6,10 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delaystore.filters import ALL
-from delaystore.web import failed, shown
-from delaystore.web.changing import fields_of
+from delaystore.web import failed, formatting
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import meant, text_of, whole_number
+from delaystore.web.forms import fields_of, meant, text_of, whole_number
 from delaystore.web.screens.messages import SHOWN
 from delaystore.web.site import site_of
 
@@ -28,7 +27,7 @@ async def groups(request: Request) -> Response:
         found=found,
         why_none=why_none,
         queue=None if why_none else site.delivery.operations.errors.name,
-        works=[each for each in site.works.running() if each.path == "/errors"],
+        jobs=[each for each in site.jobs.running() if each.path == "/errors"],
     )
 
 
@@ -55,7 +54,7 @@ async def one(request: Request) -> Response:
     message = await site.look(request, lambda operations: failed.message(operations, message_id), failed.PATIENCE)
     if message is None:
         raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
-    bodies = shown.bodies(message.body or b"", SHOWN) if site.show_bodies else None
+    bodies = formatting.bodies(message.body or b"", SHOWN) if site.show_bodies else None
     return site.pages.page(
         request,
         "error_message.html",
@@ -69,17 +68,17 @@ async def one(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send the originals of what matches again."""
     fields = await fields_of(request)
-    work = failed.begin(
+    job = failed.begin(
         request, "replay", meant(fields, failed.wanted_of(fields)), text_of(fields, "to") or None, _limit(fields)
     )
-    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+    return site_of(request).pages.then(request, "/job", {"id": job.job_id})
 
 
 async def discard(request: Request) -> Response:
     """Remove what matches for good."""
     fields = await fields_of(request)
-    work = failed.begin(request, "discard", meant(fields, failed.wanted_of(fields)), limit=_limit(fields))
-    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+    job = failed.begin(request, "discard", meant(fields, failed.wanted_of(fields)), limit=_limit(fields))
+    return site_of(request).pages.then(request, "/job", {"id": job.job_id})
 
 
 def _limit(fields: Any) -> int | None:

@@ -8,10 +8,19 @@ from starlette.responses import Response
 from delaystore.errors import InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.stores.abc import ManagementOutcome, Page
-from delaystore.web import shown
-from delaystore.web.changing import being_changed, fields_of
+from delaystore.web import formatting
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import due_of, filter_of, id_of, position_of, query_of, text_of, typed
+from delaystore.web.forms import (
+    being_changed,
+    due_of,
+    fields_of,
+    filter_of,
+    id_of,
+    position_of,
+    query_of,
+    text_of,
+    typed,
+)
 from delaystore.web.site import site_of
 
 PAGE: Final = 50
@@ -61,7 +70,7 @@ async def one(request: Request) -> Response:
         here="/messages",
         message=message,
         now=now,
-        bodies=shown.bodies(message.body, SHOWN) if site.show_bodies else None,
+        bodies=formatting.bodies(message.body, SHOWN) if site.show_bodies else None,
         more=max(0, len(message.body) - SHOWN),
     )
 
@@ -92,7 +101,7 @@ async def reschedule(request: Request) -> Response:
 def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, gone: bool = False) -> Response:
     """Tell what was done; `gone`: the message has no page any more, or will soon have none."""
     site = site_of(request)
-    site.readings.forget()
+    site.cached.forget()
     if outcome is ManagementOutcome.DONE:
         path, query = ("/messages", None) if gone else ("/message", {"id": message_id})
         return site.pages.then(request, path, query, f"Message {message_id} {done}.")

@@ -1,19 +1,23 @@
-"""The first screen: how it is, now; it refreshes itself by server-sent events."""
+"""Screens that only show: the overview with its stream of events, changes, the cascade, and a background job."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
+from math import log2
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from delaystore.cascades.spans import span_text
 from delaystore.errors import DelaystoreError
-from delaystore.operations import Overview
-from delaystore.web.charts import bars_of, lateness_of, rate_of
-from delaystore.web.paths import prefix_of
-from delaystore.web.readings import FRESH
+from delaystore.operations import Operations, Overview
+from delaystore.web.errors import Refusal
+from delaystore.web.formatting import bars_of, lateness_of, rate_of
+from delaystore.web.forms import text_of, time_of
+from delaystore.web.http import prefix_of
 from delaystore.web.site import Site, site_of
+from delaystore.web.store_calls import FRESH
 
 Due = Mapping[datetime, int]
 """Messages due by the hour."""
@@ -27,7 +31,7 @@ _DUE_PATIENCE: Final = 1.5
 _HEADERS: Final = {"X-Accel-Buffering": "no"}  # nginx would keep the events
 
 
-async def show(request: Request) -> Response:
+async def show_overview(request: Request) -> Response:
     """The whole page. 503: the store does not answer."""
     overview, due = await _read(site_of(request))
     status = 503 if overview.problem is not None else 200
@@ -73,7 +77,7 @@ def _as_event(text: str) -> bytes:
 
 async def _read(site: Site) -> tuple[Overview, Due | None]:
     overview, due = await asyncio.gather(
-        site.readings.overview(_PATIENCE), site.readings.due(_DUE_PATIENCE), return_exceptions=True
+        site.cached.overview(_PATIENCE), site.cached.due(_DUE_PATIENCE), return_exceptions=True
     )
     if isinstance(overview, BaseException):
         raise overview
@@ -89,3 +93,59 @@ def _content(overview: Overview, due: Due | None) -> dict[str, Any]:
         "lateness": lateness_of(overview),
         "rate": rate_of(overview),
     }
+
+
+PAGE: Final = 50
+
+
+async def show_changes(request: Request) -> Response:
+    """The last changes, the newest first; `before`: older ones."""
+    site = site_of(request)
+    before = time_of(text_of(request.query_params, "before"), "before")
+    now, changes = await site.ask(
+        request, lambda operations: (operations.now(), Operations.changes(operations, PAGE, before))
+    )
+    older = changes[-1].at.isoformat() if len(changes) == PAGE else None
+    return site.pages.page(
+        request, "changes.html", here="/changes", changes=changes, now=now, older=older, is_first=before is None
+    )
+
+
+_CASCADE_PATIENCE: Final = 15.0
+
+
+async def show_cascade(request: Request) -> Response:
+    """How full each level is, and what is wrong."""
+    site = site_of(request)
+    if site.cascade is None:
+        raise Refusal(404, "No cascade is configured: give the page a broker, and its management API.")
+    status = await site.calls(site.cascade.status, _CASCADE_PATIENCE)
+    counts = [level.messages if level.messages is not None else level.ready for level in status.levels]
+    most = max((count for count in counts if count), default=0)
+    rows = [
+        (level, count, span_text(level.ttl), _width(count, most))
+        for level, count in zip(status.levels, counts, strict=True)
+    ]
+    return site.pages.page(
+        request,
+        "cascade.html",
+        here="/cascade",
+        cascade=status,
+        rows=rows,
+        name=site.cascade.name,
+        total=sum(count or 0 for count in counts),
+    )
+
+
+def _width(count: int | None, most: int) -> float:
+    """Percent of the widest bar, by the logarithm: one message is seen beside a million."""
+    return 100 * log2(1 + (count or 0)) / log2(1 + most) if count and most else 0.0
+
+
+async def show_job(request: Request) -> Response:
+    """One job of this process."""
+    site = site_of(request)
+    job = site.jobs.get(request.query_params.get("id", ""))
+    if job is None:
+        raise Refusal(404, "This process knows of no such job; the changes say what was done.")
+    return site.pages.page(request, "job.html", here=job.path, job=job)

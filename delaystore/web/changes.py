@@ -1,21 +1,62 @@
-"""Destinations, as pages and the API have them: what is known of each, and how it is changed."""
+"""Changes that pages and the API make alike, as background jobs: operations on many messages, paused destinations."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Final
 
 from starlette.requests import Request
 
 from delaystore.amounts import counted
 from delaystore.errors import ConfigurationError, StoreUnavailableError
+from delaystore.filters import MessageFilter
 from delaystore.message import check_destination
-from delaystore.operations import Operations, Overview
+from delaystore.operations import Operations, Overview, Preview
 from delaystore.operations.overview import RATE_OVER
-from delaystore.stores.operable import Destination
+from delaystore.stores.operable import Destination, Operation, OperationState
+from delaystore.web.jobs import BackgroundJob
 from delaystore.web.site import Site, site_of
-from delaystore.web.works import Work
+
+SAMPLE: Final = 5
+COUNTING: Final = 4.0
+"""Seconds for which a preview counts; then it says: at least so many."""
+
+
+class _EnoughError(Exception):
+    """Counting has taken long enough."""
+
+
+def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
+    """How many match, counted for a few seconds at most, and the first of them."""
+    end, reached = monotonic() + COUNTING, 0
+
+    def progress(count: int) -> None:
+        nonlocal reached
+        reached = count
+        if monotonic() > end:
+            raise _EnoughError
+
+    try:
+        return operations.preview(wanted, sample=SAMPLE, progress=progress)
+    except _EnoughError:
+        sample = operations.search(wanted, limit=SAMPLE).messages
+        return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
+
+
+def follow(site: Site, operations: Operations, operation: Operation) -> None:
+    """Run `operation` in the background, unless this process does so already, or it has ended."""
+    if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
+        return
+
+    def do(progress: Callable[[int], None]) -> str:
+        ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
+        site.cached.forget()
+        return f"{counted(ended.changed, 'message')} changed"
+
+    site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
+
 
 _PATIENCE: Final = 10.0
 _COUNTING: Final = 5.0
@@ -71,7 +112,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
     site = site_of(request)
     overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
-        site.readings.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
+        site.cached.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
     )
     states = {each.name: each for each in changed}
     rates, waiting = _rates(overview), backlog or {}
@@ -88,32 +129,32 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     return rows, overview
 
 
-async def begin_change(request: Request, change: Change) -> Work:
+async def begin_change(request: Request, change: Change) -> BackgroundJob:
     """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
     site = site_of(request)
     operations = site.operations(request)
-    work = Work(about=change.about, by=operations.by, path="/destinations")
+    job = BackgroundJob(about=change.about, by=operations.by, path="/destinations")
 
     def do(progress: Callable[[int], None]) -> str:
         count = change.do(operations, progress)
         progress(count)
-        site.readings.forget()
+        site.cached.forget()
         return f"{counted(count, 'message')} {change.done}"
 
-    site.works.begin(work, do)
+    site.jobs.begin(job, do)
     end = asyncio.get_running_loop().time() + _MOMENT
-    while work.running and asyncio.get_running_loop().time() < end:
+    while job.running and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(_TICK)
-    if work.error is not None:
-        raise work.error
-    if work.problem is not None:
-        raise ConfigurationError(work.problem)
-    return work
+    if job.error is not None:
+        raise job.error
+    if job.problem is not None:
+        raise ConfigurationError(job.problem)
+    return job
 
 
 async def _backlog(site: Site) -> Mapping[str, int] | None:
     try:
-        return await site.readings.backlog(_COUNTING)
+        return await site.cached.backlog(_COUNTING)
     except StoreUnavailableError:
         return None
 

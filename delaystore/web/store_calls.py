@@ -1,4 +1,4 @@
-"""What many readers look at: asked for once, and shared by all of them."""
+"""Calls to store and broker: in threads, each with a time limit; reads that many readers share are cached."""
 
 import asyncio
 import math
@@ -6,13 +6,49 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from threading import BoundedSemaphore
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
+from delaystore.bridge import in_thread
 from delaystore.errors import StoreUnavailableError
 from delaystore.operations import Operations, Overview
 
 Answer = TypeVar("Answer")
+
+PATIENCE: Final = 10.0
+"""Seconds that a page waits for an answer."""
+_MOST: Final = 48
+"""Calls at the same time; more are refused, as the store seems to hang."""
+
+
+class Calls:
+    """Makes calls for one application."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._room = BoundedSemaphore(_MOST)
+
+    async def __call__(self, work: Callable[[], Answer], patience: float | None = None) -> Answer:
+        """What `work` returns or raises; StoreUnavailableError where that takes longer than `patience` seconds.
+
+        `work` goes on then, in its thread: it may still be done.
+        """
+        if not self._room.acquire(blocking=False):
+            raise StoreUnavailableError("too many requests wait for the store; try again in a moment")
+        limit = self._patience if patience is None else patience
+        task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(work)))
+        try:
+            return await asyncio.wait_for(task, limit)
+        except TimeoutError:
+            raise StoreUnavailableError(f"there was no answer within {limit:g} seconds") from None
+
+    def _counted(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            return work()
+        finally:
+            self._room.release()
+
 
 FRESH: Final = 2.0
 """Seconds for which what was read is shown to others."""
@@ -85,8 +121,8 @@ class Shared(Generic[Answer]):
             self._fresh_until = monotonic() + min(max(self._least, seconds), self._oldest)
 
 
-class Readings:
-    """What the first screen and the destinations show."""
+class CachedOverview:
+    """The overview, the due times and the backlog, cached for the first screen and the destinations."""
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self.overview: Shared[Overview] = Shared(

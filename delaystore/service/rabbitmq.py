@@ -1,17 +1,18 @@
-"""An ingress as a part of a service."""
+"""Ingresses and control queues as components of a service; they need the libraries of RabbitMQ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from delaystore.control import ControlQueue
 from delaystore.delivery import DelayedDelivery
 from delaystore.ingress.ingress import Ingress
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.service.configuration.tree import EndpointConfiguration
-from delaystore.service.opened import OpenedEndpoint
+from delaystore.service.configuration.tree import ControlConfiguration, EndpointConfiguration
+from delaystore.service.opening import OpenedEndpoint
 from delaystore.transports import RabbitMQTransport
 
 
-class IngressPart:
+class IngressComponent:
     """Takes messages in, once the store is set up. `name`: of its table.
 
     `own`: the service's own queues and exchanges, which publishers may not name. `watched`: called with the ingress;
@@ -48,3 +49,30 @@ class IngressPart:
     def problems(self) -> Sequence[str]:
         """Why it takes nothing in."""
         return self._ingress.health().problems
+
+
+class ControlComponent:
+    """Does what programs that speak AMQP ask for, once the store is set up. Raises ConfigurationError."""
+
+    def __init__(self, opened: OpenedEndpoint, configuration: ControlConfiguration) -> None:
+        self._opened = opened
+        self._queue = ControlQueue(
+            opened.delivery.operations,
+            opened.transport,
+            queue=configuration.queue,
+            with_bodies=configuration.bodies,
+            on_rescheduled=opened.wake_up,
+        )
+
+    def run(self) -> None:
+        """Answer requests until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
+        self._opened.prepare()
+        self._queue.run()
+
+    def stop(self) -> None:
+        """Have it finish the requests at hand."""
+        self._queue.stop(0)
+
+    def problems(self) -> Sequence[str]:
+        """Why requests are not done."""
+        return self._queue.health().problems

@@ -1,4 +1,4 @@
-"""What goes on in the background after the answer was given: in threads of this process, told about on pages."""
+"""Background jobs: threads of this process that go on after the answer was given, and are shown on pages."""
 
 import logging
 import threading
@@ -13,9 +13,9 @@ from delaystore.message import new_message_id
 logger = logging.getLogger("delaystore.web")
 
 _KEPT: Final = 100
-"""Works that are remembered."""
+"""Jobs that are remembered."""
 _MOST: Final = 8
-"""Works at the same time."""
+"""Jobs at the same time."""
 
 
 class StoppedError(DelaystoreError):
@@ -23,15 +23,15 @@ class StoppedError(DelaystoreError):
 
 
 @dataclass(slots=True)
-class Work:
-    """One thing that goes on. `about`: of what, as a heading. `subject`: what it is done to, as an operation's id."""
+class BackgroundJob:
+    """A background job. `about`: its heading. `subject`: the id of what it changes, as of an operation."""
 
     about: str
     by: str
     subject: str = ""
     path: str = "/"
     """The page to go on to."""
-    work_id: str = field(default_factory=new_message_id)
+    job_id: str = field(default_factory=new_message_id)
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: int = 0
     result: str | None = None
@@ -47,62 +47,62 @@ class Work:
         return self.result is None and self.problem is None
 
 
-class Works:
-    """The works of one application, the newest last."""
+class BackgroundJobs:
+    """The background jobs of one application, the newest last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._works: list[Work] = []
+        self._jobs: list[BackgroundJob] = []
         self._stopping = threading.Event()
 
-    def begin(self, work: Work, do: Callable[[Callable[[int], None]], str]) -> Work:
-        """Have a thread `do` the work: it calls what it is given with the count so far, and returns the result.
+    def begin(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> BackgroundJob:
+        """Have a thread `do` the job: it calls what it is given with the count so far, and returns the result.
 
         Raises ConfigurationError where too many go on.
         """
         with self._lock:
             self.check_room()
-            self._works = [*self._works[-_KEPT + 1 :], work]
-        threading.Thread(target=self._run, args=(work, do), name="delaystore-web-work", daemon=True).start()
-        return work
+            self._jobs = [*self._jobs[-_KEPT + 1 :], job]
+        threading.Thread(target=self._run, args=(job, do), name="delaystore-web-job", daemon=True).start()
+        return job
 
     def check_room(self) -> None:
-        """Raise ConfigurationError where too many go on: ask before something is kept that a work is to do."""
+        """Raise ConfigurationError where too many go on: ask before something is kept that a job is to do."""
         if len(self.running()) >= _MOST:
             raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
 
-    def get(self, work_id: str) -> Work | None:
-        """The work of that id; None: this process does not know it."""
-        return next((each for each in self._works if each.work_id == work_id), None)
+    def get(self, job_id: str) -> BackgroundJob | None:
+        """The job of that id; None: this process does not know it."""
+        return next((each for each in self._jobs if each.job_id == job_id), None)
 
-    def on(self, subject: str) -> Work | None:
+    def on(self, subject: str) -> BackgroundJob | None:
         """What goes on about `subject` in this process; None: nothing."""
-        return next((each for each in self._works if each.running and each.subject == subject), None)
+        return next((each for each in self._jobs if each.running and each.subject == subject), None)
 
     def failed_on(self, subject: str) -> str | None:
-        """Why the last work about `subject` in this process has failed; None: it has not."""
-        last = next((each for each in reversed(self._works) if each.subject == subject), None)
+        """Why the last job about `subject` in this process has failed; None: it has not."""
+        last = next((each for each in reversed(self._jobs) if each.subject == subject), None)
         return None if last is None else last.problem
 
-    def running(self) -> Sequence[Work]:
+    def running(self) -> Sequence[BackgroundJob]:
         """All that go on, the newest first."""
-        return [each for each in reversed(self._works) if each.running]
+        return [each for each in reversed(self._jobs) if each.running]
 
     def stop(self) -> None:
         """Have each end after its present step."""
         self._stopping.set()
 
-    def _run(self, work: Work, do: Callable[[Callable[[int], None]], str]) -> None:
+    def _run(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> None:
         def progress(count: int) -> None:
-            work.done = count
+            job.done = count
             if self._stopping.is_set():
                 raise StoppedError("the web page's process was ended; what was changed stays changed")
 
         try:
-            work.result = do(progress)
+            job.result = do(progress)
         except DelaystoreError as error:
-            work.error = error
-            work.problem = str(error)
+            job.error = error
+            job.problem = str(error)
         except Exception:
-            logger.exception("%s failed", work.about)
-            work.problem = "this is a mistake in delaystore; the server's log has the details"
+            logger.exception("%s failed", job.about)
+            job.problem = "this is a mistake in delaystore; the server's log has the details"
