@@ -52,9 +52,15 @@ class Reports:
         """Of each minute that begins at `since` or later, in order."""
         return [self._activity[minute] for minute in sorted(self._activity) if minute >= since]
 
-    def note(self, entry: AuditEntry) -> None:
-        """For good."""
-        self._changes.append(entry)
+    def note(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep them until `forget`."""
+        self._changes += entries
+
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete the oldest entries; returns how many."""
+        old = sorted((entry for entry in self._changes if entry.at < before), key=lambda entry: entry.at)[:at_most]
+        self._changes = [entry for entry in self._changes if all(entry is not each for each in old)]
+        return len(old)
 
     def changes(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:
         """The newest first."""
