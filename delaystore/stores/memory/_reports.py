@@ -58,8 +58,10 @@ class Reports:
 
     def forget(self, before: datetime, at_most: int) -> int:
         """Delete the oldest entries; returns how many."""
-        old = sorted((entry for entry in self._changes if entry.at < before), key=lambda entry: entry.at)[:at_most]
-        self._changes = [entry for entry in self._changes if all(entry is not each for each in old)]
+        numbered = enumerate(self._changes)
+        old = sorted((entry.at, number) for number, entry in numbered if entry.at < before)[:at_most]
+        gone = {number for _, number in old}
+        self._changes = [entry for number, entry in enumerate(self._changes) if number not in gone]
         return len(old)
 
     def changes(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:

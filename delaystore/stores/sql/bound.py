@@ -3,7 +3,8 @@
 import builtins
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -80,6 +81,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
         self._deferred: list[Callable[[], object]] = []
+        self._entries: list[AuditEntry] = []
 
     @property
     def parts(self) -> StoreParts:
@@ -208,8 +210,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         else:
             placed = keyed.place_and_tell(self.connection, message, rule, now)
         if change is not None and placed.replaced is not None:
-            entry = change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)
-            AuditTrail(self).note([entry])
+            self._note([change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)])
         self._waits_until(placed.next_attempt)  # also where one is kept: until the commit dispatchers leave it out
         return placed.message_id
 
@@ -235,7 +236,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
 
         def write() -> int:
             keyed: list[DelayedMessage] = []
-            with translated_errors(), dialect.savepoint(self.connection):
+            with translated_errors(), dialect.savepoint(self.connection), self._without_entries_of_failure():
                 with dialect.storing(self.connection, alone=False):
                     count = self._insert_many(without_keys(all_of_them, keyed))
                 return count + self.place_many(keyed, rule, change)
@@ -476,7 +477,21 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
     @override
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:
         self.written()
-        AuditTrail(self).note(entries)
+        self._note(entries)
+
+    @contextmanager
+    def _without_entries_of_failure(self) -> Iterator[None]:
+        """Forget the entries that the block has noted when it raises, as a savepoint undoes their changes."""
+        noted = len(self._entries)
+        try:
+            yield
+        except BaseException:
+            del self._entries[noted:]
+            raise
+
+    def _note(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep entries of the audit trail; they are written together, ahead of the commit."""
+        self._entries += entries
 
     def written(self) -> None:
         """Note that something is written on `connection`: a later fetch must not commit it."""
@@ -494,12 +509,14 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         self._waits_until(earliest)
 
     def before_commit(self) -> None:
-        """Write what was to be written last; wake other processes' dispatchers, once.
+        """Write what was to be written last, also the audit trail; wake other processes' dispatchers, once.
 
         These are woken if a next attempt comes before they search by themselves.
         """
         if self._deferred:
             self.written()
+        if self._entries:
+            AuditTrail(self).note(self._entries)
         if not self._parts.dialect.has_notifications or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
@@ -531,13 +548,13 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         due_time: datetime | None = None,
     ) -> ManagementOutcome:
         """Change the message of `values["id"]`, and note `change` with what the message was before."""
-        table, dialect, trail = self._sql.table, self._parts.dialect, AuditTrail(self)
-        before = None if change is None else trail.before(values["id"])
+        table, dialect = self._sql.table, self._parts.dialect
+        before = None if change is None else AuditTrail(self).before(values["id"])
         now = self.now()
         with translated_errors():
             outcome = _OUTCOMES[dialect.change_unclaimed(self.connection, table, statement, values, now)]
         if change is not None and before is not None and outcome is ManagementOutcome.DONE:
-            trail.note([change.of_message(now, before, due_time)])
+            self._note([change.of_message(now, before, due_time)])
         return outcome
 
     def _waits_until(self, at: datetime) -> None:

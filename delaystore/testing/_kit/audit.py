@@ -239,6 +239,19 @@ class AuditOfKeysTests(StoreTests):
         assert operable.get("a") is not None
         assert list(operable.changes()) == []
 
+    def test_a_batch_that_is_refused_within_a_transaction_notes_nothing(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        change, rule = a_change(ChangeAction.REPLACE), KeyRule(OnKey.REPLACE)
+        _keyed(operable).store_many([a_message("a", key="k"), a_message("taken")], rule)
+        with operable.transaction() as transaction:
+            if not isinstance(transaction, AuditedKeyedStore):
+                pytest.skip("a transaction of this store notes no changes")
+            with pytest.raises(DelaystoreError):
+                transaction.store_many([a_message("b", key="k"), a_message("taken", key="z")], rule, change=change)
+        assert operable.get("a") is not None
+        assert list(operable.changes()) == []
+
     def test_the_key_of_a_cancelled_message_is_noted(self, operable: OperableDelayedMessageStore) -> None:
         _keyed(operable).store_keyed(a_message("a", NOON, key="k"), KeyRule())
         operable.cancel("a", change=a_change())
