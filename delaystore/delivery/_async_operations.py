@@ -73,6 +73,7 @@ class AsyncOperations:
     latest_now = awaited(Operations.latest_now)
     due = awaited(Operations.due)
     changes = awaited(Operations.changes)
+    audit_kept = awaited(Operations.audit_kept)
 
     async def export(self, wanted: MessageFilter, *, after: Position | None = None) -> AsyncIterator[DelayedMessage]:
         """As `Operations.export`."""
