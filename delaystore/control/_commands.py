@@ -24,7 +24,7 @@ from delaystore.json_requests import (
     time_in,
 )
 from delaystore.message import DelayedMessage, check_key, check_message_id, due_after, waiting_until
-from delaystore.operations.requests import (
+from delaystore.operations.changes import (
     CancelRequest,
     LookUpRequest,
     MessageRequest,
@@ -101,14 +101,14 @@ class Command(ABC, Generic[Taken]):
             raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
 
     @abstractmethod
-    def request(self, fields: Taken, message: Mapping[str, str], asked: Asked) -> MessageRequest:
+    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
         """Return the request about `message`, its message_id or key; raises RequestError."""
 
     def answer(self, result: RequestResult) -> dict[str, Any]:
         """Return what is answered."""
         return {"outcome": result.outcome.value, "message_id": result.message_id}
 
-    def _message(self, named: str | KeyName) -> Mapping[str, str]:
+    def _message(self, named: str | KeyName) -> dict[str, Any]:
         try:
             if isinstance(named, KeyName):
                 check_key(named.key)
@@ -126,7 +126,7 @@ class Cancel(Command[CancelFields]):
     fields = CancelFields
 
     @override
-    def request(self, fields: CancelFields, message: Mapping[str, str], asked: Asked) -> MessageRequest:
+    def request(self, fields: CancelFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
         return CancelRequest(**message, by=asked.by)
 
 
@@ -137,7 +137,7 @@ class Reschedule(Command[RescheduleFields]):
     fields = RescheduleFields
 
     @override
-    def request(self, fields: RescheduleFields, message: Mapping[str, str], asked: Asked) -> MessageRequest:
+    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
         if (fields.at is None) is (fields.delay is None):
             raise RequestError(ProblemCode.BAD_REQUEST, EITHER)
         try:
@@ -166,7 +166,7 @@ class Get(Command[GetFields]):
         self._longest_body = LONGEST_BODY if with_bodies else -1
 
     @override
-    def request(self, fields: GetFields, message: Mapping[str, str], asked: Asked) -> MessageRequest:
+    def request(self, fields: GetFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
         return LookUpRequest(**message, by=asked.by)
 
     @override

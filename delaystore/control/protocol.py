@@ -9,7 +9,7 @@ from delaystore import documents
 from delaystore.control._commands import PING, Asked, Command, commands
 from delaystore.control._problems import ProblemCode, RequestError, cut
 from delaystore.json_requests import shown
-from delaystore.operations.requests import MessageRequest, RequestResult
+from delaystore.operations.changes import MessageRequest, RequestResult
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.strict_json import JsonError, parse_json
 

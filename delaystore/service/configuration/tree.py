@@ -20,7 +20,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.tables import FromFile, Positive, Reader, Table, Whole
 from delaystore.service.configuration.values import Address, Entries, Hidden, Listen, Secret, Span, Url, check_regular
-from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.settings import Audit, DelayedDeliverySettings, TransactionMode
 from delaystore.sql.dialects import DIALECTS
 from delaystore.sql.names import default_table_name
 from delaystore.sql.urls import database_url, same_address
@@ -173,12 +173,20 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
         if self.name is not None:
             _check_name(self.name)
 
-    def settings(self, error_queue: str) -> DelayedDeliverySettings:
-        """The same as settings; raises ConfigurationError, which begins with the key's name."""
+    def settings(
+        self, error_queue: str, audit: Audit = _DEFAULTS.audit, retention: timedelta = _DEFAULTS.retention
+    ) -> DelayedDeliverySettings:
+        """The same as settings, with those that are the endpoint's own.
+
+        Raises ConfigurationError, which begins with the key's name.
+        """
         keys = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
         try:
             return DelayedDeliverySettings(
-                error_queue=error_queue, **{_SETTINGS.get(name, name): value for name, value in keys.items()}
+                error_queue=error_queue,
+                audit=audit,
+                retention=retention,
+                **{_SETTINGS.get(name, name): value for name, value in keys.items()},
             )
         except ConfigurationError as error:
             name, _, rest = str(error).partition(" ")
@@ -209,6 +217,8 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
     schema: str | None = None
     table: str | None = None
     error_queue: str = _DEFAULTS.error_queue
+    audit: Audit = _DEFAULTS.audit
+    retention: Duration = _DEFAULTS.retention
     management: Annotated[Secret, Url("http", "https")] | None = None
     cascade: str | None = None
     dispatcher: DispatcherConfiguration = DispatcherConfiguration()
@@ -241,7 +251,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
 
     def settings(self) -> DelayedDeliverySettings:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
-        return self.dispatcher.settings(self.error_queue)
+        return self.dispatcher.settings(self.error_queue, self.audit, self.retention)
 
     def reads(self, name: str) -> Iterator[tuple[object, str]]:
         """The queues that no other component of a service may read, and how the endpoint of that name reads them."""

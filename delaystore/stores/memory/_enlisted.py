@@ -1,14 +1,17 @@
 """The in-memory store in somebody else's transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, check_message_id, waiting_until
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import Entry, WaitingMessages, copied, rescheduled
+from delaystore.stores.operable import AuditedStore, AuditEntry, Change, MessageBefore
 
 
 @runtime_checkable
@@ -27,7 +30,7 @@ class TransactionHooks(Protocol):
         ...
 
 
-class EnlistedInMemoryStore(InMemoryTransaction):
+class EnlistedInMemoryStore(AuditedStore, InMemoryTransaction):
     """A block that can also look up, cancel and reschedule, and sees what it has done itself."""
 
     _instead: ClassVar[str] = "in memory, call enlist again for the next one"
@@ -40,14 +43,16 @@ class EnlistedInMemoryStore(InMemoryTransaction):
             message = self._seen(message_id)
             return None if message is None else copied(message)
 
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    @override
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
         """Delete at the commit; what was stored in this transaction is gone at once."""
         check_message_id(message_id)
         with self._waiting.lock:
             self._check_open()
-            outcome = self._take(message_id)
-            if outcome is not ManagementOutcome.DONE:
+            outcome, message = self._take(message_id), self._seen(message_id)
+            if outcome is not ManagementOutcome.DONE or message is None:
                 return outcome
+            self._note(message, change)
             if message_id in self._stored.messages:
                 self._stored.drop(message_id)
             else:
@@ -55,7 +60,8 @@ class EnlistedInMemoryStore(InMemoryTransaction):
                 self._removed.add(message_id)
             return outcome
 
-    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+    @override
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         """Give the message a new due time and a failure count of 0 at the commit."""
         check_message_id(message_id)
         due_time = waiting_until(due_time, "due_time")
@@ -63,9 +69,21 @@ class EnlistedInMemoryStore(InMemoryTransaction):
             self._check_open()
             outcome, message = self._take(message_id), self._seen(message_id)
             if outcome is ManagementOutcome.DONE and message is not None:
+                self._note(message, change, due_time)
                 changes = self._stored.messages if message_id in self._stored.messages else self._changed
                 changes[message_id] = rescheduled(message, due_time)
             return outcome
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep them at the commit."""
+        with self._waiting.lock:
+            self._check_open()
+            self._noted += entries
+
+    def _note(self, message: DelayedMessage, change: Change | None, due_time: datetime | None = None) -> None:
+        if change is not None:
+            self._noted.append(change.of_message(self._clock.now(), MessageBefore.of(message), due_time))
 
     def _take(self, message_id: str) -> ManagementOutcome:
         """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""

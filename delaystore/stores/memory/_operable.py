@@ -26,6 +26,7 @@ from delaystore.stores.operable import (
     Activity,
     Allowance,
     AuditEntry,
+    Change,
     Destination,
     DispatcherRecord,
     FailedDelivery,
@@ -91,23 +92,25 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most])
 
     @override
-    def begin_operation(self, operation: Operation) -> None:
+    def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            Operations(waiting).begin(operation)
+            Operations(waiting).begin(operation, change)
 
     @override
-    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+    def advance_operation(
+        self, operation_id: str, examine: int = STEP, *, change: Change | None = None
+    ) -> Operation | None:
         check_number(examine, "examine")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return Operations(waiting).advance(operation_id, examine, now)
+            return Operations(waiting).advance(operation_id, examine, now, change)
 
     @override
-    def end_operation(self, operation_id: str) -> Operation | None:
+    def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return Operations(waiting).end(operation_id, now)
+            return Operations(waiting).end(operation_id, now, change)
 
     @override
     def operation(self, operation_id: str) -> Operation | None:
@@ -247,10 +250,17 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return waiting.reports.activity(since)
 
     @override
-    def note_change(self, entry: AuditEntry) -> None:
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            waiting.reports.note(entry)
+            waiting.reports.note(entries)
+
+    @override
+    def forget_before(self, time: datetime, at_most: int = STEP) -> int:
+        time, waiting = utc(time, "time"), self._waiting()
+        check_number(at_most, "at_most")
+        with waiting.lock:
+            return waiting.reports.forget(time, at_most) + Operations(waiting).forget(time, at_most)
 
     @override
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from delaystore.stores._checks import check_new, taken
 from delaystore.stores.memory._waiting import WaitingMessages, rescheduled
-from delaystore.stores.operable import HELD_KEPT, Operation, OperationKind, OperationState
+from delaystore.stores.operable import HELD_KEPT, Change, Operation, OperationKind, OperationState
 
 
 class Operations:
@@ -17,12 +17,13 @@ class Operations:
         self._waiting = waiting
         self._begun = waiting.operations
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, operation: Operation, change: Change | None) -> None:
         """Raises ConfigurationError for one that is not new."""
         if operation.operation_id in self._begun:
             raise taken(operation)
         check_new(operation)
         self._begun[operation.operation_id] = operation
+        self._note(operation, change)
 
     def get(self, operation_id: str) -> Operation | None:
         """None: there is none."""
@@ -32,14 +33,27 @@ class Operations:
         """The newest first."""
         return list(reversed(self._begun.values()))[:limit]
 
-    def end(self, operation_id: str, now: datetime) -> Operation | None:
+    def end(self, operation_id: str, now: datetime, change: Change | None) -> Operation | None:
         """None: there is none."""
         operation = self._begun.get(operation_id)
         if operation is not None and operation.state is OperationState.RUNNING:
             operation = self._put(replace(operation, state=OperationState.ABANDONED, ended=now))
+            self._note(operation, change)
         return operation
 
-    def advance(self, operation_id: str, examine: int, now: datetime) -> Operation | None:
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete those that ended before that time; returns how many."""
+        old = [each.operation_id for each in self._begun.values() if each.ended is not None and each.ended < before]
+        for operation_id in old[:at_most]:
+            del self._begun[operation_id]
+        return len(old[:at_most])
+
+    def _note(self, operation: Operation, change: Change | None) -> None:
+        if change is not None:
+            at = operation.ended or operation.began
+            self._waiting.reports.note([change.of_operation(at, operation)])
+
+    def advance(self, operation_id: str, examine: int, now: datetime, change: Change | None) -> Operation | None:
         """One step; None: there is none."""
         waiting = self._waiting
         operation = self._begun.get(operation_id)
@@ -61,6 +75,7 @@ class Operations:
         )
         if len(looked_at) < examine:
             advanced = replace(advanced, state=OperationState.DONE, ended=now)
+            self._note(advanced, change)
         return self._put(advanced)
 
     def _put(self, operation: Operation) -> Operation:

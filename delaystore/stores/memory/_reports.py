@@ -52,9 +52,17 @@ class Reports:
         """Of each minute that begins at `since` or later, in order."""
         return [self._activity[minute] for minute in sorted(self._activity) if minute >= since]
 
-    def note(self, entry: AuditEntry) -> None:
-        """For good."""
-        self._changes.append(entry)
+    def note(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep them until `forget`."""
+        self._changes += entries
+
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete the oldest entries; returns how many."""
+        numbered = enumerate(self._changes)
+        old = sorted((entry.at, number) for number, entry in numbered if entry.at < before)[:at_most]
+        gone = {number for _, number in old}
+        self._changes = [entry for number, entry in enumerate(self._changes) if number not in gone]
+        return len(old)
 
     def changes(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:
         """The newest first."""

@@ -21,7 +21,6 @@ from delaystore.stores._checks import check_number
 from delaystore.stores._keys import patiently
 from delaystore.stores.abc import (
     REJECT,
-    KeyedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
@@ -30,11 +29,12 @@ from delaystore.stores.memory._enlisted import EnlistedInMemoryStore, Transactio
 from delaystore.stores.memory._operable import OperableInMemoryStore
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied, fetched, rescheduled
+from delaystore.stores.operable import AuditedKeyedStore, Change
 
 _SYSTEM_CLOCK: Final = SystemClock()
 
 
-class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStore):
+class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
@@ -113,21 +113,23 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
             self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """Keeps all of `messages` in memory, to store them again after a dispatcher."""
         kept = list(messages)
 
         def attempt() -> int:
             with self.transaction() as transaction:
-                return transaction.store_many(kept, rule)
+                return transaction.store_many(kept, rule, change=change)
 
         return patiently(attempt, self.key_patience)
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         def attempt() -> str:
             with self.transaction() as transaction:
-                return transaction.store_keyed(message, rule)
+                return transaction.store_keyed(message, rule, change=change)
 
         return patiently(attempt, self.key_patience)
 
@@ -225,23 +227,25 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
         return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
 
     @override
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
         check_message_id(message_id)
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             outcome = _may_change(waiting, message_id, now)
             if outcome is ManagementOutcome.DONE:
+                waiting.note(waiting.entries[message_id].message, change, now)
                 waiting.drop(message_id)
             return outcome
 
     @override
-    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         check_message_id(message_id)
         due_time = waiting_until(due_time, "due_time")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             outcome = _may_change(waiting, message_id, now)
             if outcome is ManagementOutcome.DONE:
+                waiting.note(waiting.entries[message_id].message, change, now, due_time)
                 waiting.change(message_id, rescheduled(waiting.entries[message_id].message, due_time))
             return outcome
 

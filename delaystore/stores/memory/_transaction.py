@@ -27,7 +27,14 @@ from delaystore.stores.memory._waiting import (
     copied,
     fetched,
 )
-from delaystore.stores.operable import FailedDelivery, OperableTransaction, is_postponed
+from delaystore.stores.operable import (
+    AuditEntry,
+    Change,
+    FailedDelivery,
+    MessageBefore,
+    OperableTransaction,
+    is_postponed,
+)
 
 
 class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
@@ -47,6 +54,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         self._removed: set[str] = set()
         self._changed: dict[str, DelayedMessage] = {}
         self._stored = Stored(waiting)
+        self._noted: list[AuditEntry] = []
         self._limits_as_of: int | None = None
         self._ended = False
 
@@ -63,7 +71,9 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """Reserve the ids and keys of all of `messages`, or of none; waits for no dispatcher."""
         keyed: list[DelayedMessage] = []
         new = [copied(message) for message in without_keys(messages, keyed)]
@@ -73,17 +83,18 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
                 self._check_new(new, self._removed, self._stored.messages)
                 for message in new:
                     self._stored.add(message)
-                return len(new) + sum(self._place(each, rule) == each.message_id for each in in_order_of_keys(keyed))
+                placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
+                return len(new) + sum(placed)
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
 
         Raises KeyInUseError at once while a dispatcher or another transaction has the message of the key.
         """
         with self._waiting.lock:
             self._check_open()
-            return self._place(message, rule)
+            return self._place(message, rule, change)
 
     @override
     def message_id_of(self, key: str) -> str | None:
@@ -91,7 +102,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         with self._waiting.lock:
             return self._stored.keys.get(key) or self._waiting.keys.get(key)
 
-    def _place(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def _place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
         """Store, keep or replace; what is replaced is claimed until the block ends, and removed then."""
         key, now = key_of(message), self._clock.now()
         own = self._stored.keys.get(key)
@@ -108,6 +119,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             first_sent = (self._stored.first_sent.get(there) if entry is None else entry.first_sent) or now
         removed = self._removed if there is None else self._removed | {there}
         self._check_new([message], removed, self._stored.messages.keys() - {own})
+        before = entry.message if entry is not None else self._stored.messages[own] if own is not None else None
         if own is not None:
             self._stored.drop(own)
         if entry is not None:
@@ -118,6 +130,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         if entry is not None:
             new = unlike(new, entry.message.message_id, entry.message.due_time)
         self._stored.add(copied(new), first_sent)
+        if before is not None and change is not None:
+            self._noted.append(change.of_message(now, MessageBefore.of(before), new.due_time, message.message_id))
         return message.message_id
 
     def _check_new(self, messages: Sequence[DelayedMessage], removed: Set[str], own: Collection[str]) -> None:
@@ -141,6 +155,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
     def _all_or_nothing(self) -> Iterator[None]:
         """Undo what the block stores when it raises."""
         claimed, removed, stored = dict(self._claimed), set(self._removed), self._stored.copy()
+        noted = len(self._noted)
         try:
             yield
         except BaseException:
@@ -148,6 +163,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
                 self._waiting.free(self._claimed[message_id])
             self._claimed, self._removed = claimed, removed
             self._stored.restore(stored)
+            del self._noted[noted:]
             raise
 
     @override
@@ -231,6 +247,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
                 self._claimed[message_id].message = destinations.settled(message, now) if is_allowed else shown(message)
             for message in self._stored.messages.values():
                 self._waiting.add(message, self._stored.first_sent.get(message.message_id))
+            self._waiting.reports.note(self._noted)
             self._end()
 
     def rollback(self) -> None:

@@ -12,7 +12,7 @@ from delaystore.failures import with_attempt
 from delaystore.message import DelayedMessage, marked, position_of, utc
 from delaystore.stores.memory._destinations import Destinations
 from delaystore.stores.memory._reports import Reports
-from delaystore.stores.operable import FailedDelivery, Operation
+from delaystore.stores.operable import Change, FailedDelivery, MessageBefore, Operation
 
 SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""
@@ -106,6 +106,17 @@ class WaitingMessages:
         waiting = [each for each in message_ids if each in self.entries and not self.entries[each].is_claimed(now)]
         self.promise(waiting, None)
         return waiting
+
+    def note(
+        self,
+        message: DelayedMessage,
+        change: Change | None,
+        now: datetime,
+        due_time: datetime | None = None,
+    ) -> None:
+        """Note a change of `message`, which is as it was; `due_time`: its new one. `change` None: nothing is noted."""
+        if change is not None:
+            self.reports.note([change.of_message(now, MessageBefore.of(message), due_time)])
 
     def promise(self, message_ids: Sequence[str], claimer: object | None) -> None:
         """Mark what waits under these ids, unless `claimer` has it, and end what is left of a lease.

@@ -1,6 +1,6 @@
 """A store in somebody else's transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -8,9 +8,11 @@ from typing_extensions import override
 
 from delaystore.message import DelayedMessage
 from delaystore.sql.errors import translated_errors
+from delaystore.stores.operable import AuditEntry
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.targets import Target
 
 
@@ -40,6 +42,11 @@ class EnlistedSqlStore(BoundSqlStore):
         with translated_errors():
             self._parts.insert_enlisted(self.connection, message, payload_of(None))
         self._await_end(message.next_attempt)
+
+    @override
+    def _note(self, entries: Sequence[AuditEntry]) -> None:
+        """At once: when the caller commits is unknown."""
+        AuditTrail(self).note(entries)
 
     @override
     def _waits_until(self, at: datetime) -> None:

@@ -155,12 +155,25 @@ class Change(msgspec.Struct):
     action: str
     about: str
     count: Count
+    way: Annotated[str | None, Meta(description="By which way, such as cli, web, api or control.")]
+    message_id: str | None
+    key: str | None
+    destination: str | None
+    wanted: Annotated[dict[str, Any] | None, Meta(description="The filter, where many messages were changed.")]
+    operation_id: str | None
+    old_due_time: datetime | None
+    new_due_time: datetime | None
 
 
 class Changes(msgspec.Struct):
     """The last entries of the audit trail."""
 
     changes: list[Change]
+    audit: Annotated[
+        list[str],
+        Meta(description="Whose changes are noted, as dispatchers say: operators, or all. Empty: none runs."),
+    ]
+    retention: Annotated[float | None, Meta(description="Seconds for which changes are kept.")]
 
 
 class Overview(msgspec.Struct):

@@ -36,7 +36,8 @@ async def changes(request: Request) -> Response:
     """Who changed what."""
     before: datetime | None = time_of(text_of(request.query_params, "before"), "before")
     found = await site_of(request).ask(request, Operations.changes, limit_of(request.query_params, 100), before)
-    return JSONResponse({"changes": [documents.record(each) for each in found]})
+    kept = await site_of(request).ask(request, Operations.audit_kept)
+    return JSONResponse({"changes": [documents.record(each) for each in found], **documents.record(kept)})
 
 
 CALLS: Final = (

@@ -1,0 +1,15 @@
+"""The columns of the audit trail that say by which way what was changed."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from delaystore.integrations.django._operations import UpgradeTables
+
+
+class Migration(migrations.Migration):  # type: ignore[misc] # Django ships no types
+    """The tables as of version 0005 of the store."""
+
+    atomic = False  # the tables are changed on a connection of the store's own
+    dependencies: ClassVar[list[tuple[str, str]]] = [("delaystore", "0003_operating")]
+    operations: ClassVar = [UpgradeTables("0005")]
