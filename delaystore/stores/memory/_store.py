@@ -272,8 +272,20 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
 
     @override
     def remove(self, message: DelayedMessage) -> bool:
+        return self.remove_many([message]) == 1
+
+    @override
+    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
         """Delete at the block's end."""
-        return self._settle(message, lambda _: None)
+        count = 0
+        with self._waiting.lock:
+            self._check_open()
+            for message in messages:
+                entry = self._claim(message.message_id)
+                if entry is not None:
+                    self._writes[message.message_id] = Write(entry, None)
+                    count += 1
+        return count
 
     @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
@@ -361,25 +373,32 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         self._writes[message_id] = Write(entry, entry.message)
         return ManagementOutcome.DONE
 
-    def _settle(self, message: DelayedMessage, change: Callable[[DelayedMessage], DelayedMessage | None]) -> bool:
-        """Change a message that this block or its owner has claimed; False: it is gone, or the claim is."""
-        message_id = message.message_id
+    def _settle(self, message: DelayedMessage, change: Callable[[DelayedMessage], DelayedMessage]) -> bool:
+        """Change a claimed message at the block's end; False: it is gone, or the claim is."""
         with self._waiting.lock:
             self._check_open()
-            write, entry = self._writes.get(message_id), self._waiting.entries.get(message_id)
-            if entry is None or _is_gone(write) or entry.claimer not in (self, self._owner):
+            entry = self._claim(message.message_id)
+            if entry is None:
                 return False
-            if entry.claimer is not self:
-                self._waiting.claim(entry, self, None)
+            write = self._writes.get(message.message_id)
             current = entry.message if write is None or write.message is None else write.message
-            self._writes[message_id] = Write(entry, change(current))
+            self._writes[message.message_id] = Write(entry, change(current))
         return True
+
+    def _claim(self, message_id: str) -> Entry | None:
+        """What waits of that id, claimed by this block or its owner, and now by this block; None: there is none."""
+        entry = self._waiting.entries.get(message_id)
+        if entry is None or entry.claimer not in (self, self._owner) or _is_gone(self._writes.get(message_id)):
+            return None
+        if entry.claimer is not self:
+            self._waiting.claim(entry, self, None)
+        return entry
 
     def commit(self) -> None:
         """Show what was written and free the rest."""
         with self._waiting.lock:
-            for message_id, write in self._writes.items():
-                if write.entry is not None and _is_gone(write):
+            for message_id, (entry, message, is_new, _) in self._writes.items():
+                if entry is not None and (is_new or message is None):
                     self._waiting.drop(message_id)
             for entry, message, is_new, first_sent in self._writes.values():
                 if message is None:
