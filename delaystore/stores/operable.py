@@ -4,20 +4,29 @@ limited, dispatchers and ingresses that live, what they did, and who changed wha
 As of `abc.py`, its semantics live here and only here; `delaystore.testing` checks them.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
+from delaystore.keys import KeyRule
 from delaystore.lateness import LatenessHistogram
 from delaystore.message import DelayedMessage, Position
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, Page
+from delaystore.stores.abc import (
+    REJECT,
+    DelayedMessageStore,
+    KeyedDelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+)
+from delaystore.times import time_text
 
 EXAMINED: Final = 20_000
 """Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few
@@ -216,16 +225,151 @@ class Activity:
         )
 
 
+class Way(StrEnum):
+    """By which way a change was asked for."""
+
+    CLI = "cli"
+    WEB = "web"
+    API = "api"
+    CONTROL = "control"
+    DJANGO = "django"
+    OPERATIONS = "operations"
+    """A program, by `DelayedDelivery.operations`."""
+    PROGRAM = "program"
+    """A program, by `DelayedDelivery` or in a transaction of its own."""
+    INGRESS = "ingress"
+    CELERY = "celery"
+    DRAMATIQ = "dramatiq"
+
+    @property
+    def is_operators(self) -> bool:
+        """Whether operators use it; the other ways are those of programs."""
+        return self not in (Way.PROGRAM, Way.INGRESS, Way.CELERY, Way.DRAMATIQ)
+
+
+class ChangeAction(StrEnum):
+    """What is done to waiting messages. Other entries of the audit trail have other actions, such as "pause"."""
+
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    SEND_NOW = "send-now"
+    REPLACE = "replace"
+    """Another message takes the place of the one that has its key or its message_id."""
+    ABANDON = "abandon"
+    """End an operation on many messages before it is done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One change that somebody made. `action`: one word, such as cancel. `about`: to what, for people."""
+    """One change that was made. All changes of messages have the same form, by whichever way they were made.
+
+    Attributes:
+        at: When, by the store's clock.
+        by: Who made it.
+        action: One word, such as cancel; see `ChangeAction`.
+        about: What was changed, in words, made of the fields below.
+        count: How many messages were changed.
+        way: By which way; None: an earlier release noted it, which kept the fields above alone.
+        message_id: The message, if it was one.
+        key: Its key, if it had one.
+        destination: Its destination, or the destination that was paused, resumed or limited.
+        wanted: The filter, if many messages were changed.
+        operation_id: The operation that changed many messages.
+        old_due_time: When the one message was due before.
+        new_due_time: When the messages are due since; None: they are gone.
+
+    """
 
     at: datetime
     by: str
     action: str
     about: str
     count: int
-    """Messages that were changed."""
+    way: str | None = None
+    message_id: str | None = None
+    key: str | None = None
+    destination: str | None = None
+    wanted: MessageFilter | None = None
+    operation_id: str | None = None
+    old_due_time: datetime | None = None
+    new_due_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageBefore:
+    """What the audit trail says of a message as it was before a change.
+
+    `destination` and `due_time` are None if it was not seen before it was changed: a dispatcher had just let go of it.
+    """
+
+    message_id: str
+    destination: str | None = None
+    due_time: datetime | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, message: DelayedMessage) -> Self:
+        """That of `message`."""
+        return cls(
+            message_id=message.message_id,
+            destination=message.destination,
+            due_time=message.due_time,
+            key=message.key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Who changes waiting messages, by which way, and what for: a store makes an audit entry of it with the change."""
+
+    by: str
+    way: Way
+    action: ChangeAction
+
+    def of_message(
+        self, at: datetime, before: MessageBefore, due_time: datetime | None = None, new_id: str | None = None
+    ) -> AuditEntry:
+        """The entry of a change of one message.
+
+        Args:
+            at: When it is changed, by the store's clock.
+            before: The message as it was.
+            due_time: Its new due time; None: it is cancelled.
+            new_id: The id of the message that takes its place; None: none does.
+
+        """
+        place = "" if new_id in (None, before.message_id) else f" by {new_id}"
+        since = "" if before.due_time is None else f" from {time_text(before.due_time)}"
+        to = "" if due_time is None else f" to {time_text(due_time)}"
+        return AuditEntry(
+            at=at,
+            by=self.by,
+            action=self.action.value,
+            about=f"message {before.message_id}{place}{since}{to}",
+            count=1,
+            way=self.way.value,
+            message_id=before.message_id,
+            key=before.key,
+            destination=before.destination,
+            old_due_time=before.due_time,
+            new_due_time=due_time,
+        )
+
+    def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
+        """The entry of an operation on many messages: as it begins, with 0 messages, and as it ends."""
+        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
+        begun = ": begun" if operation.state is OperationState.RUNNING else ""
+        return AuditEntry(
+            at=at,
+            by=self.by,
+            action=self.action.value,
+            about=f"{operation.wanted}{to} (operation {operation.operation_id}){begun}",
+            count=operation.changed,
+            way=self.way.value,
+            wanted=operation.wanted,
+            operation_id=operation.operation_id,
+            new_due_time=operation.due_time,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +379,40 @@ class FailedDelivery:
     message: DelayedMessage
     next_attempt: datetime
     attempt: FailedAttempt
+
+
+class AuditedStore(ABC):
+    """A store, or a transaction of one, that keeps the audit entry of a change in the change's own transaction.
+
+    Whatever dies, a change and its entry exist together, or neither does. `change` None: there is no entry. A change
+    that finds no message, or one that a dispatcher has claimed, makes no entry.
+    """
+
+    @abstractmethod
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
+        """As every store's `cancel`, and note `change`."""
+
+    @abstractmethod
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
+        """As every store's `reschedule`, and note `change`."""
+
+    @abstractmethod
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep all of `entries`, of changes that this store does not make itself, or of this transaction."""
+
+
+class AuditedKeyedStore(AuditedStore, KeyedDelayedMessageStore):
+    """An audited store that knows keys: what a message replaces, by its key, is noted in the same transaction."""
+
+    @abstractmethod
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
+        """As every keyed store's `store_keyed`; if `message` takes the place of another, note `change`."""
+
+    @abstractmethod
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
+        """As every keyed store's `store_many`; note `change` for each message whose place another takes."""
 
 
 class OperableTransaction(DelayedMessageStore):
@@ -267,7 +445,7 @@ class OperableTransaction(DelayedMessageStore):
         """
 
 
-class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransaction):
+class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, OperableTransaction):
     """A store that operators can search and change by filter, and that dispatchers of several processes report to.
 
     A message is parked where it would be due, but its destination is paused: its next attempt is PARKED then, and its
@@ -324,12 +502,19 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     # operations on many messages
 
     @abstractmethod
-    def begin_operation(self, operation: Operation) -> None:
-        """Keep `operation`, which is new, has no step behind it, and is RUNNING. It changes no message yet."""
+    def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
+        """Keep `operation`, which is new, has no step behind it, and is RUNNING, and note `change`.
+
+        It changes no message yet.
+        """
 
     @abstractmethod
-    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+    def advance_operation(
+        self, operation_id: str, examine: int = STEP, *, change: Change | None = None
+    ) -> Operation | None:
         """One step: look at the next `examine` waiting messages, change those that match and that nobody has claimed.
+
+        The step that ends the operation notes `change`, with all messages that its steps have changed.
 
         What matches is cancelled, or rescheduled as by `reschedule`. Step and progress are committed together, and the
         operation as it is now is returned; None: there is none of that id. One that has ended is returned as it is. Two
@@ -337,8 +522,11 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
         """
 
     @abstractmethod
-    def end_operation(self, operation_id: str) -> Operation | None:
-        """Make a RUNNING operation ABANDONED; None: there is none of that id."""
+    def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
+        """Make a RUNNING operation ABANDONED, and note `change`; None: there is none of that id.
+
+        One that has ended is returned as it is, and nothing is noted.
+        """
 
     @abstractmethod
     def operation(self, operation_id: str) -> Operation | None:
@@ -460,14 +648,20 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     # who changed what
 
     @abstractmethod
-    def note_change(self, entry: AuditEntry) -> None:
-        """Keep `entry`, for good."""
-
-    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        """Keep all of `entries`, for good. The default keeps one after the other; a store may keep all at once."""
-        for entry in entries:
-            self.note_change(entry)
-
-    @abstractmethod
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""
+
+    @abstractmethod
+    def forget_before(self, time: datetime, at_most: int = STEP) -> int:
+        """Delete audit entries from before `time`, and operations that ended before it.
+
+        What dispatchers and ingresses report goes sooner: see `beat` and `ingresses`.
+
+        Args:
+            time: An aware datetime, by the store's clock.
+            at_most: How many of each are deleted, so that a step is short.
+
+        Returns:
+            How many were deleted; 0: there are no more.
+
+        """

@@ -26,6 +26,7 @@ from delaystore.stores.operable import (
     Activity,
     Allowance,
     AuditEntry,
+    Change,
     Destination,
     DispatcherRecord,
     IngressRecord,
@@ -87,16 +88,19 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most])
 
     @override
-    def begin_operation(self, operation: Operation) -> None:
+    def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
         waiting = self._waiting()
         with waiting.lock:
             if operation.operation_id in waiting.operations:
                 raise taken(operation)
             check_new(operation)
             waiting.operations[operation.operation_id] = operation
+            _note(waiting, operation, change)
 
     @override
-    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+    def advance_operation(
+        self, operation_id: str, examine: int = STEP, *, change: Change | None = None
+    ) -> Operation | None:
         check_number(examine, "examine")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
@@ -120,16 +124,19 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
                 state=OperationState.DONE if is_done else OperationState.RUNNING,
                 ended=now if is_done else None,
             )
+            if is_done:
+                _note(waiting, advanced, change)
             return advanced
 
     @override
-    def end_operation(self, operation_id: str) -> Operation | None:
+    def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             operation = waiting.operations.get(operation_id)
             if operation is not None and operation.state is OperationState.RUNNING:
                 operation = replace(operation, state=OperationState.ABANDONED, ended=now)
                 waiting.operations[operation_id] = operation
+                _note(waiting, operation, change)
             return operation
 
     @override
@@ -279,10 +286,22 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return [waiting.activity[minute] for minute in sorted(waiting.activity) if minute >= since]
 
     @override
-    def note_change(self, entry: AuditEntry) -> None:
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            waiting.changes.append(entry)
+            waiting.changes += entries
+
+    @override
+    def forget_before(self, time: datetime, at_most: int = STEP) -> int:
+        time, waiting = utc(time, "time"), self._waiting()
+        check_number(at_most, "at_most")
+        with waiting.lock:
+            entries = sorted((each for each in waiting.changes if each.at < time), key=lambda each: each.at)[:at_most]
+            waiting.changes = [each for each in waiting.changes if all(each is not one for one in entries)]
+            ended = [each for each in waiting.operations.values() if each.ended is not None and each.ended < time]
+            for operation in ended[:at_most]:
+                del waiting.operations[operation.operation_id]
+            return len(entries) + len(ended[:at_most])
 
     @override
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
@@ -301,6 +320,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
 
 def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord]:
     return [each for each in waiting.dispatchers.values() if now - each.beat <= ALIVE]
+
+
+def _note(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:
+    if change is not None:
+        waiting.changes.append(change.of_operation(operation.ended or operation.began, operation))
 
 
 def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> None:

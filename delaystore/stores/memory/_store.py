@@ -28,7 +28,7 @@ from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores._checks import check_number
 from delaystore.stores._forwarding import in_transaction
 from delaystore.stores._keys import bounded, in_order_of_keys, key_of, patiently, refuse_duplicate, unlike, without_keys
-from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
+from delaystore.stores.abc import REJECT, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.memory._operating import OperableInMemoryStore
 from delaystore.stores.memory._waiting import (
     Entry,
@@ -42,7 +42,15 @@ from delaystore.stores.memory._waiting import (
     rescheduled,
     shown,
 )
-from delaystore.stores.operable import FailedDelivery, OperableTransaction, is_postponed
+from delaystore.stores.operable import (
+    AuditedKeyedStore,
+    AuditEntry,
+    Change,
+    FailedDelivery,
+    MessageBefore,
+    OperableTransaction,
+    is_postponed,
+)
 
 _SYSTEM_CLOCK: Final = SystemClock()
 
@@ -76,7 +84,7 @@ class Write(NamedTuple):
     """As `Entry.first_sent`, of a new message."""
 
 
-class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
+class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
     """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
@@ -93,6 +101,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         """By message_id: everything that the block has claimed or stored."""
         self._keys: dict[str, str] = {}
         """The message_id by key, of new messages."""
+        self._noted: list[AuditEntry] = []
         self._limits_as_of: int | None = None
         self._ended = False
 
@@ -109,7 +118,9 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """Reserve the ids and keys of all of `messages`, or of none; waits for no dispatcher."""
         keyed: list[DelayedMessage] = []
         new = [copied(message) for message in without_keys(messages, keyed)]
@@ -123,17 +134,18 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             with self._all_or_nothing():
                 for message in new:
                     self._put(message)
-                return len(new) + sum(self._place(each, rule) == each.message_id for each in in_order_of_keys(keyed))
+                placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
+                return len(new) + sum(placed)
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
 
         Raises KeyInUseError at once while a dispatcher or another transaction has the message of the key.
         """
         with self._waiting.lock:
             self._check_open()
-            return self._place(message, rule)
+            return self._place(message, rule, change)
 
     @override
     def message_id_of(self, key: str) -> str | None:
@@ -143,7 +155,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             self._check_open()
             return self._keys.get(key) or self._waiting.keys.get(key)
 
-    def _place(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def _place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
         """Store, keep or replace; what is replaced is claimed until the block ends, and removed then."""
         key, now = key_of(message), self._clock.now()
         own = self._keys.get(key)
@@ -159,6 +171,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         if there is not None and rule.on_key is OnKey.DEBOUNCE:
             first_sent = (self._writes[there].first_sent if entry is None else entry.first_sent) or now
         self._check_new([message], replaced=there)
+        before = entry.message if entry is not None else None if own is None else self._writes[own].message
         new = bounded(message, first_sent, rule)
         if own is not None:
             self._forget(own)
@@ -167,6 +180,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             self._writes[entry.message.message_id] = Write(entry, None)
             new = unlike(new, entry.message.message_id, entry.message.due_time)
         self._put(copied(new), first_sent)
+        if before is not None and change is not None:
+            self._noted.append(change.of_message(now, MessageBefore.of(before), new.due_time, message.message_id))
         return message.message_id
 
     def _check_new(self, messages: Sequence[DelayedMessage], replaced: str | None = None) -> None:
@@ -235,7 +250,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Undo what the block stores when it raises."""
-        writes, keys = dict(self._writes), dict(self._keys)
+        writes, keys, noted = dict(self._writes), dict(self._keys), len(self._noted)
         try:
             yield
         except BaseException:
@@ -244,6 +259,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
                     self._waiting.free(write.entry)
             self._free_reserved()
             self._writes, self._keys = writes, keys
+            del self._noted[noted:]
             self._waiting.reserved.update(each for each, write in writes.items() if write.is_new)
             self._waiting.reserved_keys.update(keys)
             raise
@@ -334,7 +350,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             seen = self._writes.get(message_id) or self._waiting.entries.get(message_id)
             return None if seen is None or seen.message is None else copied(seen.message)
 
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    @override
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
         """Delete at the commit; what was stored in this transaction is gone at once."""
         check_message_id(message_id)
         with self._waiting.lock:
@@ -342,13 +359,15 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             outcome = self._take(message_id)
             if outcome is ManagementOutcome.DONE:
                 write = self._writes[message_id]
+                self._note(write.message, change)
                 if write.is_new:
                     self._forget(message_id)
                 else:
                     self._writes[message_id] = Write(write.entry, None)
             return outcome
 
-    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+    @override
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         """Give the message a new due time and a failure count of 0 at the commit."""
         check_message_id(message_id)
         due_time = waiting_until(due_time, "due_time")
@@ -357,8 +376,21 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             outcome = self._take(message_id)
             write = self._writes.get(message_id)
             if outcome is ManagementOutcome.DONE and write is not None and write.message is not None:
+                self._note(write.message, change, due_time)
                 self._writes[message_id] = write._replace(message=rescheduled(write.message, due_time))
             return outcome
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep them at the commit."""
+        with self._waiting.lock:
+            self._check_open()
+            self._noted += entries
+
+    def _note(self, message: DelayedMessage | None, change: Change | None, due_time: datetime | None = None) -> None:
+        """Note, at the commit, a change of `message` as it is before; None: nothing is noted."""
+        if message is not None and change is not None:
+            self._noted.append(change.of_message(self._clock.now(), MessageBefore.of(message), due_time))
 
     def _take(self, message_id: str) -> ManagementOutcome:
         """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""
@@ -408,6 +440,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
                 else:
                     entry.message = message if message is entry.message else self._settled(message)
                     self._waiting.free(entry)
+            self._waiting.changes += self._noted
             self._end()
 
     def _settled(self, message: DelayedMessage) -> DelayedMessage:
@@ -440,7 +473,7 @@ def _is_gone(write: Write | None) -> bool:
     return write is not None and (write.is_new or write.message is None)
 
 
-class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStore):
+class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
@@ -541,21 +574,23 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
             self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """Keeps all of `messages` in memory, to store them again after a dispatcher."""
         kept = list(messages)
 
         def attempt() -> int:
             with self.transaction() as transaction:
-                return transaction.store_many(kept, rule)
+                return transaction.store_many(kept, rule, change=change)
 
         return patiently(attempt, self.key_patience)
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         def attempt() -> str:
             with self.transaction() as transaction:
-                return transaction.store_keyed(message, rule)
+                return transaction.store_keyed(message, rule, change=change)
 
         return patiently(attempt, self.key_patience)
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from typing_extensions import override
 
 from delaystore.bridge import pause
-from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingStoredError
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, MessageBeingStoredError
 from delaystore.keys import KeyRule, OnKey, time_left
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.sql.columns import FIRST_SENT, MESSAGE_KEY, NAMES
@@ -27,6 +27,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.faults import Fault
 from delaystore.stores._keys import LONGEST_PAUSE, bounded, key_of, latest_due_time, refuse_duplicate, unlike
+from delaystore.stores.operable import MessageBefore
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
 
@@ -35,10 +36,11 @@ _MAX_WAIT: Final = "max_wait"
 
 
 class Placed(NamedTuple):
-    """The message that has the key now, and when it is shown."""
+    """The message that has the key now, and when it is shown. `replaced`: whose place it took, as far as was asked."""
 
     message_id: str
     next_attempt: datetime
+    replaced: MessageBefore | None = None
 
 
 class Keyed(ABC):
@@ -72,6 +74,10 @@ class Keyed(ABC):
         with self._explained(message):
             return self._place(connection, bounded(message, now, rule), rule, now)
 
+    @abstractmethod
+    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        """As `place`, for a rule that replaces, and tell which message was replaced."""
+
     @contextmanager
     def _explained(self, message: DelayedMessage) -> Iterator[None]:
         """Raise what the driver's errors mean for `message`."""
@@ -100,10 +106,42 @@ class OneStatement(Keyed):
     def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
         super().__init__(sql, dialect, patience)
         self._statements: dict[tuple[OnKey, bool], Executable] = {}
+        table = self._table
+        key = bindparam("key", type_=table.c[MESSAGE_KEY].type)
+        found = select(table.c.message_id, table.c.destination, table.c.due_time).where(table.c[MESSAGE_KEY] == key)
+        self._lock = found if dialect.claiming is Claiming.LEASES else found.with_for_update()
 
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         return self._dialect.savepoint(connection)
+
+    @override
+    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        """Lock the row of the key first, for the statement does not tell whether it has inserted or changed a row.
+
+        Where there is none, the message is stored unless somebody stores one with that key meanwhile.
+        """
+        while True:
+            replaced = self._locked(connection, message)
+            if replaced is not None:
+                return self.place(connection, message, rule, now)._replace(replaced=replaced)
+            try:
+                return self.place(connection, bounded(message, now, rule), KeyRule(), now)
+            except (DuplicateKeyError, DuplicateMessageError):
+                if self.message_id_of(connection, key_of(message)) is None:
+                    raise
+
+    def _locked(self, connection: Connection, message: DelayedMessage) -> MessageBefore | None:
+        """The message of the key, locked; None: there is none. Waits for who has it, as long as our patience lasts."""
+        self._dialect.begin_writing(connection)
+        patience = min(self.patience, time_left())
+        with self._explained(message), self._apart(connection), self._dialect.lock_wait(connection, patience):
+            row = connection.execute(self._lock, {"key": message.key}).first()
+        if row is None:
+            return None
+        return MessageBefore(
+            message_id=row.message_id, destination=row.destination, due_time=row.due_time, key=message.key
+        )
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
@@ -168,7 +206,12 @@ class LockedRow(Keyed):
         super().__init__(sql, dialect, patience)
         table = self._table
         columns = select(
-            table.c.message_id, table.c[MESSAGE_KEY], table.c[FIRST_SENT], table.c.next_attempt, table.c.due_time
+            table.c.message_id,
+            table.c[MESSAGE_KEY],
+            table.c[FIRST_SENT],
+            table.c.next_attempt,
+            table.c.due_time,
+            table.c.destination,
         )
         locked = columns.where(row_with(table)).with_for_update(nowait=True)
         self._lock = dialect.by_primary_key(locked, table)
@@ -177,6 +220,11 @@ class LockedRow(Keyed):
         self._mark = update(table).where(row_with(table)).values(due_time=dialect.marked(table.c.due_time))
         new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
         self._replace = update(table).where(row_with(table)).values(new)
+
+    @override
+    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        """It has locked the row that it replaces."""
+        return self.place(connection, message, rule, now)
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
@@ -246,7 +294,10 @@ class LockedRow(Keyed):
         message = unlike(bounded(message, first_sent, rule), found, row.due_time)
         values = {f"new_{name}": value for name, value in _new_row(message, first_sent).items()}
         connection.execute(self._replace, {"id": found, **values})
-        return Placed(message.message_id, message.next_attempt)
+        replaced = MessageBefore(
+            message_id=found, destination=row.destination, due_time=row.due_time, key=row.message_key
+        )
+        return Placed(message.message_id, message.next_attempt, replaced)
 
     def _is_inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> bool:
         """False: somebody's message has the key."""

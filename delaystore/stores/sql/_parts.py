@@ -19,6 +19,7 @@ from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.rows import to_row
+from delaystore.stores.sql.setup import KnownVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class StoreParts:
     lease: timedelta
     keyed: Keyed
     beside: OperatingTables
+    version: KnownVersion
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Select, Table, literal, select
 
-from delaystore.message import MAX_ADDRESS_BYTES, MAX_MESSAGE_ID_BYTES
+from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.names import derived_name, operating_table_names
 from delaystore.sql.types import INNODB, ExactText, Json, UtcDateTime
@@ -122,7 +122,10 @@ def _operations() -> list[Column[Any]]:
 
 
 def _changes() -> list[Column[Any]]:
-    """The id is time-ordered: of those made at the same time, the later one has the greater id."""
+    """The id is time-ordered: of those made at the same time, the later one has the greater id.
+
+    Releases that know schema version 0004 alone write the columns up to `messages`, and leave out the others.
+    """
     return [
         Column("made_at", UtcDateTime, primary_key=True),
         Column("change_id", ExactText(36), primary_key=True),
@@ -130,4 +133,12 @@ def _changes() -> list[Column[Any]]:
         Column("action", ExactText(NAME_BYTES), nullable=False),
         Column("about", ExactText(ABOUT_BYTES), nullable=False),
         Column("messages", BigInteger, nullable=False),
+        Column("way", ExactText(20)),
+        Column("message_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("message_key", ExactText(MAX_KEY_BYTES)),
+        Column("destination", ExactText(MAX_ADDRESS_BYTES)),
+        Column("wanted", Json),
+        Column("operation_id", ExactText(NAME_BYTES)),
+        Column("old_due_time", UtcDateTime),
+        Column("new_due_time", UtcDateTime),
     ]

@@ -17,7 +17,7 @@ from delaystore.errors import (
     StoreError,
     StorePermissionError,
 )
-from delaystore.keys import KeyRule
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import (
     EARLIEST_DUE_TIME,
     DelayedMessage,
@@ -35,13 +35,12 @@ from delaystore.stores._keys import in_order_of_keys, without_keys
 from delaystore.stores.abc import (
     REJECT,
     Count,
-    KeyedDelayedMessageStore,
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
 )
-from delaystore.stores.operable import FailedDelivery, OperableTransaction
+from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
@@ -50,6 +49,7 @@ from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._taken import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
 from delaystore.stores.sql.beside import paused_names, promised_times
+from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 AT_ONCE: Final = 20_000
@@ -68,7 +68,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, OperableTransaction):
+class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -186,7 +186,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             return list(self._marked(message_ids))
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
 
         Waits for the dispatcher or the transaction that has the message of this key or id; not on SQLite, where no
@@ -195,14 +195,21 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
 
         def write() -> str:
             with translated_errors():
-                return self.place(message, rule)
+                return self.place(message, rule, change)
 
         return self._unless_claimed(write)
 
-    def place(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
         """As `store_keyed`, but raises what the driver raises."""
         self.written()
-        placed = self._parts.keyed.place(self.connection, message, rule, self.now())
+        keyed, now = self._parts.keyed, self.now()
+        if change is None or rule.on_key in (OnKey.KEEP, OnKey.REJECT):
+            placed = keyed.place(self.connection, message, rule, now)
+        else:
+            placed = keyed.place_and_tell(self.connection, message, rule, now)
+        if change is not None and placed.replaced is not None:
+            entry = change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)
+            AuditTrail(self).note([entry])
         self._waits_until(placed.next_attempt)  # also where one is kept: until the commit dispatchers leave it out
         return placed.message_id
 
@@ -219,7 +226,9 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             return self._parts.keyed.newest_message_id_of(self.connection, key)
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """Those with a key come last, and are kept in memory until then."""
         self.written()
         all_of_them, dialect = Messages(messages, AT_ONCE), self._parts.dialect
@@ -229,18 +238,18 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             with translated_errors(), dialect.savepoint(self.connection):
                 with dialect.storing(self.connection, alone=False):
                     count = self._insert_many(without_keys(all_of_them, keyed))
-                return count + self.place_many(keyed, rule)
+                return count + self.place_many(keyed, rule, change)
 
         return self._unless_claimed(write, all_of_them)
 
-    def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
+    def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
         """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""
         self.written()
         keyed: list[DelayedMessage] = []
         with translated_errors():
             with self._parts.dialect.storing(self.connection, alone=True):
                 count = self._insert_many(without_keys(messages, keyed))
-            return count + self.place_many(keyed, rule)
+            return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
         rows = Rows(messages)
@@ -249,9 +258,9 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             self._waits_until(rows.earliest)
         return count
 
-    def place_many(self, keyed: builtins.list[DelayedMessage], rule: KeyRule) -> int:
+    def place_many(self, keyed: builtins.list[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
         """Store messages with keys one after the other; returns how many were not left out for one that is kept."""
-        return sum(self.place(message, rule) == message.message_id for message in in_order_of_keys(keyed))
+        return sum(self.place(message, rule, change) == message.message_id for message in in_order_of_keys(keyed))
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -449,20 +458,25 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             return self._parts.dialect.sizes(self.connection, self._sql.table)
 
     @override
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
         check_message_id(message_id)
         self.written()
-        return self._manage(self._sql.cancel, {"id": message_id})
+        return self._manage(self._sql.cancel, {"id": message_id}, change)
 
     @override
-    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         check_message_id(message_id)
         self.written()
         due_time = waiting_until(due_time, "due_time")
-        outcome = self._manage(self._sql.reschedule, {"id": message_id, "new_due_time": due_time})
+        outcome = self._manage(self._sql.reschedule, {"id": message_id, "new_due_time": due_time}, change, due_time)
         if outcome is ManagementOutcome.DONE:
             self._waits_until(due_time)
         return outcome
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        self.written()
+        AuditTrail(self).note(entries)
 
     def written(self) -> None:
         """Note that something is written on `connection`: a later fetch must not commit it."""
@@ -509,10 +523,22 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         elif self._earliest is not None:
             self._parts.scan.search_from_beginning(self._earliest)
 
-    def _manage(self, change: Delete | Update, values: dict[str, Any]) -> ManagementOutcome:
-        table, dialect = self._sql.table, self._parts.dialect
+    def _manage(
+        self,
+        statement: Delete | Update,
+        values: dict[str, Any],
+        change: Change | None,
+        due_time: datetime | None = None,
+    ) -> ManagementOutcome:
+        """Change the message of `values["id"]`, and note `change` with what the message was before."""
+        table, dialect, trail = self._sql.table, self._parts.dialect, AuditTrail(self)
+        before = None if change is None else trail.before(values["id"])
+        now = self.now()
         with translated_errors():
-            return _OUTCOMES[dialect.change_unclaimed(self.connection, table, change, values, self.now())]
+            outcome = _OUTCOMES[dialect.change_unclaimed(self.connection, table, statement, values, now)]
+        if change is not None and before is not None and outcome is ManagementOutcome.DONE:
+            trail.note([change.of_message(now, before, due_time)])
+        return outcome
 
     def _waits_until(self, at: datetime) -> None:
         if self._earliest is None or at < self._earliest:

@@ -69,7 +69,7 @@ def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> I
         yield _without_version(connection, table, dialect).text
         if not dialect.has_table(connection, table):
             return
-    elif version < setup.OPERABLE:
+    elif version < setup.HEAD:
         return
     tables = expected_tables(table, dialect)
     unreadable = dict(_unreadable(connection, tables, dialect))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 OPERABLE: Final = "0004"
 """The first version with the tables of what operators and dispatchers note."""
+AUDITED: Final = "0005"
+"""The first version whose audit trail has a column for each field of an entry."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with: that of the newest migration, vNNNN_*.py."""
 
@@ -78,10 +80,18 @@ def missing_schema(connection: Connection, table: Table, dialect: StoreDialect) 
     return f"the schema {table.schema!r} does not exist; create it with CREATE SCHEMA {name}, or correct its name"
 
 
-def is_operable(connection: Connection, table: Table) -> bool:
-    """Whether there are the tables of what operators and dispatchers note."""
-    version = current_version(connection, table)
-    return version is not None and version >= OPERABLE
+class KnownVersion:
+    """The version of the tables of one store, asked for again only while they are older than this release's."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._version: str | None = None
+
+    def is_from(self, first: str, connection: Connection) -> bool:
+        """Whether the tables are of the version `first` or a later one."""
+        if self._version is None or self._version < HEAD:
+            self._version = current_version(connection, self._table)
+        return self._version is not None and self._version >= first
 
 
 def remove(connection: Connection, table: Table) -> None:

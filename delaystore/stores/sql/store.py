@@ -39,14 +39,13 @@ from delaystore.stores._keys import key_of, without_keys
 from delaystore.stores.abc import (
     REJECT,
     Count,
-    KeyedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
     WakeUpCallback,
     WakeUpSubscription,
 )
-from delaystore.stores.operable import FailedDelivery
+from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
@@ -74,7 +73,7 @@ _NO_SETUP_BESIDE: Final = (
 )
 
 
-class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
+class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -184,6 +183,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             lease=self._lease,
             keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
             beside=OperatingTables.of(table, self._dialect),
+            version=setup.KnownVersion(table),
         )
         self._endpoint = endpoint
 
@@ -337,16 +337,16 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.refusal(error)
 
     @override
-    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """One transaction, made again while somebody has the message of the key, or after a deadlock."""
 
         def attempt() -> str:
-            placed = self._place_alone(message, rule)
+            placed = self._place_alone(message, rule) if change is None else None
             if placed is not None:
                 return placed
             with self._one_call() as bound:
                 try:
-                    return bound.place(message, rule)
+                    return bound.place(message, rule, change)
                 except DBAPIError as error:
                     if self._dialect.fault(error) is not Fault.CONFLICT:
                         raise
@@ -360,7 +360,9 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.message_id_of(key)
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
         """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
 
         Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most; and those with a key, which come last,
@@ -372,9 +374,9 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         def write() -> int:
             fewest = self._fewest_for_a_shelf(len(all_of_them.first)) if self._dialect.has_shelves else None
             if fewest is not None:
-                return self._store_in_shelf(all_of_them, fewest, rule)
+                return self._store_in_shelf(all_of_them, fewest, rule, change)
             with self._one_call() as bound:
-                return bound.store_many_alone(all_of_them, rule)
+                return bound.store_many_alone(all_of_them, rule, change)
 
         return self._unless_claimed(write, all_of_them)
 
@@ -522,14 +524,19 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.count_by_due_time(bucket, destination=destination)
 
     @override
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
         with self._one_call() as bound:
-            return bound.cancel(message_id)
+            return bound.cancel(message_id, change=change)
 
     @override
-    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         with self._one_call() as bound:
-            return bound.reschedule(message_id, due_time)
+            return bound.reschedule(message_id, due_time, change=change)
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        with self._one_call() as bound:
+            bound.note_changes(entries)
 
     @override
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:
@@ -627,7 +634,9 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         with translated_errors():
             return self.shelves.fewest_rows()
 
-    def _store_in_shelf(self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule) -> int:
+    def _store_in_shelf(
+        self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule, change: Change | None
+    ) -> int:
         keyed: list[DelayedMessage] = []
         rows = Rows(without_keys(messages, keyed))
 
@@ -636,7 +645,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
 
         with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
             placed: list[int] = []
-            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule)))
+            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule, change)))
             bound.stored(rows.earliest)
             return shelf.rows + sum(placed)
 

@@ -164,7 +164,7 @@ class ReportTests(StoreTests):
             for number in range(5)
         ]
         for number in (0, 3, 1, 4, 2):
-            (operable if number % 2 else colleague).note_change(entries[number])
+            (operable if number % 2 else colleague).note_changes([entries[number]])
         assert list(operable.changes()) == entries[::-1]
         assert list(colleague.changes(2)) == [entries[4], entries[3]]
         assert list(operable.changes(before=NOON + 2 * TICK)) == [entries[1], entries[0]]
@@ -174,7 +174,7 @@ class ReportTests(StoreTests):
     def test_changes_of_one_instant_are_all_kept(self, operable: OperableDelayedMessageStore) -> None:
         entry = AuditEntry(at=NOON, by=ME, action="pause", about="billing", count=2**40)
         for _ in range(3):
-            operable.note_change(entry)
+            operable.note_changes([entry])
         assert list(operable.changes()) == [entry] * 3
 
     def test_many_changes_are_noted_at_once_in_their_order(

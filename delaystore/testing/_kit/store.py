@@ -1,5 +1,6 @@
 """The whole of the store contract."""
 
+from delaystore.testing._kit.audit import AuditOfKeysTests, AuditTests
 from delaystore.testing._kit.batches import BatchTests
 from delaystore.testing._kit.concurrency import ConcurrencyTests
 from delaystore.testing._kit.counts import CountTests
@@ -44,6 +45,8 @@ class StoreConformance(
     FailureTests,
     ReportTests,
     IngressReportTests,
+    AuditTests,
+    AuditOfKeysTests,
     StateMachineTests,
     OperableMachineTests,
 ):

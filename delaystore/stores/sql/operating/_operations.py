@@ -3,32 +3,35 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Update, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import check_message_id
+from delaystore.message import check_message_id, utc
 from delaystore.sql.codec import decode_mapping
 from delaystore.stores._checks import check_new, check_number, taken
-from delaystore.stores.operable import HELD_KEPT, Operation, OperationKind, OperationState
+from delaystore.stores.operable import HELD_KEPT, Change, Operation, OperationKind, OperationState
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._conditions import conditions
 from delaystore.stores.sql.operating._walk import Walk, walk
+from delaystore.stores.sql.operating.audit import AuditTrail
 
 
 class Operations(Noun):
     """Those of one endpoint."""
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, operation: Operation, change: Change | None) -> None:
         """Raises ConfigurationError for one that is not new."""
         check_new(operation)
         try:
             self._bound.connection.execute(insert(self._tables.operations), _row_of(operation))
         except IntegrityError:
             raise taken(operation) from None
+        self._note(operation, change)
 
     def get(self, operation_id: str) -> Operation | None:
         """None: there is none."""
@@ -41,15 +44,32 @@ class Operations(Noun):
         newest = select(table).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
         return [_operation_of(row) for row in self._execute(newest)]
 
-    def end(self, operation_id: str) -> Operation | None:
+    def end(self, operation_id: str, change: Change | None) -> Operation | None:
         """None: there is none."""
         self.begin_writing()
         operation = self._one(operation_id, locked=True)
         if operation is None or operation.state is not OperationState.RUNNING:
             return operation
-        return self._put(replace(operation, state=OperationState.ABANDONED, ended=self._bound.now()))
+        ended = self._put(replace(operation, state=OperationState.ABANDONED, ended=self._bound.now()))
+        self._note(ended, change)
+        return ended
 
-    def advance(self, operation_id: str, examine: int) -> Operation | None:
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete those that ended before that time, in the order in which they began; returns how many."""
+        table = self._tables.operations
+        is_old = table.c.ended < utc(before, "time")
+        oldest = select(table.c.operation_id).where(is_old).order_by(table.c.began, table.c.operation_id).limit(at_most)
+        ids = self._execute(oldest).scalars().all()
+        if not ids:
+            return 0
+        are_these = self._dialect.among(table.c.operation_id, "ids")
+        return self._execute(delete(table).where(are_these, is_old), {"ids": list(ids)}).rowcount
+
+    def _note(self, operation: Operation, change: Change | None) -> None:
+        if change is not None:
+            AuditTrail(self._bound).note([change.of_operation(operation.ended or operation.began, operation)])
+
+    def advance(self, operation_id: str, examine: int, change: Change | None) -> Operation | None:
         """One step. The operation's row is locked: who else takes a step waits for the end of this one."""
         check_number(examine, "examine")
         self.begin_writing()
@@ -72,6 +92,7 @@ class Operations(Noun):
         )
         if walked.end is None:
             advanced = replace(advanced, state=OperationState.DONE, ended=self._bound.now())
+            self._note(advanced, change)
         return self._put(advanced)
 
     def _ids(self, after: str | None, examine: int) -> Walk[str]:

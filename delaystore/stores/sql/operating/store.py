@@ -15,6 +15,7 @@ from delaystore.errors import StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
 from delaystore.sql.errors import translated_errors
+from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import (
     EXAMINED,
@@ -22,6 +23,7 @@ from delaystore.stores.operable import (
     Activity,
     Allowance,
     AuditEntry,
+    Change,
     Destination,
     DispatcherRecord,
     IngressRecord,
@@ -30,13 +32,13 @@ from delaystore.stores.operable import (
 )
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.operating._bound import Bound
-from delaystore.stores.sql.operating._changes import Changes
 from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.operating._dispatchers import Dispatchers
 from delaystore.stores.sql.operating._ingresses import Ingresses
 from delaystore.stores.sql.operating._operations import Operations
 from delaystore.stores.sql.operating._parking import Parking
 from delaystore.stores.sql.operating._search import Search
+from delaystore.stores.sql.operating.audit import AuditTrail
 
 log = logging.getLogger("delaystore.stores")
 
@@ -65,7 +67,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
         """Asked once where it is so, and each half minute where it is not."""
         if not self._is_operable and time.monotonic() >= self._ask_from:
             with self._one_call() as bound, translated_errors():
-                self._is_operable = setup.is_operable(bound.connection, bound.parts.statements.table)
+                self._is_operable = bound.parts.version.is_from(setup.OPERABLE, bound.connection)
             self._ask_from = time.monotonic() + ASKED_AGAIN
         return self._is_operable
 
@@ -116,19 +118,21 @@ class OperableSqlStore(OperableDelayedMessageStore):
             return Search(bound).count_parked(at_most)
 
     @override
-    def begin_operation(self, operation: Operation) -> None:
+    def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
         with self._one_call() as bound:
-            Operations(bound).begin(operation)
+            Operations(bound).begin(operation, change)
 
     @override
-    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+    def advance_operation(
+        self, operation_id: str, examine: int = STEP, *, change: Change | None = None
+    ) -> Operation | None:
         with self._looking_up() as bound:
-            return Operations(bound).advance(operation_id, examine)
+            return Operations(bound).advance(operation_id, examine, change)
 
     @override
-    def end_operation(self, operation_id: str) -> Operation | None:
+    def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
         with self._one_call() as bound:
-            return Operations(bound).end(operation_id)
+            return Operations(bound).end(operation_id, change)
 
     @override
     def operation(self, operation_id: str) -> Operation | None:
@@ -228,15 +232,15 @@ class OperableSqlStore(OperableDelayedMessageStore):
             return Dispatchers(bound).activity(since)
 
     @override
-    def note_change(self, entry: AuditEntry) -> None:
-        self.note_changes([entry])
-
-    @override
-    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        with self._one_call() as bound:
-            Changes(bound).note(entries)
-
-    @override
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         with self._one_call() as bound:
-            return Changes(bound).last(limit, before)
+            return AuditTrail(bound).last(limit, before)
+
+    @override
+    def forget_before(self, time: datetime, at_most: int = STEP) -> int:
+        """In a transaction for each table, the oldest rows first."""
+        check_number(at_most, "at_most")
+        with self._one_call() as bound:
+            forgotten = AuditTrail(bound).forget(time, at_most)
+        with self._one_call() as bound:
+            return forgotten + Operations(bound).forget(time, at_most)
