@@ -10,18 +10,26 @@ R = TypeVar("R")
 
 
 def in_transaction(
-    method: Callable[Concatenate[Any, P], R], *, opened_by: str = "transaction"
+    method: Callable[Concatenate[Any, P], R],
+    *,
+    of: Callable[[Any], object] | None = None,
+    opened_by: str = "transaction",
 ) -> Callable[Concatenate[Any, P], R]:
     """`method` of what a transaction yields, as a method of the store, with its signature and docstring.
 
-    `opened_by`: the name of the store's method that opens the transaction of a call.
+    Args:
+        method: The function of the transaction's class, or of `of`.
+        of: Makes the object that has `method` of the transaction; None: the transaction has it.
+        opened_by: The name of the store's method that opens the transaction of a call.
+
     """
     name = method.__name__
 
     @wraps(method)
     def call(self: Any, *arguments: P.args, **named: P.kwargs) -> R:
         with getattr(self, opened_by)() as transaction:
-            result: R = getattr(transaction, name)(*arguments, **named)
+            target = transaction if of is None else of(transaction)
+            result: R = getattr(target, name)(*arguments, **named)
         return result
 
     # a wrapper's `self` could be named in a call, which nobody does
