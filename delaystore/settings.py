@@ -35,10 +35,12 @@ MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
         "handover_horizon": timedelta(days=3650),
         "store_timeout": timedelta(hours=1),
         "max_body_bytes": 2**30,
+        "retention": timedelta(days=36_500),
     }
 )
 """The upper bound of each setting that has one."""
 SHORTEST_STORE_TIMEOUT: Final = timedelta(seconds=1)
+SHORTEST_RETENTION: Final = timedelta(days=1)
 
 CriticalErrorAction = Callable[[str, Exception], None]
 
@@ -57,6 +59,15 @@ class TransactionMode(StrEnum):
     RECEIVE_ONLY = "receive_only"
     SENDS_ATOMIC_WITH_RECEIVE = "sends_atomic_with_receive"
     TRANSACTION_SCOPE = "transaction_scope"
+
+
+class Audit(StrEnum):
+    """Which changes of waiting messages the store's audit trail has."""
+
+    OPERATORS = "operators"
+    """What operators do: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
+    ALL = "all"
+    """Also a program's own cancels and new due times, and what its messages replace."""
 
 
 Given = TypeVar("Given")
@@ -110,6 +121,17 @@ class Mode(Converted[TransactionMode | str, TransactionMode]):
             raise ConfigurationError(f"{self._name} must be one of {modes}, not {value!r}") from None
 
 
+class Audited(Converted[Audit | str, Audit]):
+    """An Audit, which may be given by its name."""
+
+    @override
+    def _convert(self, value: Audit | str) -> Audit:
+        try:
+            return Audit(value)
+        except ValueError:
+            raise ConfigurationError(f"{self._name} must be one of {', '.join(Audit)}, not {value!r}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class DelayedDeliverySettings:
     """Settings of one endpoint's delayed delivery; durations are timedeltas or seconds.
@@ -160,6 +182,11 @@ class DelayedDeliverySettings:
     long as they do."""
     max_body_bytes: int = 16 * 1024 * 1024
     """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit. At most 1 GiB."""
+    audit: Audited = Audited(Audit.OPERATORS)
+    """Which changes the audit trail has: `operators`, or `all`, also those of programs. Each is one more insert, in the
+    change's own transaction."""
+    retention: Duration = Duration(timedelta(days=90))
+    """How long the store keeps the audit trail and operations that have ended; from 1 day to 100 years."""
     automatic_setup: bool = True
     """Create or upgrade the store's tables at the first use; False leaves that to `delaystore setup`."""
     on_critical_error: CriticalErrorAction | None = None
@@ -172,6 +199,8 @@ class DelayedDeliverySettings:
             raise ConfigurationError(
                 f"store_timeout must be at least {SHORTEST_STORE_TIMEOUT}, not {self.store_timeout}"
             )
+        if self.retention < SHORTEST_RETENTION:
+            raise ConfigurationError(f"retention must be at least {SHORTEST_RETENTION}, not {self.retention}")
         _whole_number("number_of_retries", self.number_of_retries, at_least=0)
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:

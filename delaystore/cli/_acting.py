@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from delaystore.cli._options import environment_option
 from delaystore.cli._output import say
+from delaystore.stores.operable import Way
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
@@ -32,4 +33,4 @@ def acting(opened: "OpenedEndpoint", by: str | None) -> "Operations":
     """The endpoint's operations, in the name that --by says."""
     logging.getLogger("delaystore.operations").addHandler(_SAYING)
     operations = opened.delivery.operations
-    return operations if by is None else operations.acting_as(by)
+    return operations.acting_as(by, way=Way.CLI)

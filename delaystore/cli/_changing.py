@@ -1,7 +1,7 @@
 """`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from delaystore.cli._output import print_document, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import OperationKind
-
-if TYPE_CHECKING:
-    from delaystore.operations import Operations
 
 _WHY_NOT = {
     ManagementOutcome.BEING_DISPATCHED: "being dispatched",
@@ -73,9 +70,10 @@ def cancel(
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
             return
-        outcomes = [({"message_id": each}, opened.delivery.cancel(each)) for each in message_ids or ()]
-        outcomes += [({"key": each}, opened.delivery.cancel(key=each)) for each in key or ()]
-        _note(operations, "cancel", outcomes)
+        # tables of an earlier release keep no audit trail
+        cancel_one = operations.cancel_one if operations.are_available else opened.delivery.cancel
+        outcomes = [({"message_id": each}, cancel_one(each)) for each in message_ids or ()]
+        outcomes += [({"key": each}, cancel_one(key=each)) for each in key or ()]
     if as_json:
         print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
     else:
@@ -127,23 +125,13 @@ def reschedule(
             bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
             return
         named = id_or_key(message_id, key)
-        outcome = opened.delivery.reschedule(message_id, key=key, delay=after, at=instant)
-        _note(operations, "reschedule", [(named, outcome)])
+        reschedule_one = operations.reschedule_one if operations.are_available else opened.delivery.reschedule
+        outcome = reschedule_one(message_id, key=key, delay=after, at=instant)
     if as_json:
         print_document({**named, "outcome": outcome.value})
     else:
         _report(outcome, named, "rescheduled")
     _exit_unless_done(outcome)
-
-
-def _note(
-    operations: "Operations", action: str, outcomes: Sequence[tuple[Mapping[str, str], ManagementOutcome]]
-) -> None:
-    """Note what was changed, where the store keeps that."""
-    done = [named for named, outcome in outcomes if outcome is ManagementOutcome.DONE]
-    if done and operations.are_available:
-        for named in done:
-            operations.note(action, f"message {_name(named)}", 1)
 
 
 def _report(outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:

@@ -7,7 +7,7 @@ import typer
 from delaystore import documents
 from delaystore.amounts import limit_text
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli._output import print_document, print_table, tell
+from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.stores.operable import Destination
 from delaystore.times import parse_instant, time_text
 
@@ -55,21 +55,24 @@ def changes(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List who changed what, the last changes first.
+    """List who changed what, by which way, the last changes first.
 
-    Creates no table and no file.
+    At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
+    report it. Creates no table and no file.
     """
     instant = None if before is None else parse_instant(before, "--before")
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         found = opened.delivery.operations.changes(limit, instant)
+        kept = opened.delivery.operations.audit_kept()
     if as_json:
-        print_document({"changes": documents.field(found)})
+        print_document({"changes": documents.field(found), **documents.record(kept)})
         return
-    rows = [(time_text(each.at), each.by, each.action, f"{each.count:,}", each.about) for each in found]
-    columns = ("when", "who", "what", "messages", "of")
-    print_table(columns, rows, right=("messages",), unbroken=("when", "what", "messages"))
+    rows = [(time_text(each.at), each.by, each.way or "", each.action, f"{each.count:,}", each.about) for each in found]
+    columns = ("when", "who", "way", "what", "messages", "of")
+    print_table(columns, rows, right=("messages",), unbroken=("when", "way", "what", "messages"))
+    say(str(kept))
 
 
 def _document(name: str, told: Destination | None, waiting: int | None) -> dict[str, Any]:

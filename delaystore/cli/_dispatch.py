@@ -13,8 +13,10 @@ from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._metrics import served_metrics
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
+    AuditOption,
     Endpoint,
     Json,
+    Retention,
     Schema,
     StoreUrl,
     Table,
@@ -72,6 +74,8 @@ def dispatch(
             "--transport.",
         ),
     ] = "0s",
+    audit: AuditOption = _DEFAULTS.audit,
+    retention: Retention = "90d",
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
     ] = False,
@@ -124,6 +128,8 @@ def dispatch(
             transaction_mode=mode,
             poll_interval=_longest_sleep(poll_interval),
             handover_horizon=parse_duration(handover, "--handover"),
+            audit=audit,
+            retention=parse_duration(retention, "--retention"),
         )
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)

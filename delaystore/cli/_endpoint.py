@@ -13,6 +13,7 @@ from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.service.opening import store_at, transport_at
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import DelayedMessageStore
+from delaystore.stores.operable import Way
 from delaystore.transports import Transport
 
 READING = DelayedDeliverySettings(automatic_setup=False)
@@ -78,7 +79,7 @@ class EndpointOptions:
                 raise ConfigurationError(
                     "--native needs a --transport that delays natively, as amqp://HOST?delays=nservicebus-v2"
                 )
-            delivery = DelayedDelivery(endpoint, store, transport, settings, native=native)
+            delivery = DelayedDelivery(endpoint, store, transport, settings, native=native, way=Way.CLI)
             stack.callback(delivery.stop)
             if existing:
                 require_tables(store, endpoint)

@@ -7,7 +7,7 @@ import typer
 
 from delaystore.errors import ConfigurationError
 from delaystore.secret_files import text_or_file
-from delaystore.settings import DelayedDeliverySettings
+from delaystore.settings import Audit, DelayedDeliverySettings
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
 DEFAULT_ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
@@ -86,6 +86,15 @@ def error_queue_option(text: str, command: str) -> Any:
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
+]
+AuditOption = Annotated[
+    Audit,
+    typer.Option(
+        "--audit", help="Which changes of messages the store notes: those of operators, or also those of programs."
+    ),
+]
+Retention = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long the store keeps its audit trail and ended operations.")
 ]
 At = Annotated[
     str | None,

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
 from delaystore.extras import installing
+from delaystore.stores.operable import Change, ChangeAction, Way
 
 if TYPE_CHECKING:
     from delaystore.loading.reading.files import DataFiles
@@ -51,6 +53,7 @@ def send_file(
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
+        request.given = replace(request.given, noted_as=_replacing())
         stored = missing_file(request.given.store) is None
         before = finished_before(request) if stored or not dry_run else None
         if before is not None:
@@ -63,6 +66,12 @@ def send_file(
         report_dry_run(report, as_json=as_json)
     else:
         report_load(report, as_json=as_json)
+
+
+def _replacing() -> Change:
+    from delaystore.operations.changes import user_at_host
+
+    return Change(by=user_at_host(), way=Way.CLI, action=ChangeAction.REPLACE)
 
 
 def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored: bool) -> "LoadReport | DryRun":

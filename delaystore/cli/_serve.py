@@ -14,8 +14,10 @@ from delaystore.cli._garbage import look_for_garbage_seldom
 from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
+    AuditOption,
     Endpoint,
     Json,
+    Retention,
     Schema,
     StoreUrl,
     Table,
@@ -55,6 +57,8 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("endpoint", "schema"): "--schema",
     ("endpoint", "table"): "--table",
     ("endpoint", "error_queue"): "--error-queue",
+    ("endpoint", "audit"): "--audit",
+    ("endpoint", "retention"): "--retention",
     ("endpoint", "ingress"): "--ingest",
     ("endpoint", "control"): "--control",
     ("endpoint", "dispatcher", "name"): "--name",
@@ -129,6 +133,8 @@ def serve(
             metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
         ),
     ] = "0s",
+    audit: AuditOption = _DEFAULTS.audit,
+    retention: Retention = "90d",
     known_as: Annotated[
         str | None,
         environment_option(
@@ -173,6 +179,8 @@ def serve(
                         "schema": schema,
                         "table": table,
                         "error_queue": error_queue,
+                        "audit": audit.value,
+                        "retention": retention,
                         "ingress": {name: {} for name in ingest or ()},
                         "control": {"enabled": control},
                         "dispatcher": {

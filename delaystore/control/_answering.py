@@ -11,6 +11,7 @@ from delaystore.control._problems import ProblemCode, RequestError
 from delaystore.control.protocol import Answer, Protocol, problem_answer
 from delaystore.errors import DelaystoreError, DurabilityUnknownError, StoreSetupError, StoreUnavailableError
 from delaystore.operations import Operations
+from delaystore.stores.operable import Way
 
 logger = logging.getLogger("delaystore.control")
 
@@ -35,7 +36,7 @@ class Answering:
         with_bodies: bool,
         on_rescheduled: Callable[[datetime], object] | None = None,
     ) -> None:
-        self._operations = operations
+        self._operations = operations.acting_as(way=Way.CONTROL)
         self._on_rescheduled = on_rescheduled
         self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
 

@@ -13,7 +13,7 @@ from delaystore.control._given import Given, cut, shown
 from delaystore.control._problems import ProblemCode, RequestError
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage, check_key, check_message_id
-from delaystore.operations.requests import (
+from delaystore.operations.changes import (
     CancelRequest,
     LookUpRequest,
     MessageRequest,
@@ -49,7 +49,7 @@ class Command(ABC):
         """What is answered."""
         return {"outcome": result.outcome.value, "message_id": result.message_id}
 
-    def _message(self, given: Given) -> dict[str, str]:
+    def _message(self, given: Given) -> dict[str, Any]:
         """By what the message is named."""
         named = given.value(self.name)
         try:

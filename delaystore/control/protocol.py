@@ -9,7 +9,7 @@ from delaystore import documents
 from delaystore.control._commands import PING, Asked, Command, commands
 from delaystore.control._given import Given, given_in, shown
 from delaystore.control._problems import ProblemCode, RequestError
-from delaystore.operations.requests import MessageRequest, RequestResult
+from delaystore.operations.changes import MessageRequest, RequestResult
 from delaystore.stores.abc import ManagementOutcome
 
 VERSIONS: Final = (1,)

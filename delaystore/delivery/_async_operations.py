@@ -10,6 +10,7 @@ from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import Operations, Overview
+from delaystore.stores.operable import Way
 
 
 class AsyncOperations:
@@ -42,9 +43,9 @@ class AsyncOperations:
         """Whose messages these are."""
         return self._operations.endpoint
 
-    def acting_as(self, by: str) -> "AsyncOperations":
+    def acting_as(self, by: str | None = None, *, way: Way | None = None) -> "AsyncOperations":
         """As `Operations.acting_as`."""
-        operations = self._operations.acting_as(by)
+        operations = self._operations.acting_as(by, way=way)
         return AsyncOperations(self._call_delivery, self._call_as_it_is, operations, blocks=self._blocks)
 
     search = awaited(Operations.search)
@@ -61,6 +62,7 @@ class AsyncOperations:
     send_now = awaited(Operations.send_now)
     cancel_one = awaited(Operations.cancel_one)
     reschedule_one = awaited(Operations.reschedule_one)
+    cancel_all = awaited(Operations.cancel_all)
     pause = awaited(Operations.pause)
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)

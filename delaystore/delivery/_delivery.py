@@ -16,7 +16,7 @@ from typing_extensions import override
 from delaystore.bridge import off_the_loop
 from delaystore.calls import Call
 from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
-from delaystore.delivery._keys import store_many
+from delaystore.delivery._keys import store_keyed, store_many
 from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
@@ -40,10 +40,11 @@ from delaystore.forks import renew_in_children
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import Access, Operations
-from delaystore.settings import DelayedDeliverySettings
+from delaystore.operations.changes import Actor, MessageChanges
+from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
-from delaystore.stores.named import ask, keyed
-from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.named import ask
+from delaystore.stores.operable import ChangeAction, OperableDelayedMessageStore, Way
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -70,6 +71,7 @@ class DelayedDelivery(Sender):
     `native`: send messages straight into the transport's native delay if they fit, confirmed; these can be neither
     listed nor cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
     `observer`: is told of passes, breakers and sends; None: nobody is.
+    `way`: by which way its changes of waiting messages are asked for; those of operators are noted in the store.
     Threads may share it. Sending needs no `start`, and works in forked children.
 
     Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
@@ -85,8 +87,10 @@ class DelayedDelivery(Sender):
         *,
         native: bool = False,
         observer: DispatchObserver | None = None,
+        way: Way = Way.PROGRAM,
     ) -> None:
         self._settings = settings or DelayedDeliverySettings()
+        self._actor = Actor(is_noted=self._settings.audit is Audit.ALL).acting(way=way)
         self._endpoint = endpoint
         self._store = store
         self._transport = transport
@@ -143,7 +147,7 @@ class DelayedDelivery(Sender):
                 f"{type(self._store).__name__} cannot write in somebody else's transaction; use a SQL store"
             )
         set_up = not self._ready
-        enlisted = EnlistedDelivery(self._store, transaction, self._composer, self._wake_up, set_up=set_up)
+        enlisted = EnlistedDelivery(self._store, transaction, self._composer, self._wake_up, self._actor, set_up=set_up)
         self._ready = True
         return enlisted
 
@@ -200,9 +204,7 @@ class DelayedDelivery(Sender):
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
-        store = self._managed()
-        with self._calls.call("cancelling a message"):
-            return ask(store, store.cancel, message_id, key, ManagementOutcome.NOT_FOUND)
+        return self._changes.cancel(message_id, key=key)
 
     def reschedule(
         self,
@@ -216,19 +218,14 @@ class DelayedDelivery(Sender):
 
         It is the one of that id, or of that key; the new time knows no `max_wait`.
         """
-        store = self._managed()
-        due_time = self._composer.due_time(delay, at)
-        with self._calls.call("rescheduling a message"):
-            outcome = ask(
-                store,
-                lambda message_id: store.reschedule(message_id, due_time),
-                message_id,
-                key,
-                ManagementOutcome.NOT_FOUND,
-            )
-        if outcome is ManagementOutcome.DONE:
-            self._wake_up(due_time)
-        return outcome
+        return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
+
+    def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
+        """Cancel, reschedule and send messages now, by another way than this program's own, for integrations.
+
+        Changes by an operator's way are noted in the store; others only with `audit="all"`.
+        """
+        return self._changes.acting(by, way)
 
     @property
     def operations(self) -> Operations:
@@ -324,6 +321,9 @@ class DelayedDelivery(Sender):
         )
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
         self._status_check = StatusCheck(self._store, self._settings.error_queue)
+        self._changes = MessageChanges(
+            self._managed, self._actor, self._composer.due_time, self._calls.call, self._wake_up
+        )
         self._operations = Operations(
             Access(
                 endpoint=self._endpoint,
@@ -362,8 +362,8 @@ class DelayedDelivery(Sender):
 
     @override
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        store = keyed(self._store)
-        stored = self._store_one(message, lambda message: store.store_keyed(message, rule))
+        change = self._actor.change(ChangeAction.REPLACE)
+        stored = self._store_one(message, lambda message: store_keyed(self._store, message, rule, change))
         self._wake_up(message.due_time if rule.max_wait is None else None)
         return stored
 
@@ -392,7 +392,7 @@ class DelayedDelivery(Sender):
 
     def _store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
         with self._telling_breaker():
-            count = store_many(self._store, messages, rule)
+            count = store_many(self._store, messages, rule, self._actor.change(ChangeAction.REPLACE))
         self._store_breaker.success()
         return count
 

@@ -1,17 +1,20 @@
 """Sending, cancelling and rescheduling in the caller's own transaction."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import override
 
-from delaystore.delivery._keys import store_many
+from delaystore.delivery._keys import store_keyed, store_many
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage
+from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.named import ask, keyed
+from delaystore.stores.named import ask
+from delaystore.stores.operable import Change, ChangeAction, Way
 
 
 class EnlistedStore(Protocol):
@@ -74,6 +77,7 @@ class EnlistedDelivery(Sender):
         target: Any,
         composer: Composer,
         wake_up: Callable[[datetime | None], None],
+        actor: Actor,
         *,
         set_up: bool = False,
     ) -> None:
@@ -81,6 +85,10 @@ class EnlistedDelivery(Sender):
         self._earliest = Earliest()
         self._bound = store.enlist(target, on_end=self._ended, set_up=set_up)
         self._composer = composer.by(self._bound.now)
+        self._actor = actor
+        self._changes = MessageChanges(
+            lambda: self._bound, actor, self._composer.due_time, lambda _: nullcontext(), self._earliest.note
+        )
 
     def send_many(
         self,
@@ -92,7 +100,9 @@ class EnlistedDelivery(Sender):
         """As `DelayedDelivery.send_many`."""
         rule = KeyRule.of(on_key, max_wait)
         with self._composer.followed() as stamp:
-            return store_many(self._bound, self._composer.checked(messages, self._earliest, stamp), rule)
+            return store_many(
+                self._bound, self._composer.checked(messages, self._earliest, stamp), rule, self._replacing
+            )
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """The waiting message as your transaction sees it; None: not (or no longer) in the store."""
@@ -103,7 +113,7 @@ class EnlistedDelivery(Sender):
 
         Until your transaction ends, the message is not dispatched.
         """
-        return ask(self._bound, self._bound.cancel, message_id, key, ManagementOutcome.NOT_FOUND, changing=True)
+        return self._changes.cancel(message_id, key=key)
 
     def reschedule(
         self,
@@ -117,18 +127,11 @@ class EnlistedDelivery(Sender):
 
         Until your transaction ends, the message is not dispatched.
         """
-        due_time = self._composer.due_time(delay, at)
-        outcome = ask(
-            self._bound,
-            lambda found: self._bound.reschedule(found, due_time),
-            message_id,
-            key,
-            ManagementOutcome.NOT_FOUND,
-            changing=True,
-        )
-        if outcome is ManagementOutcome.DONE:
-            self._earliest.note(due_time)
-        return outcome
+        return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
+
+    def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
+        """As `DelayedDelivery.changes_as`, in your transaction."""
+        return self._changes.acting(by, way)
 
     @override
     def _keep(self, message: DelayedMessage) -> None:
@@ -137,9 +140,13 @@ class EnlistedDelivery(Sender):
 
     @override
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        stored = keyed(self._bound).store_keyed(message, rule)
+        stored = store_keyed(self._bound, message, rule, self._replacing)
         self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
         return stored
+
+    @property
+    def _replacing(self) -> Change | None:
+        return self._actor.change(ChangeAction.REPLACE)
 
     def _ended(self) -> None:
         self._wake_up(self._earliest.time)

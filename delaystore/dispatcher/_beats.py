@@ -95,6 +95,8 @@ class Beats:
             error_queue_depth=None if depth is None else depth.messages,
             error_queue_seen=None if depth is None else now - timedelta(seconds=depth.age),
             problem=problem,
+            audit=self._context.settings.audit.value,
+            retention=self._context.settings.retention,
         )
 
     def _rate(self) -> float:

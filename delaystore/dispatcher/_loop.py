@@ -24,6 +24,8 @@ LONGEST_CONTENTION: Final = 0.5
 """The least and the most seconds to sleep while another dispatcher has claimed what is due."""
 TIDY_EVERY: Final = 60.0
 """Seconds."""
+FORGET_AGAIN: Final = 1.0
+"""Seconds between two steps of deleting what is old, while there is more of it."""
 LONGEST_END: Final = 5.0
 """Seconds that the end waits for the threads beside the passes."""
 
@@ -129,8 +131,18 @@ class DispatchLoop:
         try:
             with self._context.store_calls.call("tidying up"):
                 self._context.store.tidy()
+            if self._forget_old():
+                self._tidy_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:
             logger.warning("tidying up failed: %s; it is tried again in %.0f s", error, TIDY_EVERY)
+
+    def _forget_old(self) -> bool:
+        """Take a step of deleting what the store has kept for longer than `retention`; whether there may be more."""
+        store = self._context.operability.found
+        if store is None:
+            return False
+        with self._context.store_calls.call("deleting old audit entries"):
+            return store.forget_before(store.now() - self._context.settings.retention) > 0
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until something is due; briefly, if others have claimed what is due already."""

@@ -12,6 +12,7 @@ from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError
+from delaystore.filters import MessageFilter
 from delaystore.ingress._direct import Direct
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress._rejecting import Rejecting
@@ -20,6 +21,7 @@ from delaystore.ingress.reading.reader import ArrivalReader
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import Way
 
 _PATIENCE: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
@@ -32,8 +34,8 @@ _AGAIN: Final = 1.0
 _BEHIND: Final = (
     "an earlier message of the message_id {!r} is not stored yet; the new one stays in its queue, and is tried after it"
 )
-_PAGE: Final = 1000
-"""Timeouts of a saga that are looked up at once."""
+_PAGE: Final = 200
+"""Timeouts of a saga that are looked up and cancelled in one transaction."""
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is."""
 _SLOW: Final = 0.5
@@ -241,19 +243,14 @@ class Intake:
     def _cancel_some(self, id_prefix: str, queue: str) -> bool:
         """Cancel a page of them. Whether there may be more; what dispatchers have is left to them."""
         ids = self._delivery.message_ids(id_prefix, _PAGE)
-        cancelled = 0
-        try:
-            for message_id in ids:
-                cancelled += self._delivery.cancel(message_id) is ManagementOutcome.DONE
-        finally:
-            self._note_cleared(id_prefix, queue, cancelled)
+        operations = self._delivery.operations
+        if ids and operations.are_available:
+            publisher = operations.acting_as(f"a publisher, by the ingress of {queue}", way=Way.INGRESS)
+            about = f"timeouts of the saga {id_prefix.removesuffix('/')}"
+            cancelled = publisher.cancel_all(ids, MessageFilter(id_prefix=id_prefix), about)
+        else:
+            cancelled = sum(self._delivery.cancel(each) is ManagementOutcome.DONE for each in ids)
         return len(ids) == _PAGE and cancelled > 0
-
-    def _note_cleared(self, id_prefix: str, queue: str, cancelled: int) -> None:
-        """Note in the store's changes what a publisher had cancelled."""
-        if cancelled and self._delivery.operations.are_available:
-            operations = self._delivery.operations.acting_as(f"a publisher, by the ingress of {queue}")
-            operations.note("cancel", f"timeouts of the saga {id_prefix.removesuffix('/')}", cancelled)
 
 
 def _fails(error: Exception | str | None) -> str:

@@ -24,6 +24,7 @@ from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
+from delaystore.stores.operable import Way
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
 """The header with a message's own id, where it is stored under another."""
@@ -69,6 +70,7 @@ class Storing:
     ) -> None:
         self._on_stored = on_stored
         self._delivery = delivery
+        self._replacing = delivery.changes_as(Way.INGRESS)
         self._calls = calls
         self._on_duplicate = on_duplicate
 
@@ -200,7 +202,7 @@ class Storing:
             entry.fate = Fate.DROPPED
             return False
         if self._on_duplicate is OnDuplicate.REPLACE:
-            self._delivery.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
+            self._replacing.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
         else:
             entry.meaning = renamed(message)
         return True

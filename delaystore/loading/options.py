@@ -14,6 +14,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import check_destination, new_message_id
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.operable import Change
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
@@ -106,6 +107,8 @@ class WriteOptions(StoreOptions):
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
     transport: str | None = None
     lease_seconds: int = 120
+    noted_as: Change | None = None
+    """What the audit trail says of the messages that are replaced; the command line sets it. None: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,39 +1,20 @@
 """What operations reach: an endpoint's store, its transport, and who acts."""
 
-import getpass
 import logging
-import socket
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from delaystore.amounts import counted
 from delaystore.calls import Call
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.operations.changes import Actor, BulkChanges, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore
+from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore, Way
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.operations")
-
-
-class DueTime(Protocol):
-    """What `delay` and `at` say, by the store's clock."""
-
-    def __call__(self, delay: timedelta | float | None, at: datetime | None, /) -> datetime:
-        """The due time; raises InvalidMessageError unless exactly one is given, and can be."""
-        ...
-
-
-def whoever_runs_this() -> str:
-    """`user@host`, of this process."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in a container
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +23,7 @@ class Access:
 
     `transport` None: there is none. `prepare` sets up the store where this process is to do that. `wake_up` wakes this
     process's dispatcher for a due time; None: for what may be due now. `call`: a call to the store for a purpose, which
-    is ended when it takes too long.
+    is ended when it takes too long. `actor`: in whose name changes are made and noted.
     """
 
     endpoint: str
@@ -53,7 +34,7 @@ class Access:
     wake_up: Callable[[datetime | None], None]
     call: Callable[[str], Call]
     due_time: DueTime
-    by: str = field(default_factory=whoever_runs_this)
+    actor: Actor = field(default_factory=lambda: Actor(way=Way.OPERATIONS, is_noted=True))
 
     def operable(self) -> OperableDelayedMessageStore:
         """The store, set up; raises ConfigurationError where it offers no operations.
@@ -68,33 +49,32 @@ class Access:
         self.prepare()
         return self.store
 
-    def note(self, action: str, about: str, count: int) -> None:
-        """Note a change that was made. Where the store does not take the note, the log has it: the change is made."""
-        self.note_all([Change(self.by, action, about, count)])
+    @property
+    def messages(self) -> MessageChanges:
+        """Changes of single messages."""
+        return MessageChanges(self.operable, self.actor, self.due_time, self.call, self.wake_up)
 
-    def note_all(self, changes: Sequence["Change"]) -> None:
-        """As `note`, of several, by whom they say, in one transaction."""
-        if not changes:
-            return
+    @property
+    def bulk(self) -> BulkChanges:
+        """Changes of all messages that match a filter."""
+        return BulkChanges(self.operable, self.actor, self.call, self.wake_up)
+
+    def note(self, action: str, about: str, count: int, destination: str | None = None) -> None:
+        """Note a change of something else than messages, which was made. A note that fails is logged: it is made."""
+        actor = self.actor
         try:
             store = self.operable()
             with self.call("noting a change"):
-                now = store.now()
-                store.note_changes([AuditEntry(at=now, **asdict(change)) for change in changes])
+                entry = AuditEntry(
+                    at=store.now(),
+                    by=actor.by,
+                    action=action,
+                    about=about,
+                    count=count,
+                    way=actor.way.value,
+                    destination=destination,
+                )
+                store.note_changes([entry])
         except StoreError as error:
-            for change in changes:
-                messages = counted(change.count, "message")
-                logger.error(
-                    "%s: %s by %s (%s) is done, but not noted: %s",
-                    change.action, change.about, change.by, messages, error,
-                )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change that was made, of `count` messages. `action`: one word; `about`: what, for people."""
-
-    by: str
-    action: str
-    about: str
-    count: int
+            messages = counted(count, "message")
+            logger.error("%s: %s by %s (%s) is done, but not noted: %s", action, about, actor.by, messages, error)

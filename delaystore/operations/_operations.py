@@ -8,15 +8,14 @@ from datetime import datetime, timedelta
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
-from delaystore.operations import _bulk, _pauses, _requested, _search, _single
+from delaystore.operations import _pauses, _search
 from delaystore.operations._access import Access
-from delaystore.operations._bulk import OperationListener
 from delaystore.operations._inquiry import Inquiry
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
+from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Overview
-from delaystore.operations.requests import MessageRequest, RequestResult
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import (
     AuditEntry,
@@ -24,6 +23,7 @@ from delaystore.stores.operable import (
     OperableDelayedMessageStore,
     Operation,
     OperationKind,
+    Way,
 )
 
 
@@ -43,18 +43,27 @@ class Operations:
     @property
     def by(self) -> str:
         """In whose name changes are noted."""
-        return self._access.by
+        return self._access.actor.by
 
     @property
     def endpoint(self) -> str:
         """Whose messages these are."""
         return self._access.endpoint
 
-    def acting_as(self, by: str) -> "Operations":
-        """The same, in somebody's name; without it changes are noted as of `user@host`."""
-        if not isinstance(by, str) or not by.strip():
+    def acting_as(self, by: str | None = None, *, way: Way | None = None) -> "Operations":
+        """The same in another name, or by another way.
+
+        Args:
+            by: In whose name changes are noted; None: as before, at first `user@host`.
+            way: By which way they are asked for; None: as before, at first that of a program's operations.
+
+        Raises:
+            InvalidMessageError: `by` is no name.
+
+        """
+        if by is not None and (not isinstance(by, str) or not by.strip()):
             raise InvalidMessageError(f"who acts? {by!r} is no name")
-        return Operations(replace(self._access, by=by), self._inquiry)
+        return Operations(replace(self._access, actor=self._access.actor.acting(by, way)), self._inquiry)
 
     @property
     def are_available(self) -> bool:
@@ -103,7 +112,7 @@ class Operations:
 
     def begin_cancel(self, wanted: MessageFilter) -> Operation:
         """Keep in the store that all that match are to be cancelled; `run` does it."""
-        return _bulk.begin(self._access, OperationKind.CANCEL, wanted)
+        return self._access.bulk.begin(OperationKind.CANCEL, wanted)
 
     def begin_reschedule(
         self, wanted: MessageFilter, *, delay: timedelta | float | None = None, at: datetime | None = None
@@ -113,7 +122,7 @@ class Operations:
         Or after `delay` (a timedelta or seconds) from now: all at the same time. They get fresh retries.
         """
         due_time = self._access.due_time(delay, at)
-        return _bulk.begin(self._access, OperationKind.RESCHEDULE, wanted, due_time)
+        return self._access.bulk.begin(OperationKind.RESCHEDULE, wanted, due_time)
 
     def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
         """Take steps until the operation has ended, from where it was left; no message is changed twice.
@@ -122,7 +131,7 @@ class Operations:
         counted as held. Killed at any point, `run` with the same id goes on. One that has ended is returned as it is;
         ConfigurationError: there is none of that id.
         """
-        return _bulk.run(self._access, operation_id, progress)
+        return self._access.bulk.run(operation_id, progress)
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
         """Cancel all that match: `begin_cancel` and `run`."""
@@ -141,11 +150,11 @@ class Operations:
 
     def abandon(self, operation_id: str) -> Operation | None:
         """End an operation that runs; what it changed stays changed. None: there is none of that id."""
-        return _bulk.abandon(self._access, operation_id)
+        return self._access.bulk.abandon(operation_id)
 
     def operation(self, operation_id: str) -> Operation | None:
         """The operation of that id; None: there is none."""
-        return _bulk.operation(self._access, operation_id)
+        return self._access.bulk.get(operation_id)
 
     def operations(self, limit: int = 20) -> Sequence[Operation]:
         """The last ones that were begun, the newest first."""
@@ -155,19 +164,31 @@ class Operations:
 
     # one message
 
-    def send_now(self, message_id: str) -> ManagementOutcome:
-        """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
-        return _single.reschedule(self._access, message_id, self._access.due_time(0, None), "send-now")
+    def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Make the waiting message of that id or key due now, unless a dispatcher has it; it gets fresh retries."""
+        return self._access.messages.send_now(message_id, key=key)
 
-    def cancel_one(self, message_id: str) -> ManagementOutcome:
-        """Delete the waiting message of that id, unless a dispatcher has claimed it."""
-        return _single.cancel(self._access, message_id)
+    def cancel_one(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Delete the waiting message of that id or key, unless a dispatcher has claimed it."""
+        return self._access.messages.cancel(message_id, key=key)
 
     def reschedule_one(
-        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+        self,
+        message_id: str | None = None,
+        *,
+        key: str | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
-        return _single.reschedule(self._access, message_id, self._access.due_time(delay, at), "reschedule")
+        return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at)
+
+    def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
+        """Cancel those of these few messages that wait unclaimed, in one transaction; returns how many.
+
+        `wanted`: by which filter they were found; `about`: what they are, in words; the audit entry has both.
+        """
+        return self._access.messages.cancel_all(message_ids, wanted, about)
 
     def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = 16 * 2**20) -> Sequence[RequestResult]:
         """Do what was asked about single messages in one transaction, in order, and note each change by its asker.
@@ -176,7 +197,7 @@ class Operations:
         `most_bytes`; so one at least. Raises StoreError where the store fails: then nothing of it was done.
         A store without transactions, as the one in memory, has done those before the failure.
         """
-        return _requested.do_all(self._access, requests, most_bytes)
+        return self._access.messages.do_all(requests, most_bytes)
 
     # destinations
 
@@ -257,6 +278,12 @@ class Operations:
         store = self._access.operable()
         with self._access.call("listing changes"):
             return store.changes(limit, before)
+
+    def audit_kept(self) -> AuditKept:
+        """Whose changes are noted, and for how long they are kept, as the dispatchers that live report it."""
+        store = self._access.operable()
+        with self._access.call("listing dispatchers"):
+            return AuditKept.of(store.dispatchers())
 
     def overview(self, timeout: float = 5.0) -> Overview:
         """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""

@@ -21,9 +21,10 @@ def pause(access: Access, destination: str, until: datetime | None, listener: Co
         now = store.now()
         if until is not None and utc(until, "until") <= now:
             raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
-        store.pause(destination, by=access.by, until=until)
+        store.pause(destination, by=access.actor.by, until=until)
     about = destination if until is None else f"{destination} until {time_text(until)}"
-    return _noted(access, "pause", about, _steps(access, "parking messages", lambda: store.park(now)), listener)
+    steps = _steps(access, "parking messages", lambda: store.park(now))
+    return _noted(access, "pause", about, destination, steps, listener)
 
 
 def resume(access: Access, destination: str, listener: CountListener | None) -> int:
@@ -31,9 +32,9 @@ def resume(access: Access, destination: str, listener: CountListener | None) -> 
     check_destination(destination)
     store = access.operable()
     with access.call("resuming a destination"):
-        was_paused = store.resume(destination, by=access.by)
+        was_paused = store.resume(destination, by=access.actor.by)
     steps = _steps(access, "showing parked messages", store.unpark)
-    shown = _noted(access, "resume" if was_paused else None, destination, steps, listener)
+    shown = _noted(access, "resume" if was_paused else None, destination, destination, steps, listener)
     access.wake_up(None)
     return shown
 
@@ -43,9 +44,9 @@ def limit_rate(access: Access, destination: str, max_rate: float | None) -> None
     check_destination(destination)
     store = access.operable()
     with access.call("limiting a destination"):
-        store.limit_rate(destination, max_rate, by=access.by)
+        store.limit_rate(destination, max_rate, by=access.actor.by)
     limit = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
-    access.note("limit", f"{destination}{limit}", 0)
+    access.note("limit", f"{destination}{limit}", 0, destination)
 
 
 def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[int]:
@@ -60,7 +61,14 @@ def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[in
         yield total
 
 
-def _noted(access: Access, action: str | None, about: str, steps: Iterator[int], listener: CountListener | None) -> int:
+def _noted(
+    access: Access,
+    action: str | None,
+    about: str,
+    destination: str,
+    steps: Iterator[int],
+    listener: CountListener | None,
+) -> int:
     """How many messages `steps` changed; noted also where they end early. `action` None: not noted."""
     total = 0
     try:
@@ -69,5 +77,5 @@ def _noted(access: Access, action: str | None, about: str, steps: Iterator[int],
                 listener(total)
     finally:
         if action is not None:
-            access.note(action, about, total)
+            access.note(action, about, total, destination)
     return total

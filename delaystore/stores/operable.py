@@ -147,7 +147,8 @@ class DispatcherRecord:
 
     `dispatcher_id`: one of its own for each run. `rate`: messages delivered a second, over the last minute.
     `breakers`: the state of each, as in `Health`. `error_queue_depth`: None: it does not know; `error_queue_seen`: when
-    the broker said so. `problem`: why it forwards nothing at present; None: it does, as far as it knows.
+    the broker said so. `problem`: why it forwards nothing at present; None: it does, as far as it knows. `audit` and
+    `retention`: its settings of these names; None: it is of an earlier release.
     """
 
     dispatcher_id: str
@@ -163,6 +164,8 @@ class DispatcherRecord:
     error_queue_depth: int | None = None
     error_queue_seen: datetime | None = None
     problem: str | None = None
+    audit: str | None = None
+    retention: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +356,18 @@ class Change:
             destination=before.destination,
             old_due_time=before.due_time,
             new_due_time=due_time,
+        )
+
+    def of_many(self, at: datetime, about: str, count: int, wanted: MessageFilter | None = None) -> AuditEntry:
+        """The entry of a change of `count` messages, which are `about` in words, in one transaction."""
+        return AuditEntry(
+            at=at,
+            by=self.by,
+            action=self.action.value,
+            about=about,
+            count=count,
+            way=self.way.value,
+            wanted=wanted,
         )
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:

@@ -9,9 +9,11 @@ from starlette.requests import Request
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.operations import Operations
+from delaystore.stores.operable import Way
 from delaystore.web.calls import Calls
 from delaystore.web.cascade import Cascade
 from delaystore.web.pages import Pages
+from delaystore.web.paths import is_api
 from delaystore.web.readings import Readings
 from delaystore.web.users import user_of
 from delaystore.web.works import Works
@@ -37,10 +39,9 @@ class Site:
     """Whether the process is about to end: streams of events end too."""
 
     def operations(self, request: Request) -> Operations:
-        """The operations in the name of whoever asks."""
-        user = user_of(request)
-        operations = self.delivery.operations
-        return operations.acting_as(user.name) if user.name else operations
+        """The operations in the name of the user who asks, by the page or by the API."""
+        way = Way.API if is_api(request) else Way.WEB
+        return self.delivery.operations.acting_as(user_of(request).name or None, way=way)
 
     async def ask(
         self,

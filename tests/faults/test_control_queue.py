@@ -79,7 +79,7 @@ def test_killed_between_answer_and_acknowledgement_it_answers_again(
             assert answered(asker) == [(correlation, {"version": 1, "outcome": "not_found", "message_id": None})]
         with Asker(rabbitmq_url) as after:
             assert after.bodies(QUEUE) == []
-    assert [change.about for change in delivery.operations.changes()] == [f"message {message_id}"]
+    assert [change.message_id for change in delivery.operations.changes()] == [message_id]
     assert delivery.get(kept) is not None
 
 

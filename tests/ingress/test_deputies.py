@@ -9,7 +9,7 @@ from typing import Any, Final
 import pika
 import pytest
 
-from delaystore import DelayedDelivery, RabbitMQTransport, SqlDelayedMessageStore
+from delaystore import DelayedDelivery, MessageFilter, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control.queue import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.ingress.reading.hops import MOST
@@ -229,6 +229,7 @@ def test_a_saga_is_cleared_only_by_its_own_ingress_and_it_is_noted(shop: Shop) -
     assert not shop.delivery.message_ids(SAGA)
     (noted,) = [each for each in shop.delivery.operations.changes() if SAGA in each.about]
     assert (noted.action, noted.count, noted.by) == ("cancel", 2, "a publisher, by the ingress of Sales.Timeouts")
+    assert (noted.way, noted.wanted) == ("ingress", MessageFilter(id_prefix=f"{SAGA}/"))
     assert json.dumps(noted.about) == f'"timeouts of the saga {SAGA}"'
 
 

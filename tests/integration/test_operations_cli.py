@@ -117,7 +117,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
 )
 def test_mistakes_are_told_in_one_line(run: CommandLine, arguments: list[str], says: str) -> None:
     assert says in run.refused(*arguments)
-    assert run("changes", "--json").document == {"changes": []}
+    assert run("changes", "--json").document == {"changes": [], "audit": [], "retention": None}
 
 
 def test_what_a_dispatcher_has_is_named(run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str) -> None:
@@ -134,11 +134,11 @@ def begin_and_stop(run: CommandLine, store: SqlDelayedMessageStore, monkeypatch:
     fill(store, 5_000)
     advance, steps = SqlDelayedMessageStore.advance_operation, []
 
-    def fail_at_second(self: SqlDelayedMessageStore, operation_id: str, *more: Any) -> Operation | None:
+    def fail_at_second(self: SqlDelayedMessageStore, operation_id: str, **more: Any) -> Operation | None:
         steps.append(operation_id)
         if len(steps) == 2:
             raise StoreUnavailableError("gone")
-        return advance(self, operation_id, *more)
+        return advance(self, operation_id, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(SqlDelayedMessageStore, "advance_operation", fail_at_second)
@@ -177,8 +177,8 @@ def test_whoever_stops_while_an_operation_begins_is_told_its_id(
     fill(store, 3)
     begin = SqlDelayedMessageStore.begin_operation
 
-    def interrupted(self: SqlDelayedMessageStore, operation: Operation) -> None:
-        begin(self, operation)
+    def interrupted(self: SqlDelayedMessageStore, operation: Operation, **more: Any) -> None:
+        begin(self, operation, **more)
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(SqlDelayedMessageStore, "begin_operation", interrupted)
@@ -211,11 +211,13 @@ def test_changes_by_id_are_noted_too(run: CommandLine, store: SqlDelayedMessageS
     run("reschedule", "billing-00001", "--delay", "2h")
     run("cancel", "--key", "order-17")
     changes = run("changes", "--json").document["changes"]
-    assert [(each["by"], each["action"], each["about"], each["count"]) for each in changes] == [
-        ("ada", "cancel", "message key order-17", 1),
-        ("ada", "reschedule", "message billing-00001", 1),
-        ("grace", "cancel", "message billing-00000", 1),
+    noted = [(each["by"], each["way"], each["action"], each["message_id"], each["key"]) for each in changes]
+    assert noted == [
+        ("ada", "cli", "cancel", "keyed", "order-17"),
+        ("ada", "cli", "reschedule", "billing-00001", None),
+        ("grace", "cli", "cancel", "billing-00000", None),
     ]
+    assert (changes[1]["old_due_time"], changes[1]["new_due_time"]) != (None, None)
     assert "grace" in run("changes").out
 
 

@@ -9,7 +9,7 @@ import pytest
 from delaystore import DelayedDelivery, ManagementOutcome, SqlDelayedMessageStore
 from delaystore.errors import InvalidMessageError, StoreUnavailableError
 from delaystore.operations import Operations
-from delaystore.operations.requests import CancelRequest, LookUpRequest, RescheduleRequest
+from delaystore.operations.changes import Actor, CancelRequest, LookUpRequest, RescheduleRequest
 from delaystore.stores import InMemoryDelayedMessageStore
 
 DONE, NOT_FOUND, HELD = ManagementOutcome.DONE, ManagementOutcome.NOT_FOUND, ManagementOutcome.BEING_DISPATCHED
@@ -63,8 +63,8 @@ def check_requests(delivery: DelayedDelivery) -> None:
     assert results[4].message is not None
     assert (results[4].message.due_time, results[4].message.key) == (sooner, "order 7")
     assert noted(delivery.operations) == [
-        (BEN, "reschedule", "message c to 2039-01-01 00:00:00Z", 1),
-        (ADA, "cancel", "message a", 1),
+        (BEN, "reschedule", "message c from 2040-01-31 09:00:00Z to 2039-01-01 00:00:00Z", 1),
+        (ADA, "cancel", "message a from 2040-01-31 09:00:00Z", 1),
     ]
     assert delivery.get("a") is None
     assert delivery.get("b") is not None
@@ -93,8 +93,8 @@ def test_a_commit_that_fails_leaves_all_as_it_was_and_notes_nothing(
     fill(delivery, "a")
 
     class Broken(CancelRequest):
-        def _do(self, store: Any, message_id: str) -> Any:
-            super()._do(store, message_id)
+        def _do(self, store: Any, message_id: str, actor: Actor) -> Any:
+            super()._do(store, message_id, actor)
             raise StoreUnavailableError("gone")
 
     with pytest.raises(StoreUnavailableError):
@@ -116,7 +116,7 @@ def test_what_a_dispatcher_has_is_not_waited_for(delivery: DelayedDelivery) -> N
         ]
         results = delivery.operations.do_all(claims)
     assert [(each.outcome, each.message_id) for each in results] == [(HELD, "due"), (HELD, "due"), (DONE, "later")]
-    assert [about for _, _, about, _ in noted(delivery.operations)] == ["message later"]
+    assert [about for _, _, about, _ in noted(delivery.operations)] == ["message later from 2040-01-31 09:00:00Z"]
 
 
 def test_as_many_are_done_as_bodies_may_be_in_memory(delivery: DelayedDelivery) -> None:

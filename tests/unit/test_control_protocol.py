@@ -12,7 +12,7 @@ from delaystore.control._commands import Asked
 from delaystore.control._senders import sender_of
 from delaystore.control.protocol import Answer, Protocol, Read
 from delaystore.message import DelayedMessage
-from delaystore.operations.requests import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
+from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 

@@ -6,7 +6,7 @@ import io
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -277,14 +277,13 @@ def test_whoever_gives_no_name_acts_as_user_and_host(delivery: DelayedDelivery) 
 def test_a_note_that_is_not_taken_is_logged(
     store: CountingStore, operations: Operations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(entry: AuditEntry) -> None:
+    def refuse(entries: Sequence[AuditEntry]) -> None:
         raise StoreUnavailableError("gone")
 
-    fill(store, 1)
-    monkeypatch.setattr(store, "note_change", refuse)
+    monkeypatch.setattr(store, "note_changes", refuse)
     with caplog.at_level(logging.ERROR):
-        assert operations.cancel_one("billing-00000") is ManagementOutcome.DONE
-    assert "by ada (1 message) is done, but not noted: gone" in caplog.text
+        assert operations.pause("billing") == 0
+    assert "by ada (0 messages) is done, but not noted: gone" in caplog.text
 
 
 def test_an_overview_tells_all_that_is_known(

@@ -14,6 +14,7 @@ from delaystore.integrations.celery._committed import once_committed
 from delaystore.integrations.celery._transaction import enlisted, transaction
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import Way
 
 logger = logging.getLogger("delaystore.integrations.celery")
 
@@ -51,7 +52,7 @@ def revoked(app: Any, delivery: DelayedDelivery, task_id: str) -> bool:
         bound = enlisted(delivery)
         place = bound or delivery
         waiting = place.get(task_id)
-        if waiting is None or place.cancel(task_id) is not ManagementOutcome.DONE:
+        if waiting is None or place.changes_as(Way.CELERY).cancel(task_id) is not ManagementOutcome.DONE:
             return False
     except StoreUnavailableError as error:
         raise OperationalError(f"the store of delayed tasks: {error}") from error

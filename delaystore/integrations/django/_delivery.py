@@ -11,6 +11,8 @@ from django.db import connections, transaction
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.integrations.django._database import store_engine, store_url
 from delaystore.integrations.django._settings import django_settings
+from delaystore.operations.changes import MessageChanges
+from delaystore.stores.operable import Way
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 
@@ -47,6 +49,12 @@ class DjangoDelivery:
     cancel = _enlisted(EnlistedDelivery.cancel)
     reschedule = _enlisted(EnlistedDelivery.reschedule)
     get = _enlisted(EnlistedDelivery.get)
+
+    @contextmanager
+    def changing(self, by: str) -> Iterator[MessageChanges]:
+        """Cancel, reschedule and send now in the block, as an operator whose changes are noted in the store as `by`."""
+        with self._transaction() as (delivery, connection):
+            yield delivery.enlist(connection).changes_as(Way.DJANGO, by)
 
     @contextmanager
     def reading(self) -> Iterator[BoundSqlStore]:

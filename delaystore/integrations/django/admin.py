@@ -81,7 +81,9 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         """Cancel a message; needs the permission to delete."""
         self._require(self.has_delete_permission(request))
         message_id = unquote(object_id)
-        return self._done(request, message_id, delayed.cancel(message_id), "cancelled")
+        with delayed.changing(_name(request)) as changes:
+            outcome = changes.cancel(message_id)
+        return self._done(request, message_id, outcome, "cancelled")
 
     def reschedule_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give a message a new due time; needs the permission to change."""
@@ -91,7 +93,8 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         if not form.is_valid():
             return self._show(request, _waiting(message_id), form)
         try:
-            outcome = delayed.reschedule(message_id, at=form.cleaned_data["at"])
+            with delayed.changing(_name(request)) as changes:
+                outcome = changes.reschedule(message_id, at=form.cleaned_data["at"])
         except InvalidMessageError as error:
             form.add_error("at", str(error))
             return self._show(request, _waiting(message_id), form)
@@ -128,6 +131,11 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
     def _require(allowed: bool) -> None:
         if not allowed:
             raise PermissionDenied
+
+
+def _name(request: HttpRequest) -> str:
+    """In whose name a change is noted."""
+    return str(request.user.get_username())
 
 
 def _telling(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:

@@ -10,6 +10,7 @@ from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations._taken import waits_already
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import Way
 
 
 def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:
@@ -43,7 +44,8 @@ def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay:
     found = delivery.get(message.message_id)
     if not waits_already(found, body, message.options.get("retries", 0), lambda other: _retries(other.body)):
         return False
-    return delivery.reschedule(message.message_id, delay=delay) is ManagementOutcome.DONE
+    outcome = delivery.changes_as(Way.DRAMATIQ).reschedule(message.message_id, delay=delay)
+    return outcome is ManagementOutcome.DONE
 
 
 def _retries(body: bytes) -> int:

@@ -17,7 +17,7 @@ from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.kinds import Flag, OneOf, Span, Text, Whole
 from delaystore.service.configuration.secrets import Entries, Hidden, Secret, Url
 from delaystore.service.configuration.tables import KeptTable
-from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.settings import Audit, DelayedDeliverySettings, TransactionMode
 from delaystore.web.origin import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of
 
@@ -69,12 +69,20 @@ class DispatcherConfiguration:
         if self.name is not None:
             _check_name(self.name)
 
-    def settings(self, error_queue: str) -> DelayedDeliverySettings:
-        """The same as settings; raises ConfigurationError, which begins with the key's name."""
+    def settings(
+        self, error_queue: str, audit: Audit = _DEFAULTS.audit, retention: timedelta = _DEFAULTS.retention
+    ) -> DelayedDeliverySettings:
+        """The same as settings, with those that are the endpoint's own.
+
+        Raises ConfigurationError, which begins with the key's name.
+        """
         keys = {name: getattr(self, name) for name in self.__slots__ if name != "name"}
         try:
             return DelayedDeliverySettings(
-                error_queue=error_queue, **{_SETTINGS.get(name, name): value for name, value in keys.items()}
+                error_queue=error_queue,
+                audit=audit,
+                retention=retention,
+                **{_SETTINGS.get(name, name): value for name, value in keys.items()},
             )
         except ConfigurationError as error:
             name, _, rest = str(error).partition(" ")
@@ -98,6 +106,8 @@ class EndpointConfiguration:
     schema: str | None = key(Text(), None)
     table: str | None = key(Text(), None)
     error_queue: str = key(Text(), _DEFAULTS.error_queue)
+    audit: Audit = key(OneOf(Audit), _DEFAULTS.audit)
+    retention: timedelta = key(Span(), _DEFAULTS.retention)
     management: Secret | None = key(Url("http", "https"), None)
     cascade: str | None = key(Text(), None)
     dispatcher: DispatcherConfiguration = subtable(DispatcherConfiguration)
@@ -130,7 +140,7 @@ class EndpointConfiguration:
 
     def settings(self) -> DelayedDeliverySettings:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
-        return self.dispatcher.settings(self.error_queue)
+        return self.dispatcher.settings(self.error_queue, self.audit, self.retention)
 
     def reads(self, name: str) -> Iterator[tuple[object, str]]:
         """The queues that no other part of a service may read, and how the endpoint of that name reads them."""

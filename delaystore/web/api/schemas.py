@@ -146,7 +146,23 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "by": known(TEXT),
         }
     ),
-    "Change": shape({"at": TIME, "by": TEXT, "action": TEXT, "about": TEXT, "count": COUNT}),
+    "Change": shape(
+        {
+            "at": TIME,
+            "by": TEXT,
+            "action": TEXT,
+            "about": TEXT,
+            "count": COUNT,
+            "way": {**known(TEXT), "description": "By which way, such as cli, web, api or control."},
+            "message_id": known(TEXT),
+            "key": known(TEXT),
+            "destination": known(TEXT),
+            "wanted": {**known(OBJECT), "description": "The filter, where many messages were changed."},
+            "operation_id": known(TEXT),
+            "old_due_time": known(TIME),
+            "new_due_time": known(TIME),
+        }
+    ),
     "Changed": shape({"count": COUNT, "complete": {**FLAG, "description": "False: it goes on in the background."}}),
     "Overview": shape(
         {

@@ -10,7 +10,7 @@ from delaystore import documents
 from delaystore.operations import Demands, Operations
 from delaystore.web.api.call import Call
 from delaystore.web.api.messages import limit_of
-from delaystore.web.api.schemas import FLAG, TIME, ref, shape, some
+from delaystore.web.api.schemas import FLAG, NUMBER, TEXT, TIME, known, ref, shape, some
 from delaystore.web.forms import flag_of, text_of, time_of
 from delaystore.web.site import site_of
 
@@ -36,7 +36,8 @@ async def changes(request: Request) -> Response:
     """Who changed what."""
     before: datetime | None = time_of(text_of(request.query_params, "before"), "before")
     found = await site_of(request).ask(request, Operations.changes, limit_of(request.query_params, 100), before)
-    return JSONResponse({"changes": [documents.record(each) for each in found]})
+    kept = await site_of(request).ask(request, Operations.audit_kept)
+    return JSONResponse({"changes": [documents.record(each) for each in found], **documents.record(kept)})
 
 
 CALLS: Final = (
@@ -68,6 +69,15 @@ CALLS: Final = (
             "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
             "before": {**TIME, "description": "Only from before this time."},
         },
-        answer=shape({"changes": some(ref("Change"))}),
+        answer=shape(
+            {
+                "changes": some(ref("Change")),
+                "audit": {
+                    **some(TEXT),
+                    "description": "Whose changes are noted, as dispatchers say: operators, or all. Empty: none runs.",
+                },
+                "retention": {**known(NUMBER), "description": "Seconds for which changes are kept."},
+            }
+        ),
     ),
 )

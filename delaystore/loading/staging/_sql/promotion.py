@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +18,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
-from delaystore.keys import KeyRule
+from delaystore.keys import KeyRule, OnKey
 from delaystore.loading.options import OnDuplicate
 from delaystore.loading.staging._sql.database import LoadDatabase
 from delaystore.loading.staging._sql.dialects import distinct_ids, there_already, twice, waiting_already
@@ -28,6 +28,7 @@ from delaystore.loading.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.sql.columns import MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
+from delaystore.stores.operable import Change
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.rows import to_readable_message
 from delaystore.stores.sql.shelves import Shelf
@@ -48,6 +49,14 @@ _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or re
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
 
+class Rules(NamedTuple):
+    """What becomes of messages whose id or key waits already, and as what replaced ones are noted, if at all."""
+
+    on_duplicate: OnDuplicate
+    key_rule: KeyRule
+    noted_as: Change | None = None
+
+
 class Promotion:
     """The promotion of one load's attempts."""
 
@@ -58,13 +67,12 @@ class Promotion:
         lease: timedelta,
         key: LoadKey,
         attempts: Sequence[StagedAttempt],
-        on_duplicate: OnDuplicate,
-        key_rule: KeyRule,
+        rules: Rules,
     ) -> None:
         self._database, self._registry = database, Registry(database)
         self._token, self._lease, self._key = token, lease, key
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
-        self._on_duplicate, self._key_rule = on_duplicate, key_rule
+        self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
         self._shelf: Shelf | None = None
         self._earliest: datetime | None = None
@@ -194,11 +202,32 @@ class Promotion:
         earliest = self._check(connection) if self._shelf is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
+            self._note_replaced(bound)
             stored, keyed, left_out = self._store(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+
+    def _note_replaced(self, bound: BoundSqlStore) -> None:
+        """Note how many waiting messages are about to be replaced, as one entry of the audit trail."""
+        change, connection, sql = self._noted_as, bound.connection, bound.parts.statements
+        if change is None:
+            return
+        replaced, staging = 0, self._staging
+        if self._on_duplicate is OnDuplicate.REPLACE:
+            live = self._database.live
+            ids = select(staging.c.message_id).where(self._has_no_key())
+            counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
+            replaced += int(connection.execute(counted).scalar_one())
+        if self._key_rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
+            live = sql.keyed_table
+            keys = select(staging.c[MESSAGE_KEY]).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
+            counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
+            replaced += int(connection.execute(counted).scalar_one())
+        if replaced:
+            about = f"messages of the load {self._key.load_id}"
+            bound.note_changes([change.of_many(bound.now(), about, replaced)])
 
     @contextmanager
     def _holding(self) -> Iterator[BoundSqlStore]:

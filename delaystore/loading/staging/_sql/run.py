@@ -18,11 +18,12 @@ from delaystore.loading.staging._loads import LoadStatus
 from delaystore.loading.staging._owner import Owner
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.leftovers import clean_up
-from delaystore.loading.staging._sql.promotion import Promotion
+from delaystore.loading.staging._sql.promotion import Promotion, Rules
 from delaystore.loading.staging._sql.registry import Registry, status_of
 from delaystore.loading.staging._sql.sink import sql_sink
 from delaystore.loading.staging.abc import AttemptSink, FinishedLoad, Lease, LoadKey, StagedAttempt, Staging
 from delaystore.sql.names import TOKEN_LENGTH
+from delaystore.stores.operable import Change
 
 _TIME_DIGITS = 12
 _ASKED = 500
@@ -88,7 +89,8 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with load_database(self._options, patient=True) as database:
-            promotion = Promotion(database, self._token, self._lease, self._key, attempts, on_duplicate, self._key_rule)
+            rules = Rules(on_duplicate, self._key_rule, self._noted_as)
+            promotion = Promotion(database, self._token, self._lease, self._key, attempts, rules)
             finished = promotion.run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
                 clear = database.drop if self._key.batch is None else database.empty
@@ -111,6 +113,10 @@ class SqlStaging(Staging):
     @property
     def _key_rule(self) -> KeyRule:
         return self._options.key_rule if isinstance(self._options, WriteOptions) else REJECTED
+
+    @property
+    def _noted_as(self) -> Change | None:
+        return self._options.noted_as if isinstance(self._options, WriteOptions) else None
 
     def _owner_now(self) -> Owner:
         """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""

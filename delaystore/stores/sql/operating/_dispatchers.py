@@ -76,6 +76,8 @@ def _document(record: DispatcherRecord) -> str:
             "error_queue_depth": record.error_queue_depth,
             "error_queue_seen": None if record.error_queue_seen is None else record.error_queue_seen.isoformat(),
             "problem": record.problem,
+            "audit": record.audit,
+            "retention": None if record.retention is None else record.retention.total_seconds(),
         }
     )
 
@@ -84,7 +86,7 @@ def _record(row: Any) -> DispatcherRecord:
     """What another release has written may have more, or less."""
     document = json.loads(row.record)
     known = {name: document[name] for name in _OPTIONAL if name in document}
-    seen = document.get("error_queue_seen")
+    seen, retention = document.get("error_queue_seen"), document.get("retention")
     return DispatcherRecord(
         dispatcher_id=row.dispatcher_id,
         name=document["name"],
@@ -94,11 +96,12 @@ def _record(row: Any) -> DispatcherRecord:
         since=datetime.fromisoformat(document["since"]),
         beat=row.beat,
         error_queue_seen=None if seen is None else datetime.fromisoformat(seen),
+        retention=None if retention is None else timedelta(seconds=retention),
         **known,
     )
 
 
-_OPTIONAL: Final = ("rate", "breakers", "error_queue", "error_queue_depth", "problem")
+_OPTIONAL: Final = ("rate", "breakers", "error_queue", "error_queue_depth", "problem", "audit")
 
 
 def _counts(done: Activity) -> dict[str, Any]:

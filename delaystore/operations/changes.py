@@ -1,0 +1,402 @@
+"""Every change of waiting messages: cancel, reschedule, send now; by id, by key, or all that match a filter.
+
+`DelayedDelivery`, transactions of callers, the command line, the web page, the JSON API, the control queue, ingresses
+and integrations make their changes here, one function for each. The store writes the audit entry in the transaction
+that makes the change, and wakes the dispatcher of this process after it.
+"""
+
+import getpass
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from secrets import token_hex
+from typing import Any, Final, Protocol, Self
+
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage, waiting_until
+from delaystore.settings import Audit
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.named import ask
+from delaystore.stores.operable import (
+    AuditedStore,
+    Change,
+    ChangeAction,
+    DispatcherRecord,
+    OperableDelayedMessageStore,
+    Operation,
+    OperationKind,
+    OperationState,
+    Way,
+)
+from delaystore.times import duration_text
+
+OperationListener = Callable[[Operation], object]
+"""Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
+
+_ID_BYTES: Final = 5
+"""Few, so that people can type the id. The store refuses one that is taken."""
+
+
+def user_at_host() -> str:
+    """`user@host`, of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in a container
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+class DueTime(Protocol):
+    """What `delay` and `at` say, by the store's clock."""
+
+    def __call__(self, delay: timedelta | float | None, at: datetime | None, /) -> datetime:
+        """The due time; raises InvalidMessageError unless exactly one is given, and can be."""
+        ...
+
+
+class ChangeableStore(Protocol):
+    """A store, or a transaction of one, whose waiting messages can be changed."""
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message, claimed or not."""
+        ...
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message."""
+        ...
+
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """Give a waiting message a new due time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Who makes changes, by which way, and whether these are noted in the store's audit trail."""
+
+    by: str = field(default_factory=user_at_host)
+    way: Way = Way.PROGRAM
+    is_noted: bool = False
+
+    def change(self, action: ChangeAction) -> Change | None:
+        """What the store is to note with a change; None: nothing."""
+        return Change(by=self.by, way=self.way, action=action) if self.is_noted else None
+
+    def acting(self, by: str | None = None, way: Way | None = None) -> Self:
+        """The same in another name, or by another way. What operators do is noted; the others' as before."""
+        way = way or self.way
+        is_noted = self.is_noted or way.is_operators
+        return replace(self, by=by or self.by, way=way, is_noted=is_noted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditKept:
+    """What dispatchers report of the audit trail.
+
+    `audit`: their settings of that name, each once; empty: no dispatcher runs that says so. `retention`: the shortest.
+    """
+
+    audit: Sequence[str] = ()
+    retention: timedelta | None = None
+
+    @classmethod
+    def of(cls, dispatchers: Sequence[DispatcherRecord]) -> Self:
+        """That of these."""
+        audit = sorted({each.audit for each in dispatchers if each.audit is not None})
+        retention = min((each.retention for each in dispatchers if each.retention is not None), default=None)
+        return cls(audit=audit, retention=retention)
+
+    def __str__(self) -> str:
+        if self.retention is None:
+            return "No dispatcher reports whose changes are noted; by default those of operators, for 90 days."
+        whose = "operators and programs" if Audit.ALL in self.audit else "operators (audit=operators)"
+        if len(self.audit) > 1:
+            whose = "operators, and of programs with audit=all (dispatchers differ)"
+        return f"Noted are the changes of {whose}; they are kept for {duration_text(self.retention)}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestResult:
+    """What became of a request.
+
+    `message_id`: of the message that was found; None: none waits. `message`: what was looked up, else None.
+    `due_time`: the new one of a message that was rescheduled, else None.
+    """
+
+    outcome: ManagementOutcome
+    message_id: str | None = None
+    message: DelayedMessage | None = None
+    due_time: datetime | None = None
+
+
+NOTHING_FOUND: Final = RequestResult(outcome=ManagementOutcome.NOT_FOUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRequest(ABC):
+    """A request about one message: that of `message_id`, or that of `key`; exactly one is given.
+
+    `by`: who asks; None: the actor of the call.
+    """
+
+    message_id: str | None = None
+    key: str | None = None
+    by: str | None = None
+
+    def do(self, store: ChangeableStore, actor: Actor) -> RequestResult:
+        """Do it in the transaction of `store`, and note it there if `actor` says so.
+
+        Raises InvalidMessageError for what can be no message_id, key or due time, ConfigurationError for a key where
+        the store knows none, and for a note where it keeps none, StoreError.
+        """
+        asking = actor if self.by is None else actor.acting(self.by)
+        return ask(
+            store,
+            lambda found: self._do(store, found, asking),
+            self.message_id,
+            self.key,
+            NOTHING_FOUND,
+            changing=self.changes,
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes the message that it finds."""
+        return True
+
+    @abstractmethod
+    def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest(MessageRequest):
+    """Delete a waiting message, unless a dispatcher has claimed it."""
+
+    @override
+    def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
+        change = actor.change(ChangeAction.CANCEL)
+        outcome = store.cancel(message_id) if change is None else audited(store).cancel(message_id, change=change)
+        return _found(outcome, message_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescheduleRequest(MessageRequest):
+    """Give a waiting message the due time `at` (aware), and fresh retries, unless a dispatcher has claimed it."""
+
+    at: datetime
+    action: ChangeAction = ChangeAction.RESCHEDULE
+
+    @override
+    def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
+        change = actor.change(self.action)
+        if change is None:
+            outcome = store.reschedule(message_id, self.at)
+        else:
+            outcome = audited(store).reschedule(message_id, self.at, change=change)
+        return _found(outcome, message_id, self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRequest(MessageRequest):
+    """Look a waiting message up, claimed or not."""
+
+    @property
+    @override
+    def changes(self) -> bool:
+        return False
+
+    @override
+    def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
+        message = store.get(message_id)
+        if message is None:
+            return NOTHING_FOUND
+        return RequestResult(outcome=ManagementOutcome.DONE, message_id=message_id, message=message)
+
+
+def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | None = None) -> RequestResult:
+    if outcome is ManagementOutcome.NOT_FOUND:
+        return NOTHING_FOUND
+    if outcome is not ManagementOutcome.DONE:
+        return RequestResult(outcome=outcome, message_id=message_id)
+    return RequestResult(outcome=outcome, message_id=message_id, due_time=due_time)
+
+
+def audited(store: object) -> AuditedStore:
+    """`store`, which must note changes; raises ConfigurationError."""
+    if not isinstance(store, AuditedStore):
+        raise ConfigurationError(
+            f"{type(store).__name__} keeps no audit trail, so that no change can be noted; use a SQL store, or "
+            "audit='operators' for a program"
+        )
+    return store
+
+
+class MessageChanges:
+    """Changes of single messages by one actor.
+
+    Args:
+        store: Returns the store, set up, or the caller's transaction.
+        actor: Who makes the changes, and whether they are noted.
+        due_time: What `delay` and `at` mean.
+        call: A call to the store for a purpose, which is ended when it takes too long.
+        changed: Called with the new due time of what was rescheduled, to wake the dispatcher.
+
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Any],
+        actor: Actor,
+        due_time: DueTime,
+        call: Callable[[str], AbstractContextManager[object]],
+        changed: Callable[[datetime], object],
+    ) -> None:
+        self._store = store
+        self.actor: Final = actor
+        self._due_time = due_time
+        self._call = call
+        self._changed = changed
+
+    def acting(self, by: str | None = None, way: Way | None = None) -> "MessageChanges":
+        """The same in another name, or by another way."""
+        actor = self.actor.acting(by, way)
+        return MessageChanges(self._store, actor, self._due_time, self._call, self._changed)
+
+    def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
+        return self._do("cancelling a message", CancelRequest(message_id=message_id, key=key))
+
+    def reschedule(
+        self,
+        message_id: str | None = None,
+        *,
+        key: str | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+    ) -> ManagementOutcome:
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        store = self._store()
+        request = RescheduleRequest(message_id=message_id, key=key, at=self._due_time(delay, at))
+        return self._do("rescheduling a message", request, store)
+
+    def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
+        store, now = self._store(), self._due_time(0, None)
+        request = RescheduleRequest(message_id=message_id, key=key, at=now, action=ChangeAction.SEND_NOW)
+        return self._do("rescheduling a message", request, store)
+
+    def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
+        """Cancel those of these messages that wait unclaimed, in one transaction, as one entry of the audit trail.
+
+        Args:
+            message_ids: Few enough for one transaction.
+            wanted: The filter by which they were found.
+            about: What they are, in words, as the entry has it.
+
+        Returns:
+            How many were cancelled.
+
+        """
+        store = self._store()
+        change = self.actor.change(ChangeAction.CANCEL)
+        with self._call("cancelling messages"), store.transaction() as transaction:
+            bound: Any = transaction if isinstance(transaction, AuditedStore) else store
+            done = sum(bound.cancel(each) is ManagementOutcome.DONE for each in message_ids)
+            if change is not None and done:
+                audited(bound).note_changes([change.of_many(bound.now(), about, done, wanted)])
+        return done
+
+    def do_all(self, requests: Sequence[MessageRequest], most_bytes: int) -> Sequence[RequestResult]:
+        """Do the first of `requests` in one transaction: all, unless more than `most_bytes` bytes were looked up.
+
+        A store without transactions, and the one in memory, do them one by one.
+        """
+        store = self._store()
+        results: list[RequestResult] = []
+        size = 0
+        with self._call("doing what was asked about messages"), store.transaction() as transaction:
+            bound: Any = transaction if isinstance(transaction, AuditedStore) else store
+            for request in requests:
+                result = request.do(bound, self.actor)
+                results.append(result)
+                size += 0 if result.message is None else len(result.message.body)
+                if size >= most_bytes:
+                    break
+        due_times = [result.due_time for result in results if result.due_time is not None]
+        if due_times:
+            self._changed(min(due_times))
+        return results
+
+    def _do(self, purpose: str, request: MessageRequest, store: Any = None) -> ManagementOutcome:
+        store = store or self._store()
+        with self._call(purpose):
+            result = request.do(store, self.actor)
+        if result.due_time is not None:
+            self._changed(result.due_time)
+        return result.outcome
+
+
+class BulkChanges:
+    """Changes of all messages that match a filter: operations that are begun, run in steps, resumed and abandoned."""
+
+    def __init__(
+        self,
+        store: Callable[[], OperableDelayedMessageStore],
+        actor: Actor,
+        call: Callable[[str], AbstractContextManager[object]],
+        changed: Callable[[datetime | None], object],
+    ) -> None:
+        self._store = store
+        self._actor = actor
+        self._call = call
+        self._changed = changed
+
+    def begin(self, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
+        """A new operation, kept in the store and noted; it has changed nothing yet."""
+        store = self._store()
+        if due_time is not None:
+            due_time = waiting_until(due_time, "the new due time")
+        with self._call("beginning an operation"):
+            operation = Operation(
+                operation_id=token_hex(_ID_BYTES),
+                kind=kind,
+                wanted=wanted,
+                by=self._actor.by,
+                began=store.now(),
+                due_time=due_time,
+            )
+            store.begin_operation(operation, change=self._actor.change(ChangeAction(kind.value)))
+        return operation
+
+    def get(self, operation_id: str) -> Operation | None:
+        """The operation of that id; None: there is none."""
+        store = self._store()
+        with self._call("looking up an operation"):
+            return store.operation(operation_id)
+
+    def run(self, operation_id: str, listener: OperationListener | None = None) -> Operation:
+        """Take steps until the operation has ended; raises ConfigurationError where there is none of that id."""
+        store, found = self._store(), self.get(operation_id)
+        while found is not None and found.state is OperationState.RUNNING:
+            change = self._actor.change(ChangeAction(found.kind.value))
+            with self._call("changing many messages"):
+                found = store.advance_operation(operation_id, change=change)
+            if found is not None and listener is not None:
+                listener(found)
+        if found is None:
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
+        if found.kind is OperationKind.RESCHEDULE and found.changed:
+            self._changed(found.due_time)
+        return found
+
+    def abandon(self, operation_id: str) -> Operation | None:
+        """End an operation that runs; what it changed stays changed. None: there is none of that id."""
+        store = self._store()
+        with self._call("abandoning an operation"):
+            return store.end_operation(operation_id, change=self._actor.change(ChangeAction.ABANDON))

@@ -1,0 +1,283 @@
+"""The audit trail: the same change by every way, kills between change and commit, earlier tables, retention."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, SqlDelayedMessageStore
+from delaystore.errors import ConfigurationError
+from delaystore.message import DelayedMessage
+from delaystore.operations import Operations
+from delaystore.operations.changes import CancelRequest, RescheduleRequest, audited
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import AuditEntry, Change, ChangeAction, Way
+from delaystore.transports import InMemoryTransport
+from delaystore.web import app
+from tests.integration.cli import CommandLine
+from tests.web.pages import Browser, browser
+from tests.web.test_pages import post
+
+OLD, NEW = datetime(2040, 1, 31, 9, tzinfo=UTC), datetime(2041, 1, 31, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+ALL = DelayedDeliverySettings(audit="all")
+Ways = dict[str, Callable[[str, datetime | None], Any]]
+
+
+@pytest.fixture
+def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), None, ALL) as delivery:
+        yield delivery
+
+
+@pytest.fixture
+def run(sqlite_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line in this process."""
+    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+@pytest.fixture
+def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
+    """What cancels the message of an id, or, with a time, reschedules it, by the name of each way."""
+    page = browser(app(delivery))
+
+    def by_program(message_id: str, at: datetime | None) -> None:
+        _ = delivery.cancel(message_id) if at is None else delivery.reschedule(message_id, at=at)
+
+    def by_transaction(message_id: str, at: datetime | None) -> None:
+        with delivery._store.engine.begin() as connection:  # type: ignore[attr-defined]
+            enlisted = delivery.enlist(connection)
+            _ = enlisted.cancel(message_id) if at is None else enlisted.reschedule(message_id, at=at)
+
+    def by_program_async(message_id: str, at: datetime | None) -> None:
+        async def change() -> None:
+            store = AsyncSqlDelayedMessageStore(sqlite_url.replace("sqlite:", "sqlite+aiosqlite:"))
+            async with AsyncDelayedDelivery("sales", store, None, ALL) as other:
+                _ = await other.cancel(message_id) if at is None else await other.reschedule(message_id, at=at)
+
+        asyncio.run(change())
+
+    def by_integration(message_id: str, at: datetime | None) -> None:
+        changes = delivery.changes_as(Way.CELERY)
+        _ = changes.cancel(message_id) if at is None else changes.reschedule(message_id, at=at)
+
+    def by_operations(message_id: str, at: datetime | None) -> None:
+        operations = delivery.operations
+        _ = operations.cancel_one(message_id) if at is None else operations.reschedule_one(message_id, at=at)
+
+    def by_requests(message_id: str, at: datetime | None) -> None:
+        named = {"message_id": message_id, "by": "a program, by the control queue"}
+        request = CancelRequest(**named) if at is None else RescheduleRequest(at=at, **named)
+        delivery.operations.acting_as(way=Way.CONTROL).do_all([request])
+
+    def by_command(message_id: str, at: datetime | None) -> None:
+        done = run("cancel", message_id) if at is None else run("reschedule", message_id, "--at", at.isoformat())
+        assert done.code == 0
+
+    def by_page(message_id: str, at: datetime | None) -> None:
+        named = {} if at is None else {"at": at.strftime("%Y-%m-%dT%H:%M")}
+        what = "cancel" if at is None else "reschedule"
+        assert post(page, f"/message/{what}", f"/message?id={message_id}", id=message_id, **named).status_code == 303
+
+    def by_api(message_id: str, at: datetime | None) -> None:
+        assert _by_api(page, message_id, at) == 200
+
+    return {
+        "program": by_program,
+        "transaction": by_transaction,
+        "async": by_program_async,
+        "celery": by_integration,
+        "operations": by_operations,
+        "control": by_requests,
+        "cli": by_command,
+        "web": by_page,
+        "api": by_api,
+    }
+
+
+def _by_api(page: Browser, message_id: str, at: datetime | None) -> int:
+    if at is None:
+        return page.request("DELETE", f"/api/v1/messages/{message_id}").status_code
+    path = f"/api/v1/messages/{message_id}"
+    return page.request("PATCH", path, json={"at": at.isoformat()}).status_code
+
+
+def a_message(message_id: str, **fields: Any) -> DelayedMessage:
+    return DelayedMessage(message_id=message_id, destination="billing", due_time=OLD, body=b"x", **fields)
+
+
+def entry_of(operations: Operations) -> AuditEntry:
+    return operations.changes(1)[0]
+
+
+@pytest.mark.parametrize("at", [None, NEW], ids=["cancel", "reschedule"])
+def test_one_change_has_one_form_by_whichever_way_it_is_made(
+    delivery: DelayedDelivery, ways: Ways, at: datetime | None
+) -> None:
+    found: dict[str, AuditEntry] = {}
+    for number, (name, change) in enumerate(ways.items(), 1):
+        delivery.send("billing", b"x", at=OLD, message_id="a", key="k")
+        change("a", at)
+        assert len(delivery.operations.changes()) == number, name
+        found[name] = entry_of(delivery.operations)
+        delivery._store.cancel("a")  # type: ignore[attr-defined]
+    alike = {replace(each, at=OLD, by="", way=None) for each in found.values()}
+    assert len(alike) == 1, found
+    (entry,) = alike
+    assert (entry.action, entry.count) == ("cancel" if at is None else "reschedule", 1)
+    assert (entry.message_id, entry.key, entry.destination) == ("a", "k", "billing")
+    assert (entry.old_due_time, entry.new_due_time) == (OLD, at)
+    expected = {name: name for name in found} | {"transaction": "program", "async": "program"}
+    assert {name: each.way for name, each in found.items()} == expected
+    assert found["cli"].by == "ada"
+
+
+def test_operators_are_noted_by_default_and_programs_are_not(sqlite_url: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        for name in "abcd":
+            delivery.send("billing", b"x", at=OLD, message_id=name, key=name)
+        delivery.send("billing", b"x", at=NEW, message_id="new a", key="a", on_key="replace")
+        delivery.reschedule("b", at=NEW)
+        delivery.changes_as(Way.CELERY).cancel("c")
+        assert list(delivery.operations.changes()) == []
+        delivery.changes_as(Way.DJANGO, "ada").cancel("b")
+        delivery.operations.send_now("d")
+        assert [(each.way, each.action, each.message_id) for each in delivery.operations.changes()] == [
+            ("operations", "send-now", "d"),
+            ("django", "cancel", "b"),
+        ]
+
+
+def test_all_has_what_messages_replace_too(delivery: DelayedDelivery) -> None:
+    delivery.send("billing", b"x", at=OLD, message_id="a", key="k", on_key="replace")
+    delivery.send("billing", b"x", at=NEW, message_id="b", key="k", on_key="replace")
+    delivery.send_many([a_message("c", key="k")], on_key="replace")
+    with delivery._store.engine.begin() as connection:  # type: ignore[attr-defined]
+        delivery.enlist(connection).send("billing", b"x", at=NEW, message_id="d", key="k", on_key="debounce")
+    assert [(each.action, each.message_id, each.key) for each in delivery.operations.changes()] == [
+        ("replace", "c", "k"),
+        ("replace", "b", "k"),
+        ("replace", "a", "k"),
+    ]
+
+
+def test_a_file_of_messages_notes_how_many_it_replaces(
+    delivery: DelayedDelivery, run: CommandLine, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    for name in "ab":
+        delivery.send("billing", b"x", at=OLD, message_id=name)
+    delivery.send("billing", b"x", at=OLD, message_id="c", key="k")
+    file = tmp_path / "new.csv"
+    file.write_text("message_id,due_time,body\n" + "".join(f"{name},{NEW.isoformat()},y\n" for name in "abz"))
+    done = run("send", "billing", "--file", str(file), "--on-duplicate", "replace")
+    assert done.code == 0, done.err
+    (entry,) = delivery.operations.changes()
+    assert (entry.way, entry.action, entry.count) == ("cli", "replace", 2)
+    done = run("send", "billing", "x", "--key", "k", "--on-key", "replace", "--at", NEW.isoformat())
+    assert done.code == 0, done.err
+    entry = delivery.operations.changes(1)[0]
+    assert (entry.way, entry.action, entry.message_id, entry.new_due_time) == ("cli", "replace", "c", NEW)
+
+
+def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:
+    with pytest.raises(ConfigurationError, match="object keeps no audit trail"):
+        audited(object())
+
+
+KILLED = """
+import sys, time
+from delaystore import SqlDelayedMessageStore
+from delaystore.settings import TransactionMode
+from delaystore.stores.operable import Change, ChangeAction, Way
+
+store = SqlDelayedMessageStore(sys.argv[1])
+store.initialize("sales", TransactionMode.NONE)
+change = Change(by="ada", way=Way.CLI, action=ChangeAction.CANCEL)
+with store.transaction() as transaction:
+    outcome = transaction.cancel("a", change=change)
+    if sys.argv[2] == "before":
+        print(outcome, flush=True)
+        time.sleep(60)
+print(outcome, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_before_the_commit_nothing_is_changed_or_noted_and_after_it_both(database_url: str, when: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(database_url)) as delivery:
+        delivery.send("billing", b"x", at=OLD, message_id="a")
+        arguments = [sys.executable, "-c", KILLED, database_url, when]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "done\n"
+            child.send_signal(signal.SIGKILL)
+        waits, noted = delivery.get("a") is not None, len(delivery.operations.changes())
+        assert (waits, noted) == ((True, 0) if when == "before" else (False, 1))
+        assert delivery.cancel("a") is (ManagementOutcome.DONE if waits else ManagementOutcome.NOT_FOUND)
+
+
+def test_on_tables_of_the_release_before_changes_are_noted_and_read(database_url: str) -> None:
+    store = SqlDelayedMessageStore(database_url)
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    name, columns = store.table.name, ("way", "message_id", "message_key", "destination", "wanted", "operation_id")
+    with store.engine.begin() as connection:
+        for column in (*columns, "old_due_time", "new_due_time"):
+            connection.execute(text(f"ALTER TABLE {name}_changes DROP COLUMN {column}"))
+        connection.execute(text(f"UPDATE {name}_version SET version_num = '0004'"))
+    store.close()
+    older = SqlDelayedMessageStore(database_url)
+    older.initialize("sales", TransactionMode.NONE)
+    assert older.is_operable
+    assert list(older.hindrances()) == []
+    change = Change(by="ada", way=Way.CLI, action=ChangeAction.CANCEL)
+    for message_id in "ab":
+        older.store(a_message(message_id))
+    assert older.cancel("a", change=change) is ManagementOutcome.DONE
+    (before,) = older.changes()
+    assert (before.by, before.action, before.way) == ("ada", "cancel", None)
+    assert before.about.startswith("message a from ")
+    older.setup_infrastructure()
+    assert list(older.defects()) == []
+    assert older.cancel("b", change=change) is ManagementOutcome.DONE
+    after, same = older.changes()
+    assert (after.way, after.message_id, same) == ("cli", "b", before)
+    older.close()
+
+
+def test_a_dispatcher_deletes_what_is_older_than_the_retention(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from delaystore.dispatcher import _loop
+
+    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
+    store = SqlDelayedMessageStore(sqlite_url)
+    settings = DelayedDeliverySettings(retention=2 * DAY, audit="all")
+    with DelayedDelivery("sales", store, InMemoryTransport(), settings) as delivery:
+        now = store.now()
+        ages = (timedelta(hours=1), DAY, 3 * DAY, 100 * DAY)
+        store.note_changes([AuditEntry(at=now - age, by="ada", action="pause", about="x", count=0) for age in ages])
+        deadline = now + timedelta(seconds=30)
+        while len(store.changes()) > 2 and store.now() < deadline:
+            monkeypatch.undo()
+            asyncio.run(asyncio.sleep(0.1))
+        assert [each.at for each in store.changes()] == [now - age for age in ages[:2]]
+        while not delivery.operations.audit_kept().audit and store.now() < deadline:
+            asyncio.run(asyncio.sleep(0.1))
+        kept = delivery.operations.audit_kept()
+    assert (kept.audit, kept.retention) == (["all"], 2 * DAY)
+    assert str(kept) == "Noted are the changes of operators and programs; they are kept for 2d."
