@@ -1,13 +1,15 @@
-"""Column types that mean the same on every database."""
+"""Column types that mean the same on every database.
+
+The modules of SQLAlchemy for one database load slowly, so each is imported where that database is used.
+"""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import DateTime, Dialect, LargeBinary, String, Text
-from sqlalchemy.dialects import mssql, mysql
-from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 from typing_extensions import override
 
@@ -33,8 +35,12 @@ class UtcDateTime(TypeDecorator[datetime]):
         if _is_postgresql(dialect):
             return dialect.type_descriptor(DateTime(timezone=True))
         if dialect.name in _MYSQL:
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         if dialect.name == "mssql":
+            from sqlalchemy.dialects import mssql
+
             return dialect.type_descriptor(mssql.DATETIME2(6))  # type: ignore[no-untyped-call]
         return dialect.type_descriptor(DateTime())
 
@@ -96,8 +102,12 @@ class ExactText(TypeDecorator[str]):
         if _is_postgresql(dialect):
             return dialect.type_descriptor(Text(collation="C"))
         if dialect.name in _MYSQL:
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.VARBINARY(self.max_bytes))
         if dialect.name == "mssql":
+            from sqlalchemy.dialects import mssql
+
             return dialect.type_descriptor(mssql.NVARCHAR(self.max_bytes, collation="Latin1_General_100_BIN2"))
         return dialect.type_descriptor(Text())
 
@@ -122,8 +132,12 @@ class Json(TypeDecorator[str]):
     @override
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name in _MYSQL:
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.LONGTEXT())
         if dialect.name == "mssql":
+            from sqlalchemy.dialects import mssql
+
             return dialect.type_descriptor(mssql.NVARCHAR(None))
         return dialect.type_descriptor(Text())
 
@@ -148,6 +162,8 @@ class Body(TypeDecorator[bytes]):
     @override
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name in _MYSQL:
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.LONGBLOB())
         return dialect.type_descriptor(LargeBinary())
 
@@ -168,4 +184,5 @@ class TupleId(UserDefinedType[str]):
 
 def _is_postgresql(dialect: Dialect) -> bool:
     """Whether it is PostgreSQL, or a relative whose SQLAlchemy dialect derives from PostgreSQL's."""
-    return isinstance(dialect, PGDialect)
+    module = sys.modules.get("sqlalchemy.dialects.postgresql.base")  # without it, there is no such dialect
+    return module is not None and isinstance(dialect, module.PGDialect)

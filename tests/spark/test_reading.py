@@ -29,7 +29,6 @@ from delaystore.spark._tables import open_readable, open_table
 from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.memory._waiting import WaitingMessages
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.sql_stores import opened
 from tests.long import long
@@ -462,7 +461,7 @@ def test_other_stores_are_read_page_by_page() -> None:
 
 def test_a_store_that_others_wrote_is_opened_for_each_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store in memory stands for theirs, so it must not be known as what it is."""
-    memory: dict[str, WaitingMessages] = {}
+    memory: dict[str, object] = {}
     monkeypatch.setattr(stores, "open_store", lambda url: InMemoryDelayedMessageStore(memory=memory))
     monkeypatch.setattr(stores, "InMemoryDelayedMessageStore", SqlDelayedMessageStore)
     sales, mail = (open_readable(StoreOptions(store="theirs://there", endpoint=name)) for name in ("sales", "mail"))

@@ -165,7 +165,7 @@ class Broken(Memory):
 class Broken(Memory):
     @contextmanager
     def transaction(self):
-        block = self._begin()
+        block = self._begin("begin another one")
         try:
             yield block
         finally:

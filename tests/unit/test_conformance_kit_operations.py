@@ -232,7 +232,7 @@ class Broken(Memory):
 class Broken(Memory):
     def beat(self, record, done=()):
         super().beat(record, done)
-        self._waiting().reports._dispatchers[record.dispatcher_id] = record
+        self._waiting().dispatchers[record.dispatcher_id] = record
 """,
         {
             "test_a_dispatcher_is_known_as_it_describes_itself",
@@ -244,7 +244,7 @@ class Broken(Memory):
 class Broken(Memory):
     def beat_of_ingress(self, record):
         super().beat_of_ingress(record)
-        self._waiting().reports._ingresses[record.ingress_id] = record
+        self._waiting().ingresses[record.ingress_id] = record
 """,
         {
             "test_an_ingress_is_known_as_it_describes_itself",
@@ -255,7 +255,7 @@ class Broken(Memory):
         """
 class Broken(Memory):
     def ingresses(self):
-        return sorted(self._waiting().reports._ingresses.values(), key=lambda each: (each.queue, each.ingress_id))
+        return sorted(self._waiting().ingresses.values(), key=lambda each: (each.queue, each.ingress_id))
 """,
         {"test_of_a_queue_that_has_no_ingress_any_more_the_last_one_is_told"},
     ),
@@ -273,7 +273,7 @@ class Broken(Memory):
 class Broken(Memory):
     def beat(self, record, done=()):
         for each in done:
-            self._waiting().reports._activity.pop(each.minute, None)
+            self._waiting().activity.pop(each.minute, None)
         super().beat(record, done)
 """,
         {"test_what_dispatchers_did_adds_up_minute_by_minute"},
@@ -282,7 +282,7 @@ class Broken(Memory):
         """
 class Broken(Memory):
     def changes(self, limit=100, before=None):
-        entries = self._waiting().reports._changes
+        entries = self._waiting().changes
         return [each for each in entries if before is None or each.at < before][:limit]
 """,
         {"test_changes_are_told_the_newest_first"},

@@ -8,7 +8,6 @@ import pytest
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
@@ -64,9 +63,11 @@ def test_where_nothing_fails_nothing_is_asked_or_written_for_it(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store_many(message(f"{number}") for number in range(10))
+    with store.transaction() as block:
+        transaction = type(block)
     store.asked.clear()
     for asked in ("count_failures", "park", "unpark", "park_claimed", "postpone", "allowance"):
-        monkeypatch.setattr(InMemoryTransaction, asked, None, raising=False)
+        monkeypatch.setattr(transaction, asked, None, raising=False)
         monkeypatch.setattr(store, asked, None)
     Dispatcher(store, transport, settings(max_body_bytes=1000)).dispatch_due()
     assert store.asked == {"transaction": 2}

@@ -138,6 +138,8 @@ class SqlDialect(ABC):
         self.name = name
         """SQLAlchemy's name of the database."""
 
+    # Connections: which drivers will do, and what a new connection needs before the first statement.
+
     def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
         """Raise ConfigurationError for a driver that cannot do what is asked of it."""
 
@@ -159,6 +161,11 @@ class SqlDialect(ABC):
         `heed_pooler`: prepare no statements where a pooler is between, which may give the next one to another session.
         """
 
+    def speak_utc(self, engine: Engine) -> None:  # noqa: B027 - most need nothing
+        """See to it that each connection reads and writes times without a zone as UTC."""
+
+    # The clock and errors: databases tell the time, and what went wrong, each in words of its own.
+
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:
         """The database's own UTC clock; None: it uses this computer's."""
@@ -167,6 +174,8 @@ class SqlDialect(ABC):
         """What `error` means; None: nothing that callers act on, or another database's error."""
         code = code_of(error)
         return None if code is None else self.faults.get(code)
+
+    # Searches: the order of positions, and how a search finds rows by index and past the locks of others.
 
     def limited(self, statement: Select[Any], limit: int) -> Select[Any]:
         """The first rows of `statement`."""
@@ -199,8 +208,7 @@ class SqlDialect(ABC):
     def prefer_indexes(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
         """See to it that the transaction finds its rows by index, whatever the statistics say."""
 
-    def speak_utc(self, engine: Engine) -> None:  # noqa: B027 - most need nothing
-        """See to it that each connection reads and writes times without a zone as UTC."""
+    # Rights and locks of a session: only the database knows who may create tables, and who is the one at work.
 
     def may_create(self, connection: Connection, schema: str | None) -> bool:  # noqa: ARG002 - for overriders
         """Whether tables may be created; True also where the database does not say."""
@@ -236,6 +244,8 @@ class StoreDialect(SqlDialect):
     """Whether one connection can wake another. False: `insert_and_notify` and `insert_enlisted` are
     never called."""
 
+    # Times: arithmetic on times in a statement, for which each database has functions of its own.
+
     def read_only(self) -> ColumnElement[bool] | None:
         """Whether the server takes no writes, as a standby does; None: that cannot be asked."""
         return None
@@ -266,8 +276,12 @@ class StoreDialect(SqlDialect):
     def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]: ...
 
     @abstractmethod
-    def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:
-        """Keep other processes out of a table's set-up until the block ends; begins the transaction."""
+    def capped(
+        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
+    ) -> ColumnElement[datetime]:
+        """The earlier of `at`, and so long after `first`."""
+
+    # Claims: how a dispatcher takes rows that no other dispatcher has, and settles them.
 
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
         """`statement`, limited to rows that nobody has claimed; where claims are row locks, it takes them."""
@@ -277,32 +291,59 @@ class StoreDialect(SqlDialect):
         """`parameter` as a bound that no plan is made for, where a plan made for its value may be a bad one."""
         return parameter
 
-    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """In which shelf a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
+    def begin_claiming(self, connection: Connection) -> None:
+        """Prepare our own transaction for claims by row locks.
 
-        Asked only where claims are row locks.
+        Its plans must not go by statistics, and it ends after LONGEST_IDLE seconds in which nobody says anything.
         """
-        raise NotImplementedError
-
-    def remove_located(self, table: Table) -> Executable:
-        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
-        raise NotImplementedError
-
-    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
-        """As `remove_located`, in a shelf; returns how many rows: 0 where our role may not do that."""
-        raise NotImplementedError
 
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
         """Whether the value of `column` is in the list parameter `name`."""
         return column.in_(bindparam(name, expanding=True))
 
-    def remove_many(self, table: Table) -> Executable:
-        """Delete the rows of the list parameter `ids`."""
-        return delete(table).where(self.among(table.c.message_id, "ids"))
+    def with_ids(self, table: Table) -> Select[Any]:
+        """The message_ids in the table that are among the parameter `ids`."""
+        return select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
 
     def has_stored_id(self, table: Table) -> ColumnElement[bool]:
         """Whether a row's key is the parameter `id`, as in UnreadableMessage.stored_id."""
         return row_with(table)
+
+    def remove_many(self, table: Table) -> Executable:
+        """Delete the rows of the list parameter `ids`."""
+        return delete(table).where(self.among(table.c.message_id, "ids"))
+
+    def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
+        """Delete the rows with these numbers in their primary key `column`, which are locked; touch no others."""
+        statement = delete(table).where(table.c[column] == bindparam("number"))
+        connection.execute(statement, [{"number": number} for number in numbers])
+
+    @abstractmethod
+    def change_unclaimed(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+    ) -> bool | None:
+        """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
+
+        Never waits. True: it is done; False: the row is claimed; None: there is none.
+        """
+
+    @abstractmethod
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """Do `change` to those rows of `ids` that match, and that nobody has claimed (a lease: at `now`).
+
+        Never waits for who has claimed one. Returns the ids of those that were changed.
+        """
+
+    # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.
 
     def insert(self, table: Table) -> Insert:
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
@@ -315,62 +356,6 @@ class StoreDialect(SqlDialect):
     def insert_alone(self, table: Table, shelves: Table) -> Insert:
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
         return self.insert_message(table, shelves)
-
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
-        """An insert of one row that changes the row with its key instead, unless that is claimed.
-
-        It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
-        not meet the condition of `changes`, and for a message_id in one of `shelves`. Where rows have locks it waits
-        `patience` seconds for one. Not asked where claims are made of candidates.
-        """
-        raise NotImplementedError
-
-    def reads_older_rows(self, connection: Connection) -> bool:
-        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it.
-
-        Asked only where claims are made of candidates, as are the next two.
-        """
-        raise NotImplementedError
-
-    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
-        """Whether the message_id or the key is in use by now, whatever the transaction reads.
-
-        Raises an error that is LOCKED where somebody's transaction decides it.
-        """
-        raise NotImplementedError
-
-    def is_of_primary_key(self, error: DBAPIError) -> bool:
-        """Whether an error that is a DUPLICATE is about the primary key."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def capped(
-        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
-    ) -> ColumnElement[datetime]:
-        """The earlier of `at`, and so long after `first`."""
-
-    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
-        """Do `alter` to a table in use, so that others wait behind it only for a moment.
-
-        Raises StoreUnavailableError where somebody's transaction does not let go of the table.
-        """
-        alter()
-
-    @contextmanager
-    def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:  # noqa: ARG002 - for overriders
-        """Keep everybody else out of `tables`, which the block may drop; within `setup_lock`, all that SQLite needs."""
-        yield
-
-    def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
-        """Undo what the block wrote, and only that, when it raises."""
-        return connection.begin_nested()
-
-    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
-        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
-
-        Asked only where there are shelves.
-        """
-        raise NotImplementedError
 
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
@@ -424,9 +409,46 @@ class StoreDialect(SqlDialect):
         """Those of `ids` that are in the table."""
         return list(connection.execute(self.with_ids(table), {"ids": ids}).scalars())
 
-    def with_ids(self, table: Table) -> Select[Any]:
-        """The message_ids in the table that are among the parameter `ids`."""
-        return select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
+    def is_message_id_locked(self, error: DBAPIError) -> bool:
+        """Whether an error of an insert may say that it has waited for somebody's message_id, and not for a table."""
+        return self.fault(error) is Fault.LOCKED
+
+    def duplicates_in(self, error: DBAPIError) -> Sequence[str]:  # noqa: ARG002 - for overriders
+        """The message_ids that an error names which is a DUPLICATE; none where the database names none."""
+        return []
+
+    # Keys where claims are row locks or leases: one statement decides.
+
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
+        """An insert of one row that changes the row with its key instead, unless that is claimed.
+
+        It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
+        not meet the condition of `changes`, and for a message_id in one of `shelves`. Where rows have locks it waits
+        `patience` seconds for one. Not asked where claims are made of candidates.
+        """
+        raise NotImplementedError
+
+    # Keys where claims are candidate locks: the row is looked up, locked and then changed; asked of no other database.
+
+    def reads_older_rows(self, connection: Connection) -> bool:
+        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it.
+
+        Asked only where claims are made of candidates, as are the next two.
+        """
+        raise NotImplementedError
+
+    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
+        """Whether the message_id or the key is in use by now, whatever the transaction reads.
+
+        Raises an error that is LOCKED where somebody's transaction decides it.
+        """
+        raise NotImplementedError
+
+    def is_of_primary_key(self, error: DBAPIError) -> bool:
+        """Whether an error that is a DUPLICATE is about the primary key."""
+        raise NotImplementedError
+
+    # What has failed before: found by an index of its own.
 
     def failing_columns(self) -> Sequence[Column[Any]]:
         """Columns that a table needs so that what has failed before is found by index."""
@@ -444,83 +466,7 @@ class StoreDialect(SqlDialect):
         """The last `length` characters of `text`."""
         return func.right(text, literal_column(str(length)), type_=text.type)
 
-    @abstractmethod
-    def change_unclaimed(
-        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
-    ) -> bool | None:
-        """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
-
-        Never waits. True: it is done; False: the row is claimed; None: there is none.
-        """
-
-    @abstractmethod
-    def change_unclaimed_of(
-        self,
-        connection: Connection,
-        table: Table,
-        change: Change,
-        ids: Sequence[str],
-        matches: Sequence[ColumnElement[bool]],
-        values: Mapping[str, Any],
-        now: datetime,
-    ) -> Collection[str]:
-        """Do `change` to those rows of `ids` that match, and that nobody has claimed (a lease: at `now`).
-
-        Never waits for who has claimed one. Returns the ids of those that were changed.
-        """
-
-    def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:  # noqa: ARG002 - for overriders
-        """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
-
-        Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
-        report these; `health` only those that hinder.
-        """
-        return ()
-
-    def has_condition(self, index: Index, found: Mapping[str, Any]) -> bool:
-        """Whether an index that SQLAlchemy has found holds the rows that `index` is to hold."""
-        wanted = index.dialect_kwargs.get(f"{self.name}_where")
-        text = found.get("dialect_options", {}).get(f"{self.name}_where")
-        return _plain_condition(wanted) == _plain_condition(text)
-
-    def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Drop indexes of `tables` that the database calls invalid, and that nobody is building, to be made again."""
-
-    def time_checks(self) -> Sequence[str]:
-        """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
-
-        One such row would make every fetch fail.
-        """
-        return ()
-
-    def storage_options(self) -> Sequence[str]:
-        """Statements, with `{table}` for the quoted name, that tune a new table."""
-        return ()
-
-    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
-        """Whether a row of `shelves` is in one that is not attached to `table`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
-        """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def duplicates_in(self, error: DBAPIError) -> Sequence[str]:  # noqa: ARG002 - for overriders
-        """The message_ids that an error names which is a DUPLICATE; none where the database names none."""
-        return []
-
-    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
-        """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
-        """Let those who may delete from `table`, as dispatchers may, change `tables`; who may read it, reads them."""
-
-    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
-        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
-
-        That is the index of what has failed, and, to those that are not attached, the column of failures.
-        """
+    # Wake-ups: only where `has_notifications`; elsewhere dispatchers poll.
 
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
         """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
@@ -536,69 +482,53 @@ class StoreDialect(SqlDialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
-    def introduce(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
-        """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
+    # Shelves: tables of a bulk load that inherit from the store's; asked only where `has_shelves`.
 
-        `lent` is one in somebody's transaction.
+    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """In which shelf a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
+
+        Asked only where claims are row locks.
         """
-        engine.connect().close()
+        raise NotImplementedError
 
-    def has_table(self, connection: Connection, table: Table) -> bool:
-        """Whether `table` is there, perhaps in somebody's transaction: others may make it before that ends."""
-        return inspect(connection).has_table(table.name, schema=table.schema)
+    def remove_located(self, table: Table) -> Executable:
+        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
+        raise NotImplementedError
 
-    def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
-        """Whether tables made by another connection could be used in the transaction that is open on this one."""
-        return True
+    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
+        """As `remove_located`, in a shelf; returns how many rows: 0 where our role may not do that."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
-        """What is equal for two connections if, and only if, they lead to the same `table`."""
+    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
 
-    def identity_of(self, url: URL) -> Sequence[Any] | None:  # noqa: ARG002 - for overriders
-        """The `identity` of connections to `url`; None: only a connection can tell."""
-        return None
-
-    @abstractmethod
-    def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
-        """The sizes of `table`, and of those that inherit from it, without reading them."""
-
-    def estimate(self, connection: Connection, table: Table) -> int | None:
-        """About how many rows `table` has, with those that inherit from it; None: only counting tells."""
-        rows = [size.rows for size in self.sizes(connection, table)]
-        known = [number for number in rows if number is not None]
-        return sum(known) if rows and len(known) == len(rows) else None
-
-    def watch_commit(self, connection: Connection, *, alone: bool = False) -> bool:  # noqa: ARG002 - for overriders
-        """Have `check_commit` tell of the commits of `connection` from now on.
-
-        `alone`: each statement commits by itself. False: it cannot tell of these, so use a transaction.
+        Asked only where there are shelves.
         """
-        return True
+        raise NotImplementedError
 
-    def check_commit(self, connection: Connection) -> None:
-        """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""
+    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
+        """Whether a row of `shelves` is in one that is not attached to `table`; asked only where there are shelves."""
+        raise NotImplementedError
 
-    def begin_claiming(self, connection: Connection) -> None:
-        """Prepare our own transaction for claims by row locks.
+    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
+        """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
+        raise NotImplementedError
 
-        Its plans must not go by statistics, and it ends after LONGEST_IDLE seconds in which nobody says anything.
+    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
+        """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
+        raise NotImplementedError
+
+    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
+        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
+
+        That is the index of what has failed, and, to those that are not attached, the column of failures.
         """
 
-    def end_idle_sessions(self, engine: Engine) -> None:
-        """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+    # Transactions: savepoints, waits for locks, and whether a commit outlives its server.
 
-    def is_message_id_locked(self, error: DBAPIError) -> bool:
-        """Whether an error of an insert may say that it has waited for somebody's message_id, and not for a table."""
-        return self.fault(error) is Fault.LOCKED
-
-    def is_outage(self, error: DBAPIError) -> bool:
-        """Whether `error` is about the state of the database, not about the rows."""
-        return isinstance(error, OperationalError | InterfaceError)
-
-    def has_ended_transaction(self, error: DBAPIError, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
-        """Whether `error` may have undone the whole transaction on `connection`, and not its statement alone."""
-        return error.connection_invalidated
+    def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
+        """Undo what the block wrote, and only that, when it raises."""
+        return connection.begin_nested()
 
     @contextmanager
     def lock_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
@@ -617,10 +547,110 @@ class StoreDialect(SqlDialect):
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
         """Set the limit of `lock_wait`; returns the statement that undoes it; None: the transaction's end does."""
 
-    def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
-        """Delete the rows with these numbers in their primary key `column`, which are locked; touch no others."""
-        statement = delete(table).where(table.c[column] == bindparam("number"))
-        connection.execute(statement, [{"number": number} for number in numbers])
+    def watch_commit(self, connection: Connection, *, alone: bool = False) -> bool:  # noqa: ARG002 - for overriders
+        """Have `check_commit` tell of the commits of `connection` from now on.
+
+        `alone`: each statement commits by itself. False: it cannot tell of these, so use a transaction.
+        """
+        return True
+
+    def check_commit(self, connection: Connection) -> None:
+        """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""
+
+    def is_outage(self, error: DBAPIError) -> bool:
+        """Whether `error` is about the state of the database, not about the rows."""
+        return isinstance(error, OperationalError | InterfaceError)
+
+    def has_ended_transaction(self, error: DBAPIError, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
+        """Whether `error` may have undone the whole transaction on `connection`, and not its statement alone."""
+        return error.connection_invalidated
+
+    def end_idle_sessions(self, engine: Engine) -> None:
+        """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+
+    # Set-up and repair: what tables need beyond their columns, and what may be wrong with them.
+
+    @abstractmethod
+    def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:
+        """Keep other processes out of a table's set-up until the block ends; begins the transaction."""
+
+    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
+        """Do `alter` to a table in use, so that others wait behind it only for a moment.
+
+        Raises StoreUnavailableError where somebody's transaction does not let go of the table.
+        """
+        alter()
+
+    @contextmanager
+    def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:  # noqa: ARG002 - for overriders
+        """Keep everybody else out of `tables`, which the block may drop; within `setup_lock`, all that SQLite needs."""
+        yield
+
+    def has_table(self, connection: Connection, table: Table) -> bool:
+        """Whether `table` is there, perhaps in somebody's transaction: others may make it before that ends."""
+        return inspect(connection).has_table(table.name, schema=table.schema)
+
+    def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
+        """Whether tables made by another connection could be used in the transaction that is open on this one."""
+        return True
+
+    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
+        """Let those who may delete from `table`, as dispatchers may, change `tables`; who may read it, reads them."""
+
+    def time_checks(self) -> Sequence[str]:
+        """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
+
+        One such row would make every fetch fail.
+        """
+        return ()
+
+    def storage_options(self) -> Sequence[str]:
+        """Statements, with `{table}` for the quoted name, that tune a new table."""
+        return ()
+
+    def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:  # noqa: ARG002 - for overriders
+        """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
+
+        Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
+        report these; `health` only those that hinder.
+        """
+        return ()
+
+    def has_condition(self, index: Index, found: Mapping[str, Any]) -> bool:
+        """Whether an index that SQLAlchemy has found holds the rows that `index` is to hold."""
+        wanted = index.dialect_kwargs.get(f"{self.name}_where")
+        text = found.get("dialect_options", {}).get(f"{self.name}_where")
+        return _plain_condition(wanted) == _plain_condition(text)
+
+    def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Drop indexes of `tables` that the database calls invalid, and that nobody is building, to be made again."""
+
+    # Which database a connection leads to, and how large its tables are.
+
+    def introduce(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
+        """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
+
+        `lent` is one in somebody's transaction.
+        """
+        engine.connect().close()
+
+    @abstractmethod
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """What is equal for two connections if, and only if, they lead to the same `table`."""
+
+    def identity_of(self, url: URL) -> Sequence[Any] | None:  # noqa: ARG002 - for overriders
+        """The `identity` of connections to `url`; None: only a connection can tell."""
+        return None
+
+    @abstractmethod
+    def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
+        """The sizes of `table`, and of those that inherit from it, without reading them."""
+
+    def estimate(self, connection: Connection, table: Table) -> int | None:
+        """About how many rows `table` has, with those that inherit from it; None: only counting tells."""
+        rows = [size.rows for size in self.sizes(connection, table)]
+        known = [number for number in rows if number is not None]
+        return sum(known) if rows and len(known) == len(rows) else None
 
 
 def _plain_condition(condition: Any) -> str:

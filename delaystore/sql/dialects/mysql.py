@@ -31,7 +31,6 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
@@ -550,6 +549,8 @@ class MySqlDialect(StoreDialect):
 
 def joined_delete(table: Table, values: str, condition: str) -> str:
     """The text of a DELETE of rows `waiting` by a join from `values`, for `text`: by primary key, see `remove_many`."""
+    from sqlalchemy.dialects import mysql  # loads slowly, and programs with another database need it not
+
     name = quoted_name(table, mysql.dialect()).replace(":", r"\:")
     return f"DELETE waiting FROM {values} STRAIGHT_JOIN {name} AS waiting {_BY_KEY} ON {condition}"
 

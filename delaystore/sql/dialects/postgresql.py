@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar, Final
@@ -40,7 +40,6 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.types import TypeEngine
@@ -80,7 +79,6 @@ from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 
 log = logging.getLogger("delaystore.sql")
 
-_DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
 PATIENCE: Final = 5.0
 """Seconds for which the insert of a message waits for another transaction, which may be its own caller's."""
 _LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
@@ -105,9 +103,7 @@ _OWNER: Final = text(
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND l.classid::bigint = :high AND l.objid::bigint = :low"
 )
-_ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)").columns(
-    column("inhrelid", postgresql.OID())
-)
+_ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)")
 """The shelves whose messages wait."""
 _RIGHTS: Final = text(
     "SELECT a.privilege_type, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
@@ -250,6 +246,18 @@ _NOT_CONNECTED: Final[Mapping[re.Pattern[str], Fault]] = {
 """What libpq, psycopg, and for asyncpg the system say of a connection that there is not, in English."""
 _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connections, serialization, resources, locks, operators, the system (PostgreSQL manual, appendix A)."""
+
+
+@cache
+def _dialect() -> Dialect:
+    """SQLAlchemy's object for PostgreSQL; loading it takes as long as much else of a program's start."""
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def _quoted(table: Table) -> str:
+    return quoted_name(table, _dialect())
 
 
 class PostgreSqlDialect(StoreDialect):
@@ -431,7 +439,9 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
         """The row's tableoid and ctid; no locked row is moved, and no table dropped that has one."""
-        name = literal(quoted_name(table, _DIALECT))
+        from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
+
+        name = literal(_quoted(table))
         own = select(cast(name, postgresql.REGCLASS())).scalar_subquery()
         relation = column("tableoid", postgresql.OID())
         return case((relation != own, relation), else_=null()), column("ctid", TupleId())
@@ -442,7 +452,7 @@ class PostgreSqlDialect(StoreDialect):
 
         Who has locked the row is asked of the row: a savepoint that was rolled back has ended its locks.
         """
-        return _removal(quoted_name(table, _DIALECT))
+        return _removal(_quoted(table))
 
     @override
     def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
@@ -460,6 +470,8 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def insert(self, table: Table) -> Insert:
         """Inserts nothing where the key exists; an error would end the caller's transaction."""
+        from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
+
         return postgresql.insert(table).on_conflict_do_nothing()
 
     @override
@@ -471,6 +483,8 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
         """Waits for a row that somebody has locked, or inserts once it is gone; with the caller's limit, if shorter."""
+        from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
+
         before = _limit_before()
         limit = _shorter(before, literal_column(f"'{_milliseconds(patience)}'", Text))
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
@@ -635,7 +649,9 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
-        attached = _ATTACHED.bindparams(live=quoted_name(table, _DIALECT))
+        from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
+
+        attached = _ATTACHED.columns(column("inhrelid", postgresql.OID())).bindparams(live=_quoted(table))
         return column("tableoid", postgresql.OID()).not_in(attached)
 
     @override

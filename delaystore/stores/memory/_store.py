@@ -1,37 +1,476 @@
-"""The in-memory store."""
+"""The in-memory store and its transactions."""
 
 import heapq
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, Self
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 from typing_extensions import override
 
 from delaystore.clock import Clock, SystemClock
-from delaystore.errors import ConfigurationError, UnsupportedModeError
-from delaystore.keys import KEY_PATIENCE, KeyRule
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    KeyInUseError,
+    MessageBeingDispatchedError,
+    MessageBeingStoredError,
+    StoreError,
+    UnsupportedModeError,
+)
+from delaystore.keys import KEY_PATIENCE, KeyRule, OnKey
 from delaystore.message import DelayedMessage, Position, check_key, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode, check_lease
-from delaystore.stores._buckets import number_of, seconds_of, start_of
 from delaystore.stores._checks import check_number
-from delaystore.stores._keys import patiently
-from delaystore.stores.abc import (
-    REJECT,
-    ManagementOutcome,
-    Page,
-    StoreStatus,
+from delaystore.stores._forwarding import in_transaction
+from delaystore.stores._keys import bounded, in_order_of_keys, key_of, patiently, refuse_duplicate, unlike, without_keys
+from delaystore.stores.abc import REJECT, ManagementOutcome, Page, StoreStatus
+from delaystore.stores.memory._operating import OperableInMemoryStore
+from delaystore.stores.memory._waiting import (
+    Entry,
+    WaitingMessages,
+    after_failed_delivery,
+    after_failure,
+    copied,
+    counted,
+    fetched,
+    parked,
+    rescheduled,
+    shown,
 )
-from delaystore.stores.memory._enlisted import EnlistedInMemoryStore, TransactionHooks, enlisted_in
-from delaystore.stores.memory._operable import OperableInMemoryStore
-from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import WaitingMessages, copied, fetched, rescheduled
-from delaystore.stores.operable import AuditedKeyedStore, Change
+from delaystore.stores.operable import (
+    AuditedKeyedStore,
+    AuditEntry,
+    Change,
+    FailedDelivery,
+    MessageBefore,
+    OperableTransaction,
+    is_postponed,
+)
 
 _SYSTEM_CLOCK: Final = SystemClock()
+
+
+@runtime_checkable
+class TransactionHooks(Protocol):
+    """A transaction that tells of its end, such as a double in a test; one object for each transaction, or for many.
+
+    What was registered is called once, at the end of the transaction that is open now.
+    """
+
+    def on_commit(self, action: Callable[[], None]) -> Any:
+        """Call `action` after the commit."""
+        ...
+
+    def on_rollback(self, action: Callable[[], None]) -> Any:
+        """Call `action` after the rollback."""
+        ...
+
+
+class Write(NamedTuple):
+    """What a transaction makes of one message_id when it commits."""
+
+    entry: Entry | None
+    """The message of that id which waits now, claimed by the transaction; None: no message of that id waits."""
+    message: DelayedMessage | None
+    """The message that waits after the commit; None: none."""
+    is_new: bool = False
+    """Whether the transaction has stored `message`; False: it is that of `entry`, changed or not."""
+    first_sent: datetime | None = None
+    """As `Entry.first_sent`, of a new message."""
+
+
+class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
+    """Claims what it fetches until the block ends, and keeps its writes to itself until then.
+
+    What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
+    the store it came from, has leased. `get`, `cancel` and `reschedule` see what the block has done itself.
+    `instead`: what to do once it has ended, for the error message.
+    """
+
+    def __init__(self, waiting: WaitingMessages, clock: Clock, owner: object, instead: str) -> None:
+        self._waiting = waiting
+        self._clock = clock
+        self._owner = owner
+        self._instead = instead
+        self._writes: dict[str, Write] = {}
+        """By message_id: everything that the block has claimed or stored."""
+        self._keys: dict[str, str] = {}
+        """The message_id by key, of new messages."""
+        self._noted: list[AuditEntry] = []
+        self._limits_as_of: int | None = None
+        self._ended = False
+
+    @override
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        """The store this block came from has been initialized."""
+
+    @override
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    @override
+    def store(self, message: DelayedMessage) -> None:
+        self.store_many([message])
+
+    @override
+    def store_many(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> int:
+        """Reserve the ids and keys of all of `messages`, or of none; waits for no dispatcher."""
+        keyed: list[DelayedMessage] = []
+        new = [copied(message) for message in without_keys(messages, keyed)]
+        with self._waiting.lock:
+            self._check_open()
+            self._check_new(new)
+            if not keyed:
+                for message in new:
+                    self._put(message)
+                return len(new)
+            with self._all_or_nothing():
+                for message in new:
+                    self._put(message)
+                placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
+                return len(new) + sum(placed)
+
+    @override
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
+        """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
+
+        Raises KeyInUseError at once while a dispatcher or another transaction has the message of the key.
+        """
+        with self._waiting.lock:
+            self._check_open()
+            return self._place(message, rule, change)
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        """Finds what this block has stored, too."""
+        check_key(key)
+        with self._waiting.lock:
+            self._check_open()
+            return self._keys.get(key) or self._waiting.keys.get(key)
+
+    def _place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
+        """Store, keep or replace; what is replaced is claimed until the block ends, and removed then."""
+        key, now = key_of(message), self._clock.now()
+        own = self._keys.get(key)
+        entry = None if own is not None else self._entry_with(key, now)
+        there = own if entry is None else entry.message.message_id
+        if there is not None:
+            if rule.on_key in (OnKey.KEEP, OnKey.REJECT):
+                self._waiting.promise([there], self)
+            refuse_duplicate(message, there, rule)
+            if rule.on_key is OnKey.KEEP:
+                return there
+        first_sent = now
+        if there is not None and rule.on_key is OnKey.DEBOUNCE:
+            first_sent = (self._writes[there].first_sent if entry is None else entry.first_sent) or now
+        self._check_new([message], replaced=there)
+        before = entry.message if entry is not None else None if own is None else self._writes[own].message
+        new = bounded(message, first_sent, rule)
+        if own is not None:
+            self._forget(own)
+        if entry is not None:
+            self._waiting.claim(entry, self, None)
+            self._writes[entry.message.message_id] = Write(entry, None)
+            new = unlike(new, entry.message.message_id, entry.message.due_time)
+        self._put(copied(new), first_sent)
+        if before is not None and change is not None:
+            self._noted.append(change.of_message(now, MessageBefore.of(before), new.due_time, message.message_id))
+        return message.message_id
+
+    def _check_new(self, messages: Sequence[DelayedMessage], replaced: str | None = None) -> None:
+        """Raise for an id that occurs twice, waits or is being stored; `replaced` is about to be removed.
+
+        DuplicateMessageError: the sender relies on those that wait; see `WaitingMessages.promise`.
+        MessageBeingDispatchedError: others have claimed all that wait.
+        """
+        now, entries, reserved = self._clock.now(), self._waiting.entries, self._waiting.reserved
+        seen: set[str] = set()
+        duplicates: list[str] = []
+        claimed: list[str] = []
+        for message in messages:
+            message_id = message.message_id
+            write = self._writes.get(message_id)
+            entry = entries.get(message_id) if write is None or not _is_gone(write) else None
+            if message_id == replaced:
+                continue
+            if message_id in seen or (write is not None and write.is_new):
+                duplicates.append(message_id)
+            elif entry is not None:
+                is_taken = entry.claimer is not self and entry.is_claimed(now)
+                (claimed if is_taken else duplicates).append(message_id)
+            elif message_id in reserved:
+                raise MessageBeingStoredError(message_id)
+            seen.add(message_id)
+        if duplicates:
+            self._waiting.promise(duplicates, self)
+            raise DuplicateMessageError(duplicates)
+        if claimed:
+            raise MessageBeingDispatchedError(claimed)
+
+    def _entry_with(self, key: str, now: datetime) -> Entry | None:
+        """What waits with `key`, unless this block has removed it; raises KeyInUseError where others have it."""
+        message_id = self._waiting.keys.get(key)
+        if key in self._waiting.reserved_keys:
+            raise KeyInUseError(key)
+        if message_id is None or _is_gone(self._writes.get(message_id)):
+            return None
+        entry = self._waiting.entries[message_id]
+        if entry.claimer is not self and entry.is_claimed(now):
+            raise KeyInUseError(key)
+        if entry.claimer is not self:  # a lease that has expired: its dispatcher may come late
+            self._waiting.free(entry)
+        return entry
+
+    def _put(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
+        """Store `message` at the commit; its id and key are reserved until then."""
+        message_id, write = message.message_id, self._writes.get(message.message_id)
+        self._writes[message_id] = Write(None if write is None else write.entry, message, True, first_sent)
+        self._waiting.reserved.add(message_id)
+        if message.key is not None:
+            self._keys[message.key] = message_id
+            self._waiting.reserved_keys.add(message.key)
+
+    def _forget(self, message_id: str) -> None:
+        """Do not store a new message after all."""
+        entry, message, *_ = self._writes.pop(message_id)
+        self._waiting.reserved.discard(message_id)
+        if message is not None and message.key is not None:
+            del self._keys[message.key]
+            self._waiting.reserved_keys.discard(message.key)
+        if entry is not None:
+            self._writes[message_id] = Write(entry, None)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo what the block stores when it raises."""
+        writes, keys, noted = dict(self._writes), dict(self._keys), len(self._noted)
+        try:
+            yield
+        except BaseException:
+            for message_id, write in self._writes.items():
+                if write.entry is not None and message_id not in writes:
+                    self._waiting.free(write.entry)
+            self._free_reserved()
+            self._writes, self._keys = writes, keys
+            del self._noted[noted:]
+            self._waiting.reserved.update(each for each, write in writes.items() if write.is_new)
+            self._waiting.reserved_keys.update(keys)
+            raise
+
+    def _free_reserved(self) -> None:
+        self._waiting.reserved.difference_update(self._writes)
+        self._waiting.reserved_keys.difference_update(self._keys)
+
+    @override
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        return next(iter(self.fetch_due(at, 1)), None)
+
+    @override
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
+        """Claim until the block ends; what it has claimed already is not fetched again."""
+        at = utc(at, "at")
+        with self._waiting.lock:
+            self._check_open()
+            entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
+            self._writes.update((entry.message.message_id, Write(entry, entry.message)) for entry in entries)
+            return [fetched(entry.message) for entry in entries]
+
+    @override
+    def remove(self, message: DelayedMessage) -> bool:
+        return self.remove_many([message]) == 1
+
+    @override
+    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        """Delete at the block's end."""
+        count = 0
+        with self._waiting.lock:
+            self._check_open()
+            for message in messages:
+                entry = self._claim(message.message_id)
+                if entry is not None:
+                    self._writes[message.message_id] = Write(entry, None)
+                    count += 1
+        return count
+
+    @override
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        """Count at the block's end; the claim lasts until then."""
+        again = self._clock.now() if next_attempt is None else utc(next_attempt, "next_attempt")
+        return self._settle(message, partial(after_failure, next_attempt=again))
+
+    @override
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        """Count at the block's end, as all of these; the claims last until then."""
+        return sum(self._settle(each.message, partial(after_failed_delivery, failure=each)) for each in failures)
+
+    @override
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        times = [(message, utc(at, "next_attempt")) for message, at in postponed]
+        return sum(self._settle(message, partial(replace, next_attempt=at)) for message, at in times)
+
+    @override
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        """Another limit that slips in between is noticed at the block's end."""
+        with self._waiting.lock:
+            known = self._waiting.destinations
+            self._limits_as_of = known.limits_as_of
+            return known.promised(destinations, self._clock.now())
+
+    @override
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """Park at the block's end those whose destination is paused then, too; the others are shown again."""
+        with self._waiting.lock:
+            now, destinations = self._clock.now(), self._waiting.destinations
+            paused = [message for message in messages if destinations.is_paused(message.destination, now)]
+        return [message.message_id for message in paused if self._settle(message, parked)]
+
+    @override
+    def next(self) -> datetime | None:
+        """Leaves out what this block has claimed or stored."""
+        with self._waiting.lock:
+            self._check_open()
+            return self._waiting.next()
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message as this transaction sees it; None: not (or no longer) in the store."""
+        check_message_id(message_id)
+        with self._waiting.lock:
+            self._check_open()
+            seen = self._writes.get(message_id) or self._waiting.entries.get(message_id)
+            return None if seen is None or seen.message is None else copied(seen.message)
+
+    @override
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
+        """Delete at the commit; what was stored in this transaction is gone at once."""
+        check_message_id(message_id)
+        with self._waiting.lock:
+            self._check_open()
+            outcome = self._take(message_id)
+            if outcome is ManagementOutcome.DONE:
+                write = self._writes[message_id]
+                self._note(write.message, change)
+                if write.is_new:
+                    self._forget(message_id)
+                else:
+                    self._writes[message_id] = Write(write.entry, None)
+            return outcome
+
+    @override
+    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
+        """Give the message a new due time and a failure count of 0 at the commit."""
+        check_message_id(message_id)
+        due_time = waiting_until(due_time, "due_time")
+        with self._waiting.lock:
+            self._check_open()
+            outcome = self._take(message_id)
+            write = self._writes.get(message_id)
+            if outcome is ManagementOutcome.DONE and write is not None and write.message is not None:
+                self._note(write.message, change, due_time)
+                self._writes[message_id] = write._replace(message=rescheduled(write.message, due_time))
+            return outcome
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep them at the commit."""
+        with self._waiting.lock:
+            self._check_open()
+            self._noted += entries
+
+    def _note(self, message: DelayedMessage | None, change: Change | None, due_time: datetime | None = None) -> None:
+        """Note, at the commit, a change of `message` as it is before; None: nothing is noted."""
+        if message is not None and change is not None:
+            self._noted.append(change.of_message(self._clock.now(), MessageBefore.of(message), due_time))
+
+    def _take(self, message_id: str) -> ManagementOutcome:
+        """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""
+        write, entry = self._writes.get(message_id), self._waiting.entries.get(message_id)
+        if write is not None:
+            return ManagementOutcome.NOT_FOUND if write.message is None else ManagementOutcome.DONE
+        if entry is None:
+            return ManagementOutcome.NOT_FOUND
+        if entry.is_claimed(self._clock.now()):
+            return ManagementOutcome.BEING_DISPATCHED
+        self._waiting.claim(entry, self, None)
+        self._writes[message_id] = Write(entry, entry.message)
+        return ManagementOutcome.DONE
+
+    def _settle(self, message: DelayedMessage, change: Callable[[DelayedMessage], DelayedMessage]) -> bool:
+        """Change a claimed message at the block's end; False: it is gone, or the claim is."""
+        with self._waiting.lock:
+            self._check_open()
+            entry = self._claim(message.message_id)
+            if entry is None:
+                return False
+            write = self._writes.get(message.message_id)
+            current = entry.message if write is None or write.message is None else write.message
+            self._writes[message.message_id] = Write(entry, change(current))
+        return True
+
+    def _claim(self, message_id: str) -> Entry | None:
+        """What waits of that id, claimed by this block or its owner, and now by this block; None: there is none."""
+        entry = self._waiting.entries.get(message_id)
+        if entry is None or entry.claimer not in (self, self._owner) or _is_gone(self._writes.get(message_id)):
+            return None
+        if entry.claimer is not self:
+            self._waiting.claim(entry, self, None)
+        return entry
+
+    def commit(self) -> None:
+        """Show what was written and free the rest."""
+        with self._waiting.lock:
+            for message_id, (entry, message, is_new, _) in self._writes.items():
+                if entry is not None and (is_new or message is None):
+                    self._waiting.drop(message_id)
+            for entry, message, is_new, first_sent in self._writes.values():
+                if message is None:
+                    continue
+                if is_new or entry is None:
+                    self._waiting.add(message, first_sent)
+                else:
+                    entry.message = message if message is entry.message else self._settled(message)
+                    self._waiting.free(entry)
+            self._waiting.changes += self._noted
+            self._end()
+
+    def _settled(self, message: DelayedMessage) -> DelayedMessage:
+        """`message` as it is kept: shown, if its destination was resumed or got another limit meanwhile."""
+        destinations = self._waiting.destinations
+        is_stale = self._limits_as_of not in (None, destinations.limits_as_of)
+        if is_stale and is_postponed(message):
+            return shown(message)
+        return destinations.settled(message, self._clock.now())
+
+    def rollback(self) -> None:
+        """Forget what was written and free what was claimed."""
+        with self._waiting.lock:
+            for write in self._writes.values():
+                if write.entry is not None:
+                    self._waiting.free(write.entry)
+            self._end()
+
+    def _end(self) -> None:
+        self._free_reserved()
+        self._ended = True
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise StoreError(f"this transaction has ended; {self._instead}")
+
+
+def _is_gone(write: Write | None) -> bool:
+    """Whether the transaction of `write` has removed the message that waits, perhaps for a new one."""
+    return write is not None and (write.is_new or write.message is None)
 
 
 class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
@@ -83,7 +522,7 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
     @contextmanager
     def transaction(self) -> Iterator[InMemoryTransaction]:
         """What the block writes shows at its end; an exception undoes it. Others do not wait for it."""
-        transaction = self._begin()
+        transaction = self._begin("begin another one with store.transaction()")
         try:
             yield transaction
         except BaseException:
@@ -97,13 +536,35 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
         on_end: Callable[[], None] | None = None,
         *,
         set_up: bool = False,  # noqa: ARG002 - there is nothing to set up
-    ) -> EnlistedInMemoryStore:
+    ) -> InMemoryTransaction:
         """What is written shows to others once `target` tells of its commit, and is gone after its rollback.
 
         The same store again for the same `target`, until it tells of its end. `on_end` is called after a commit.
         Raises ConfigurationError for what has no `on_commit` and `on_rollback`.
         """
-        return enlisted_in(self._waiting(), target, self._begin_enlisted, on_end)
+        if not isinstance(target, TransactionHooks):
+            raise ConfigurationError(
+                "the in-memory store can be enlisted only in what has on_commit and on_rollback, such as a test's own "
+                f"transaction, not in a {type(target).__name__}; for that use a SQL store"
+            )
+        waiting = self._waiting()
+        with waiting.lock:
+            found = waiting.enlisted.get(id(target))
+            enlisted: InMemoryTransaction = (
+                self._begin("in memory, call enlist again for the next one") if found is None else found[1]
+            )
+            waiting.enlisted[id(target)] = target, enlisted
+
+        def ended(end: Callable[[], None]) -> None:
+            waiting.enlisted.pop(id(target), None)
+            end()
+
+        if found is None:
+            target.on_commit(partial(ended, enlisted.commit))
+            target.on_rollback(partial(ended, enlisted.rollback))
+        if on_end is not None:
+            target.on_commit(on_end)
+        return enlisted
 
     @override
     def store(self, message: DelayedMessage) -> None:
@@ -134,13 +595,6 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
         return patiently(attempt, self.key_patience)
 
     @override
-    def message_id_of(self, key: str) -> str | None:
-        check_key(key)
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.keys.get(key)
-
-    @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
         return next(iter(self.fetch_due(at, 1)), None)
 
@@ -155,15 +609,14 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
             entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
             return [fetched(entry.message) for entry in entries]
 
-    @override
-    def remove(self, message: DelayedMessage) -> bool:
-        with self.transaction() as transaction:
-            return transaction.remove(message)
-
-    @override
-    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
-        with self.transaction() as transaction:
-            return transaction.increment_failure_count(message, next_attempt)
+    cancel = in_transaction(InMemoryTransaction.cancel)
+    reschedule = in_transaction(InMemoryTransaction.reschedule)
+    remove = in_transaction(InMemoryTransaction.remove)
+    increment_failure_count = in_transaction(InMemoryTransaction.increment_failure_count)
+    count_failures = in_transaction(InMemoryTransaction.count_failures)
+    park_claimed = in_transaction(InMemoryTransaction.park_claimed)
+    postpone = in_transaction(InMemoryTransaction.postpone)
+    promised = in_transaction(InMemoryTransaction.promised)
 
     @override
     def next(self) -> datetime | None:
@@ -175,7 +628,7 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
     @override
     def status(self) -> StoreStatus:
         """Reads everything."""
-        first = min((each.due_time for each in self._messages(None) if not each.is_parked), default=None)
+        first = min((each.due_time for each in self._messages() if not each.is_parked), default=None)
         return StoreStatus(now=self._clock.now(), first_due=first)
 
     @override
@@ -186,10 +639,19 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
             return None if entry is None else copied(entry.message)
 
     @override
+    def message_id_of(self, key: str) -> str | None:
+        check_key(key)
+        waiting = self._waiting()
+        with waiting.lock:
+            return waiting.keys.get(key)
+
+    @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return {each: copied(waiting.entries[each].message) for each in waiting.unclaimed(message_ids, now)}
+            unclaimed = [each for each in message_ids if waiting.outcome(each, now) is ManagementOutcome.DONE]
+            waiting.promise(unclaimed, None)
+            return {each: copied(waiting.entries[each].message) for each in unclaimed}
 
     @override
     def list(
@@ -222,51 +684,16 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        seconds_of(bucket)
-        numbers = Counter(number_of(message.due_time, bucket) for message in self._messages(destination))
-        return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
+        return counted((message.due_time for message in self._messages(destination)), bucket)
 
-    @override
-    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
-        check_message_id(message_id)
-        waiting, now = self._waiting(), self._clock.now()
-        with waiting.lock:
-            outcome = _may_change(waiting, message_id, now)
-            if outcome is ManagementOutcome.DONE:
-                waiting.note(waiting.entries[message_id].message, change, now)
-                waiting.drop(message_id)
-            return outcome
-
-    @override
-    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
-        check_message_id(message_id)
-        due_time = waiting_until(due_time, "due_time")
-        waiting, now = self._waiting(), self._clock.now()
-        with waiting.lock:
-            outcome = _may_change(waiting, message_id, now)
-            if outcome is ManagementOutcome.DONE:
-                waiting.note(waiting.entries[message_id].message, change, now, due_time)
-                waiting.change(message_id, rescheduled(waiting.entries[message_id].message, due_time))
-            return outcome
-
-    def _begin(self) -> InMemoryTransaction:
-        return InMemoryTransaction(self._waiting(), self._clock, self)
-
-    def _begin_enlisted(self) -> EnlistedInMemoryStore:
-        return EnlistedInMemoryStore(self._waiting(), self._clock, self)
+    def _begin(self, instead: str) -> InMemoryTransaction:
+        return InMemoryTransaction(self._waiting(), self._clock, self, instead)
 
     @override
     def _waiting(self) -> WaitingMessages:
         if self._endpoint is None:
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._memory[self._endpoint]
-
-
-def _may_change(waiting: WaitingMessages, message_id: str, now: datetime) -> ManagementOutcome:
-    entry = waiting.entries.get(message_id)
-    if entry is None:
-        return ManagementOutcome.NOT_FOUND
-    return ManagementOutcome.BEING_DISPATCHED if entry.is_claimed(now) else ManagementOutcome.DONE
 
 
 _named: Final[dict[str, InMemoryDelayedMessageStore]] = {}

@@ -1,21 +1,145 @@
-"""What waits at one endpoint, in the order of next attempts, and who has claimed what."""
+"""What waits at one endpoint, in the order of next attempts, who has claimed what, and the state of destinations."""
 
 import heapq
 import threading
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.failures import with_attempt
-from delaystore.message import DelayedMessage, marked, position_of, utc
-from delaystore.stores.memory._destinations import Destinations
-from delaystore.stores.memory._reports import Reports
-from delaystore.stores.operable import Change, FailedDelivery, MessageBefore, Operation
+from delaystore.message import PARKED, DelayedMessage, marked, utc
+from delaystore.stores._allowances import Bucket, allowed, shown_by
+from delaystore.stores._buckets import number_of, seconds_of, start_of
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import (
+    Activity,
+    Allowance,
+    AuditEntry,
+    Destination,
+    DispatcherRecord,
+    FailedDelivery,
+    IngressRecord,
+    Operation,
+    is_postponed,
+)
 
 SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""
+
+
+class Destinations:
+    """Destinations that are paused, limited or resuming; callers have taken the lock of the waiting messages."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Destination] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._with_postponed: set[str] = set()
+        """Names of those that may have messages that an earlier limit had postponed."""
+        self.limits_as_of = 0
+        """Another number once a limit has changed."""
+
+    def all(self, now: datetime) -> Sequence[Destination]:
+        """By name, as they are at `now`."""
+        return [self._as_of(self._rows[name], now) for name in sorted(self._rows)]
+
+    def is_paused(self, name: str, now: datetime) -> bool:
+        """Whether messages for it are to be parked."""
+        row = self._rows.get(name)
+        return row is not None and self._as_of(row, now).paused
+
+    def pause(self, name: str, by: str, until: datetime | None, now: datetime) -> None:
+        """Paused from now on."""
+        self._put(replace(self._row(name, by, now), paused=True, paused_until=until, resuming=False))
+
+    def resume(self, name: str, by: str, now: datetime) -> bool:
+        """Whether it was paused."""
+        if not self.is_paused(name, now):
+            return False
+        self._put(replace(self._row(name, by, now), paused=False, paused_until=None, resuming=True))
+        self._forgive(name, now)
+        return True
+
+    def limit(self, name: str, max_rate: float | None, by: str, now: datetime) -> None:
+        """None: no limit."""
+        self._forgive(name, now)
+        row = self._row(name, by, now)
+        is_resuming = row.resuming or (name in self._with_postponed and not row.paused)
+        self._put(replace(row, max_rate=max_rate, resuming=is_resuming))
+
+    def end_pauses(self, now: datetime) -> None:
+        """Let those resume whose time is over, or whose postponed messages would wait for a time of another clock."""
+        for row in list(self._rows.values()):
+            current = self._as_of(row, now)
+            if current != row:
+                self._put(current)
+                self._forgive(row.name, now)
+
+    def end_resuming(self, *, postponed: bool) -> None:
+        """None of their messages is parked any more, and, if `postponed`, none postponed by an earlier limit."""
+        if postponed:
+            self._with_postponed -= {row.name for row in self._rows.values() if row.resuming}
+        for row in list(self._rows.values()):
+            if row.resuming and row.name not in self._with_postponed:
+                self._put(replace(row, resuming=False))
+
+    def promised(self, names: Collection[str], now: datetime) -> Mapping[str, datetime]:
+        """Of those of `names` that are limited: the last time that was given to a message."""
+        limited = [name for name in names if name in self._rows and self._rows[name].max_rate is not None]
+        return {name: self._buckets[name].promised if name in self._buckets else now for name in limited}
+
+    def is_to_be_shown(self, message: DelayedMessage, ahead: timedelta, now: datetime) -> bool:
+        """Whether an earlier limit has postponed it further than that of now."""
+        name = message.destination
+        if name not in self._with_postponed or not self._rows[name].resuming or not is_postponed(message):
+            return False
+        return message.next_attempt > shown_by(self.promised([name], now).get(name), ahead, now)
+
+    def allowance(self, name: str, wanted: int, now: datetime) -> Allowance:
+        """What may go now counts as gone."""
+        row = self._rows.get(name)
+        if row is None or row.max_rate is None:
+            return Allowance(granted=wanted)
+        self.end_pauses(now)
+        bucket = self._buckets.get(name) or Bucket.full(now)
+        allowance, self._buckets[name] = allowed(bucket, row.max_rate, now, wanted)
+        return allowance
+
+    def settled(self, message: DelayedMessage, now: datetime) -> DelayedMessage:
+        """`message` as it is kept: not parked if its destination was resumed meanwhile."""
+        return shown(message) if message.is_parked and not self.is_paused(message.destination, now) else message
+
+    def _row(self, name: str, by: str, now: datetime) -> Destination:
+        row = self._rows.get(name)
+        return (
+            Destination(name=name, changed=now, by=by)
+            if row is None
+            else replace(self._as_of(row, now), changed=now, by=by)
+        )
+
+    def _put(self, row: Destination) -> None:
+        if row.paused or row.resuming or row.max_rate is not None:
+            self._rows[row.name] = row
+        else:
+            self._rows.pop(row.name, None)
+        if row.max_rate is None:
+            self._buckets.pop(row.name, None)
+
+    def _forgive(self, name: str, now: datetime) -> None:
+        self.limits_as_of += 1
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            self._buckets[name] = bucket.forgiven(now)
+            if bucket.has_promised(now):
+                self._with_postponed.add(name)
+
+    def _as_of(self, row: Destination, now: datetime) -> Destination:
+        bucket = self._buckets.get(row.name)
+        if row.paused:
+            is_over = row.paused_until is not None and row.paused_until <= now
+            return replace(row, paused=False, paused_until=None, resuming=True) if is_over else row
+        return replace(row, resuming=True) if bucket is not None and bucket.is_of_another_clock(now) else row
 
 
 @dataclass(slots=True)
@@ -61,62 +185,21 @@ class WaitingMessages:
         self.destinations = Destinations()
         self.operations: dict[str, Operation] = {}
         """By id, in the order in which they were begun."""
-        self.reports = Reports()
+        self.dispatchers: dict[str, DispatcherRecord] = {}
+        self.ingresses: dict[str, IngressRecord] = {}
+        self.activity: dict[datetime, Activity] = {}
+        """By minute."""
+        self.changes: list[AuditEntry] = []
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0
 
-    def check_new(
-        self,
-        messages: Sequence[DelayedMessage],
-        claimer: object,
-        now: datetime,
-        *,
-        removed: Set[str],
-        own: Collection[str],
-    ) -> None:
-        """Raise for an id that occurs twice, waits (unless in `removed`), or is reserved; `own`: by the caller itself.
-
-        DuplicateMessageError: the sender relies on those that wait; see `promise`.
-        MessageBeingDispatchedError: others than `claimer` have claimed all that wait.
-        """
-        seen: set[str] = set()
-        duplicates: list[str] = []
-        claimed: list[str] = []
-        for message in messages:
-            message_id = message.message_id
-            entry = None if message_id in removed else self.entries.get(message_id)
-            if message_id in seen or message_id in own:
-                duplicates.append(message_id)
-            elif entry is not None and entry.claimer is not claimer and entry.is_claimed(now):
-                claimed.append(message_id)
-            elif entry is not None:
-                duplicates.append(message_id)
-            elif message_id in self.reserved:
-                raise MessageBeingStoredError(message_id)
-            seen.add(message_id)
-        if duplicates:
-            self.promise(duplicates, claimer)
-            raise DuplicateMessageError(duplicates)
-        if claimed:
-            raise MessageBeingDispatchedError(claimed)
-
-    def unclaimed(self, message_ids: Sequence[str], now: datetime) -> list[str]:
-        """Those that wait, and that no dispatcher has claimed; senders rely on them from then on."""
-        waiting = [each for each in message_ids if each in self.entries and not self.entries[each].is_claimed(now)]
-        self.promise(waiting, None)
-        return waiting
-
-    def note(
-        self,
-        message: DelayedMessage,
-        change: Change | None,
-        now: datetime,
-        due_time: datetime | None = None,
-    ) -> None:
-        """Note a change of `message`, which is as it was; `due_time`: its new one. `change` None: nothing is noted."""
-        if change is not None:
-            self.reports.note([change.of_message(now, MessageBefore.of(message), due_time)])
+    def outcome(self, message_id: str, now: datetime) -> ManagementOutcome:
+        """What becomes of a change of that message: DONE, unless a dispatcher has claimed it or it does not wait."""
+        entry = self.entries.get(message_id)
+        if entry is None:
+            return ManagementOutcome.NOT_FOUND
+        return ManagementOutcome.BEING_DISPATCHED if entry.is_claimed(now) else ManagementOutcome.DONE
 
     def promise(self, message_ids: Sequence[str], claimer: object | None) -> None:
         """Mark what waits under these ids, unless `claimer` has it, and end what is left of a lease.
@@ -194,7 +277,7 @@ class WaitingMessages:
         message = entry.message
         (self.parked.add if message.is_parked else self.parked.discard)(message.message_id)
         if entry.claimer is None:
-            heapq.heappush(self._free, (*position_of(message), entry.ticket))
+            heapq.heappush(self._free, (message.next_attempt, message.message_id, entry.ticket))
         elif entry.claimed_until is not None:
             heapq.heappush(self._leases, (entry.claimed_until, message.message_id, entry.ticket))
 
@@ -248,6 +331,23 @@ def after_failed_delivery(message: DelayedMessage, failure: FailedDelivery) -> D
 def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
     """`message`, due at `due_time`, as if forwarding had never failed."""
     return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
+
+
+def parked(message: DelayedMessage) -> DelayedMessage:
+    """`message`, hidden until its destination resumes."""
+    return replace(message, next_attempt=PARKED)
+
+
+def shown(message: DelayedMessage) -> DelayedMessage:
+    """`message`, to be forwarded when it is due, or at once."""
+    return replace(message, next_attempt=message.due_time)
+
+
+def counted(times: Iterable[datetime], bucket: timedelta) -> Mapping[datetime, int]:
+    """How many of `times` are in each bucket, by the beginning of the bucket."""
+    seconds_of(bucket)
+    numbers = Counter(number_of(time, bucket) for time in times)
+    return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
 
 
 def _copied(value: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
+from sqlalchemy import Connection, Delete, Update
 from typing_extensions import override
 
 from delaystore.errors import (
@@ -22,7 +22,6 @@ from delaystore.keys import KeyRule, OnKey
 from delaystore.message import (
     EARLIEST_DUE_TIME,
     DelayedMessage,
-    Position,
     check_key,
     check_message_id,
     utc,
@@ -35,10 +34,7 @@ from delaystore.sql.sizes import TableSize
 from delaystore.stores._keys import in_order_of_keys, without_keys
 from delaystore.stores.abc import (
     REJECT,
-    Count,
-    ManagedDelayedMessageStore,
     ManagementOutcome,
-    Page,
     StoreStatus,
 )
 from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
@@ -69,7 +65,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTransaction):
+class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -77,6 +73,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         self._claims = claims
         self._parts = parts
         self._sql = parts.statements
+        self._dialect = parts.dialect
         self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
@@ -129,13 +126,13 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         """
 
         def refusal(error: Duplicate) -> StoreError | None:
-            with translated_errors(), self._parts.dialect.savepoint(self.connection):
+            with translated_errors(), self._dialect.savepoint(self.connection):
                 refused = self.refusal(error)
             if isinstance(refused, Duplicate):
                 self._waits_until(EARLIEST_DUE_TIME)
             return refused
 
-        is_alone = self._parts.dialect.claiming is Claiming.LEASES
+        is_alone = self._dialect.claiming is Claiming.LEASES
         return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, messages)
 
     def refusal(self, error: Duplicate) -> StoreError | None:
@@ -161,7 +158,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         No dispatcher then takes them for messages that it has sent already: see `delaystore.message.marked`. A lease
         that has expired ends, so that its dispatcher cannot remove the row any more.
         """
-        dialect, table = self._parts.dialect, self._sql.table
+        dialect, table = self._dialect, self._sql.table
         try:
             with translated_errors():
                 return dialect.change_unclaimed_of(
@@ -232,7 +229,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
     ) -> int:
         """Those with a key come last, and are kept in memory until then."""
         self.written()
-        all_of_them, dialect = Messages(messages, AT_ONCE), self._parts.dialect
+        all_of_them, dialect = Messages(messages, AT_ONCE), self._dialect
 
         def write() -> int:
             keyed: list[DelayedMessage] = []
@@ -248,13 +245,13 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         self.written()
         keyed: list[DelayedMessage] = []
         with translated_errors():
-            with self._parts.dialect.storing(self.connection, alone=True):
+            with self._dialect.storing(self.connection, alone=True):
                 count = self._insert_many(without_keys(messages, keyed))
             return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
         rows = Rows(messages)
-        count = self._parts.dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
+        count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
         if count:
             self._waits_until(rows.earliest)
         return count
@@ -337,7 +334,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
     def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
         """Who sets another limit waits for the end of the transaction."""
         with translated_errors():
-            self._parts.dialect.begin_writing(self.connection)
+            self._dialect.begin_writing(self.connection)
         times = promised_times(self._parts.beside, destinations).with_for_update(read=True)
         return {row.name: row.promised or self.now() for row in self._execute(times, {})}
 
@@ -365,7 +362,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
 
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
         with translated_errors():
-            self._parts.dialect.begin_writing(self.connection)
+            self._dialect.begin_writing(self.connection)
         parked = set(self.park_claimed(messages))
         self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
 
@@ -409,54 +406,10 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
             read_only=READ_ONLY if row.read_only else None,
         )
 
-    @property
-    def _look_up(self) -> LookUp:
-        return LookUp(self.connection, self._sql, self._parts.dialect)
-
-    @override
-    def get(self, message_id: str) -> DelayedMessage | None:
-        return self._look_up.get(message_id)
-
-    @override
-    def list(
-        self,
-        *,
-        destination: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        after: Position | None = None,
-        limit: int = 100,
-    ) -> Page:
-        return self._look_up.page(destination=destination, since=since, until=until, after=after, limit=limit)
-
-    @override
-    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        return self._look_up.get_many(message_ids)
-
-    @override
-    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        return self._look_up.waiting_ids(message_ids)
-
-    @override
-    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
-        return self._look_up.message_ids(prefix, limit)
-
-    @override
-    def count(self, *, destination: str | None = None) -> int:
-        return self._look_up.count(destination)
-
-    @override
-    def estimate_count(self) -> Count:
-        return self._look_up.estimate_count()
-
-    @override
-    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        return self._look_up.count_by_due_time(bucket, destination)
-
     def sizes(self) -> Sequence[TableSize]:
         """As `SqlDelayedMessageStore.sizes`."""
         with translated_errors():
-            return self._parts.dialect.sizes(self.connection, self._sql.table)
+            return self._dialect.sizes(self.connection, self._sql.table)
 
     @override
     def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
@@ -517,7 +470,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
             self.written()
         if self._entries:
             AuditTrail(self).note(self._entries)
-        if not self._parts.dialect.has_notifications or self._earliest is None:
+        if not self._dialect.has_notifications or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
             self._notify(payload_of(self._earliest))
@@ -548,7 +501,7 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
         due_time: datetime | None = None,
     ) -> ManagementOutcome:
         """Change the message of `values["id"]`, and note `change` with what the message was before."""
-        table, dialect = self._sql.table, self._parts.dialect
+        table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
         now = self.now()
         with translated_errors():
@@ -563,8 +516,4 @@ class BoundSqlStore(AuditedKeyedStore, ManagedDelayedMessageStore, OperableTrans
 
     def _notify(self, payload: str) -> None:
         with translated_errors():
-            self._parts.dialect.notify(self.connection, self._parts.channel, payload)
-
-    def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
-        with translated_errors():
-            return self.connection.execute(statement, parameters)
+            self._dialect.notify(self.connection, self._parts.channel, payload)

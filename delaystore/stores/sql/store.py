@@ -1,6 +1,6 @@
 """The SQL store: each call in a transaction of its own, or in one that you open."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,19 +33,17 @@ from delaystore.sql.engine import Connections, check_blocking, create_store_engi
 from delaystore.sql.errors import configuration_errors, translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
-from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import database_url, url_label
+from delaystore.stores._forwarding import in_transaction
 from delaystore.stores._keys import key_of, without_keys
 from delaystore.stores.abc import (
     REJECT,
-    Count,
-    ManagementOutcome,
     Page,
     StoreStatus,
     WakeUpCallback,
     WakeUpSubscription,
 )
-from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery
+from delaystore.stores.operable import AuditedKeyedStore, Change
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
@@ -354,10 +352,32 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
 
         return self._unless_claimed(attempt)
 
-    @override
-    def message_id_of(self, key: str) -> str | None:
-        with self._one_call() as bound:
-            return bound.message_id_of(key)
+    # a claim by row lock ends with its call, so dispatchers claim inside `transaction()`
+    message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
+    fetch_next_due_timeout = in_transaction(BoundSqlStore.fetch_next_due_timeout, opened_by="_one_call")
+    fetch_due = in_transaction(BoundSqlStore.fetch_due, opened_by="_one_call")
+    fetch_batch = in_transaction(BoundSqlStore.fetch_batch, opened_by="_one_call")
+    remove = in_transaction(BoundSqlStore.remove, opened_by="_one_call")
+    remove_many = in_transaction(BoundSqlStore.remove_many, opened_by="_one_call")
+    increment_failure_count = in_transaction(BoundSqlStore.increment_failure_count, opened_by="_one_call")
+    increment_failure_counts = in_transaction(BoundSqlStore.increment_failure_counts, opened_by="_one_call")
+    count_failures = in_transaction(BoundSqlStore.count_failures, opened_by="_one_call")
+    park_claimed = in_transaction(BoundSqlStore.park_claimed, opened_by="_one_call")
+    postpone = in_transaction(BoundSqlStore.postpone, opened_by="_one_call")
+    promised = in_transaction(BoundSqlStore.promised, opened_by="_one_call")
+    next = in_transaction(BoundSqlStore.next, opened_by="_glancing")
+    get = in_transaction(BoundSqlStore.get, opened_by="_one_call")
+    get_many = in_transaction(BoundSqlStore.get_many, opened_by="_looking_up")
+    waiting_ids = in_transaction(BoundSqlStore.waiting_ids, opened_by="_looking_up")
+    get_unclaimed = in_transaction(BoundSqlStore.get_unclaimed, opened_by="_looking_up")
+    message_ids = in_transaction(BoundSqlStore.message_ids, opened_by="_looking_up")
+    count = in_transaction(BoundSqlStore.count, opened_by="_one_call")
+    estimate_count = in_transaction(BoundSqlStore.estimate_count, opened_by="_looking_up")
+    sizes = in_transaction(BoundSqlStore.sizes, opened_by="_one_call")
+    count_by_due_time = in_transaction(BoundSqlStore.count_by_due_time, opened_by="_one_call")
+    cancel = in_transaction(BoundSqlStore.cancel, opened_by="_one_call")
+    reschedule = in_transaction(BoundSqlStore.reschedule, opened_by="_one_call")
+    note_changes = in_transaction(BoundSqlStore.note_changes, opened_by="_one_call")
 
     @override
     def store_many(
@@ -381,70 +401,6 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return self._unless_claimed(write, all_of_them)
 
     @override
-    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
-        with self._one_call() as bound:
-            return bound.fetch_next_due_timeout(at)
-
-    @override
-    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
-        with self._one_call() as bound:
-            return bound.fetch_due(at, limit)
-
-    @override
-    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
-        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
-        with self._one_call() as bound:
-            return bound.fetch_batch(at, limit, most_bytes)
-
-    @override
-    def remove(self, message: DelayedMessage) -> bool:
-        with self._one_call() as bound:
-            return bound.remove(message)
-
-    @override
-    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
-        with self._one_call() as bound:
-            return bound.remove_many(messages)
-
-    @override
-    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
-        with self._one_call() as bound:
-            return bound.increment_failure_count(message, next_attempt)
-
-    @override
-    def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        with self._one_call() as bound:
-            return bound.increment_failure_counts(failures)
-
-    @override
-    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
-        with self._one_call() as bound:
-            return bound.count_failures(failures)
-
-    @override
-    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        with self._one_call() as bound:
-            return bound.park_claimed(messages)
-
-    @override
-    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        with self._one_call() as bound:
-            return bound.postpone(postponed)
-
-    @override
-    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
-        with self._one_call() as bound:
-            return bound.promised(destinations)
-
-    @override
-    def next(self) -> datetime | None:
-        """As in the contract; where many deleted rows lie in the way, also the time at which to search again."""
-        with self._glancing() as bound:
-            return bound.next()
-
-    @override
     def status(self) -> StoreStatus:
         """As in the contract; whatever waits behind the first 1000, and has not failed, is not looked at."""
         with self._glancing() as bound:
@@ -452,11 +408,6 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         failing = self.first_due_of_failing() if self.is_operable else None
         known = [time for time in (status.first_due, failing) if time is not None]
         return replace(status, first_due=min(known, default=None))
-
-    @override
-    def get(self, message_id: str) -> DelayedMessage | None:
-        with self._one_call() as bound:
-            return bound.get(message_id)
 
     @override
     def list(
@@ -475,68 +426,6 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         looking = self._looking_up() if destination is None else self._one_call()  # which plan is good depends
         with looking as bound:
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
-
-    @override
-    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """In one transaction, by the primary key."""
-        with self._looking_up() as bound:
-            return bound.get_many(message_ids)
-
-    @override
-    def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        """In one transaction, by the primary key."""
-        with self._looking_up() as bound:
-            return bound.waiting_ids(message_ids)
-
-    @override
-    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """In one transaction, by the primary key."""
-        with self._looking_up() as bound:
-            return bound.get_unclaimed(message_ids)
-
-    @override
-    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
-        """By the primary key, in the order of bytes."""
-        with self._looking_up() as bound:
-            return bound.message_ids(prefix, limit)
-
-    @override
-    def count(self, *, destination: str | None = None) -> int:
-        """Reads all that waits."""
-        with self._one_call() as bound:
-            return bound.count(destination=destination)
-
-    @override
-    def estimate_count(self) -> Count:
-        """As in the contract; PostgreSQL and MariaDB estimate by their statistics, SQLite counts."""
-        with self._looking_up() as bound:
-            return bound.estimate_count()
-
-    def sizes(self) -> Sequence[TableSize]:
-        """The tables in which messages wait, by the database's own records: none is read."""
-        with self._one_call() as bound:
-            return bound.sizes()
-
-    @override
-    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """Reads all that waits. `bucket` is in whole seconds."""
-        with self._one_call() as bound:
-            return bound.count_by_due_time(bucket, destination=destination)
-
-    @override
-    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
-        with self._one_call() as bound:
-            return bound.cancel(message_id, change=change)
-
-    @override
-    def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
-        with self._one_call() as bound:
-            return bound.reschedule(message_id, due_time, change=change)
-
-    @override
-    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        with self._one_call() as bound:
-            bound.note_changes(entries)
 
     @override
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:

@@ -197,7 +197,7 @@ WHERE `my schema`.`sales_delayed`.message_key = %(key)s LOCK IN SHARE MODE
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s)
 
 -- # keyed: lock
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.due_time
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.destination
 FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
 

@@ -224,6 +224,11 @@ SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C"
 
+-- # keyed: lock
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C" FOR UPDATE
+
 -- # keyed: reject
 WITH before AS
 (SELECT current_setting('lock_timeout') AS value),

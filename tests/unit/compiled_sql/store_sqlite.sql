@@ -209,6 +209,11 @@ SELECT "sales_delayed".message_id
 FROM "sales_delayed"
 WHERE "sales_delayed".message_key = ?
 
+-- # keyed: lock
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time
+FROM "sales_delayed"
+WHERE "sales_delayed".message_key = ?
+
 -- # keyed: reject
 INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET claimed_by = ?, claimed_until = ?, message_key = excluded.message_key WHERE ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) AND "sales_delayed".message_id != excluded.message_id RETURNING message_id, next_attempt
 

@@ -87,43 +87,43 @@ class Destinations(Noun):
         found = paused_names(self._tables, self._bound.now())
         return self._execute(found.with_for_update(read=True) if lasting else found).scalars().all()
 
-    def pause(self, name: str, by: str, until: datetime | None) -> None:
+    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
         """Paused from now on."""
-        check_destination(name)
+        check_destination(destination)
         until = None if until is None else utc(until, "until")
-        known = self._locked(name, by)
+        known = self._locked(destination, by)
         changed = replace(known.destination, paused=True, paused_until=until, resuming=False)
         self._put(_Known(changed, known.with_promises()))
 
-    def resume(self, name: str, by: str) -> bool:
-        """Whether it was paused."""
-        check_destination(name)
-        known = self._locked(name, by)
+    def resume(self, destination: str, *, by: str) -> bool:
+        """Whether it was paused. Waits for passes of dispatchers that have just parked messages for it."""
+        check_destination(destination)
+        known = self._locked(destination, by)
         if not known.destination.paused:
             return False
         self._put(_resumed(known, known.destination.changed))
         return True
 
-    def limit(self, name: str, max_rate: float | None, by: str) -> None:
+    def limit(self, destination: str, max_rate: float | None, *, by: str) -> None:
         """None: no limit."""
-        check_destination(name)
+        check_destination(destination)
         max_rate = check_max_rate(max_rate)
-        known = self._locked(name, by)
+        known = self._locked(destination, by)
         known = known.forgiven(known.destination.changed)
         self._put(known._replace(destination=replace(known.destination, max_rate=max_rate)))
-        self._forget(name)
+        self._forget(destination)
 
-    def allowance(self, name: str, wanted: int) -> Allowance:
+    def allowance(self, destination: str, wanted: int) -> Allowance:
         """What may go now counts as gone."""
         self.begin_writing()
         table = self._tables.destinations
-        row = self._row(name)
+        row = self._row(destination)
         if row is None or row.max_rate is None:
             return Allowance(granted=wanted)
         now = self._read_at(row)
         known = _known(row, now)
         allowance, bucket = allowed(known.bucket or Bucket.full(now), row.max_rate, now, wanted)
-        self._execute(update(table).where(table.c.name == name).values(_values(known._replace(bucket=bucket))))
+        self._execute(update(table).where(table.c.name == destination).values(_values(known._replace(bucket=bucket))))
         return allowance
 
     def end_pauses(self) -> None:

@@ -14,7 +14,7 @@ from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import check_message_id, utc
 from delaystore.sql.codec import decode_mapping
 from delaystore.stores._checks import check_new, check_number, taken
-from delaystore.stores.operable import HELD_KEPT, Change, Operation, OperationKind, OperationState
+from delaystore.stores.operable import HELD_KEPT, STEP, Change, Operation, OperationKind, OperationState
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._conditions import conditions
 from delaystore.stores.sql.operating._walk import Walk, walk
@@ -24,7 +24,7 @@ from delaystore.stores.sql.operating.audit import AuditTrail
 class Operations(Noun):
     """Those of one endpoint."""
 
-    def begin(self, operation: Operation, change: Change | None) -> None:
+    def begin(self, operation: Operation, *, change: Change | None = None) -> None:
         """Raises ConfigurationError for one that is not new."""
         check_new(operation)
         try:
@@ -37,14 +37,14 @@ class Operations(Noun):
         """None: there is none."""
         return self._one(operation_id, locked=False)
 
-    def last(self, limit: int) -> Sequence[Operation]:
+    def last(self, limit: int = 20) -> Sequence[Operation]:
         """The newest first."""
         check_number(limit, "limit")
         table = self._tables.operations
         newest = select(table).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
         return [_operation_of(row) for row in self._execute(newest)]
 
-    def end(self, operation_id: str, change: Change | None) -> Operation | None:
+    def end(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
         """None: there is none."""
         self.begin_writing()
         operation = self._one(operation_id, locked=True)
@@ -69,7 +69,7 @@ class Operations(Noun):
         if change is not None:
             AuditTrail(self._bound).note([change.of_operation(operation.ended or operation.began, operation)])
 
-    def advance(self, operation_id: str, examine: int, change: Change | None) -> Operation | None:
+    def advance(self, operation_id: str, examine: int = STEP, *, change: Change | None = None) -> Operation | None:
         """One step. The operation's row is locked: who else takes a step waits for the end of this one."""
         check_number(examine, "examine")
         self.begin_writing()

@@ -14,6 +14,7 @@ from delaystore.sql.types import UtcDateTime
 from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
+from delaystore.stores.operable import EXAMINED
 from delaystore.stores.sql._statements import LOOK_AHEAD, is_parked
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._conditions import conditions
@@ -26,7 +27,14 @@ Rows = Sequence[Row[*tuple[Any, ...]]]
 class Search(Noun):
     """Searches and counts. They go by an index where their transaction prefers that."""
 
-    def page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
+    def page(
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED,
+    ) -> Page:
         """See `OperableDelayedMessageStore.search`. It looks at few first: where most match, they fill the page."""
         check_number(limit, "limit")
         check_number(examine, "examine")
@@ -48,7 +56,9 @@ class Search(Noun):
             return self._page(wanted, after, 2 * limit, examine)
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
 
-    def count(self, wanted: MessageFilter, after: Position | None, examine: int) -> tuple[int, Position | None]:
+    def count(
+        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
+    ) -> tuple[int, Position | None]:
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
         check_number(examine, "examine")
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
@@ -101,7 +111,7 @@ class Search(Noun):
         rows = self._execute(counted.order_by(numbered.c.number))
         return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
 
-    def count_by_destination(self, most: int) -> Mapping[str, int]:
+    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         """Reads all."""
         check_number(most, "most")
         destination, count = self._sql.table.c.destination, func.count().label("messages")

@@ -38,7 +38,7 @@ class AuditTrail(Noun):
             rows = [{name: row[name] for name in _UNTIL_0004} for row in rows]
         self._execute(insert(self._tables.changes), rows)
 
-    def last(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:
+    def last(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The newest first."""
         check_number(limit, "limit")
         table = self._tables.changes

@@ -3,7 +3,7 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -12,23 +12,15 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import StoreError
-from delaystore.filters import MessageFilter
-from delaystore.message import Position
 from delaystore.sql.errors import translated_errors
 from delaystore.stores._checks import check_number
-from delaystore.stores.abc import Page
+from delaystore.stores._forwarding import in_transaction
 from delaystore.stores.operable import (
-    EXAMINED,
     STEP,
     Activity,
-    Allowance,
-    AuditEntry,
-    Change,
-    Destination,
     DispatcherRecord,
     IngressRecord,
     OperableDelayedMessageStore,
-    Operation,
 )
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.operating._bound import Bound
@@ -71,99 +63,30 @@ class OperableSqlStore(OperableDelayedMessageStore):
             self._ask_from = time.monotonic() + ASKED_AGAIN
         return self._is_operable
 
-    @override
-    def search(
-        self,
-        wanted: MessageFilter,
-        *,
-        after: Position | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED,
-    ) -> Page:
-        """By the index of next attempts, or by that of what has failed."""
-        with self._looking_up() as bound:
-            return Search(bound).page(wanted, after, limit, examine)
-
-    @override
-    def count_matching(
-        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
-    ) -> tuple[int, Position | None]:
-        """As `search`, but the database counts."""
-        with self._looking_up() as bound:
-            return Search(bound).count(wanted, after, examine)
-
-    @override
-    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
-        with self._one_call() as bound:  # of a time with most of what waits, an index is the longer way
-            return Search(bound).count_between(since, until, bucket)
-
-    @override
-    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
-        with self._one_call() as bound:
-            return Search(bound).count_by_destination(most)
-
-    @override
-    def count_failing(self, at_most: int) -> int:
-        with self._looking_up() as bound:
-            return Search(bound).count_failing(at_most)
-
-    def first_due_of_failing(self) -> datetime | None:
-        """The earliest due time of what has failed before, of the first thousand by next attempt; None: nothing has."""
-        with self._looking_up() as bound:
-            return Search(bound).first_due_of_failing()
-
-    @override
-    def count_parked(self, at_most: int) -> int:
-        with self._looking_up() as bound:
-            return Search(bound).count_parked(at_most)
-
-    @override
-    def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
-        with self._one_call() as bound:
-            Operations(bound).begin(operation, change)
-
-    @override
-    def advance_operation(
-        self, operation_id: str, examine: int = STEP, *, change: Change | None = None
-    ) -> Operation | None:
-        with self._looking_up() as bound:
-            return Operations(bound).advance(operation_id, examine, change)
-
-    @override
-    def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
-        with self._one_call() as bound:
-            return Operations(bound).end(operation_id, change)
-
-    @override
-    def operation(self, operation_id: str) -> Operation | None:
-        with self._one_call() as bound:
-            return Operations(bound).get(operation_id)
-
-    @override
-    def operations(self, limit: int = 20) -> Sequence[Operation]:
-        with self._one_call() as bound:
-            return Operations(bound).last(limit)
-
-    @override
-    def destinations(self) -> Sequence[Destination]:
-        with self._one_call() as bound:
-            return Destinations(bound).all()
-
-    @override
-    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
-        with self._one_call() as bound:
-            Destinations(bound).pause(destination, by, until)
-
-    @override
-    def resume(self, destination: str, *, by: str) -> bool:
-        """Waits for passes of dispatchers that have just parked messages for it."""
-        with self._one_call() as bound:
-            return Destinations(bound).resume(destination, by)
-
-    @override
-    def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
-        with self._one_call() as bound:
-            Destinations(bound).limit(destination, max_rate, by)
+    # a search by filter goes by an index; a count over a time with most of what waits is quicker without
+    search = in_transaction(Search.page, of=Search, opened_by="_looking_up")
+    count_matching = in_transaction(Search.count, of=Search, opened_by="_looking_up")
+    count_between = in_transaction(Search.count_between, of=Search, opened_by="_one_call")
+    count_by_destination = in_transaction(Search.count_by_destination, of=Search, opened_by="_one_call")
+    count_failing = in_transaction(Search.count_failing, of=Search, opened_by="_looking_up")
+    first_due_of_failing = in_transaction(Search.first_due_of_failing, of=Search, opened_by="_looking_up")
+    count_parked = in_transaction(Search.count_parked, of=Search, opened_by="_looking_up")
+    begin_operation = in_transaction(Operations.begin, of=Operations, opened_by="_one_call")
+    advance_operation = in_transaction(Operations.advance, of=Operations, opened_by="_looking_up")
+    end_operation = in_transaction(Operations.end, of=Operations, opened_by="_one_call")
+    operation = in_transaction(Operations.get, of=Operations, opened_by="_one_call")
+    operations = in_transaction(Operations.last, of=Operations, opened_by="_one_call")
+    destinations = in_transaction(Destinations.all, of=Destinations, opened_by="_one_call")
+    pause = in_transaction(Destinations.pause, of=Destinations, opened_by="_one_call")
+    resume = in_transaction(Destinations.resume, of=Destinations, opened_by="_one_call")
+    limit_rate = in_transaction(Destinations.limit, of=Destinations, opened_by="_one_call")
+    allowance = in_transaction(Destinations.allowance, of=Destinations, opened_by="_one_call")
+    retire = in_transaction(Dispatchers.retire, of=Dispatchers, opened_by="_one_call")
+    dispatchers = in_transaction(Dispatchers.alive, of=Dispatchers, opened_by="_one_call")
+    activity = in_transaction(Dispatchers.activity, of=Dispatchers, opened_by="_one_call")
+    retire_ingress = in_transaction(Ingresses.retire, of=Ingresses, opened_by="_one_call")
+    ingresses = in_transaction(Ingresses.all, of=Ingresses, opened_by="_one_call")
+    changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
 
     @cached_property
     def _parking(self) -> Parking:
@@ -176,11 +99,6 @@ class OperableSqlStore(OperableDelayedMessageStore):
     @override
     def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
         return self._parking.unpark(at_most, ahead)
-
-    @override
-    def allowance(self, destination: str, wanted: int) -> Allowance:
-        with self._one_call() as bound:
-            return Destinations(bound).allowance(destination, wanted)
 
     @override
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
@@ -201,40 +119,10 @@ class OperableSqlStore(OperableDelayedMessageStore):
             log.debug("what dispatchers and ingresses told long ago is not deleted: %s; it is tried again", error)
 
     @override
-    def retire(self, dispatcher_id: str) -> None:
-        with self._one_call() as bound:
-            Dispatchers(bound).retire(dispatcher_id)
-
-    @override
-    def dispatchers(self) -> Sequence[DispatcherRecord]:
-        with self._one_call() as bound:
-            return Dispatchers(bound).alive()
-
-    @override
     def beat_of_ingress(self, record: IngressRecord) -> None:
         with self._one_call() as bound:
             Ingresses(bound).beat(record)
         self._forget_old()
-
-    @override
-    def retire_ingress(self, ingress_id: str) -> None:
-        with self._one_call() as bound:
-            Ingresses(bound).retire(ingress_id)
-
-    @override
-    def ingresses(self) -> Sequence[IngressRecord]:
-        with self._one_call() as bound:
-            return Ingresses(bound).all()
-
-    @override
-    def activity(self, since: datetime) -> Sequence[Activity]:
-        with self._one_call() as bound:
-            return Dispatchers(bound).activity(since)
-
-    @override
-    def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
-        with self._one_call() as bound:
-            return AuditTrail(bound).last(limit, before)
 
     @override
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import Session, scoped_session
 
 from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.targets._django import DjangoTarget
@@ -24,6 +23,8 @@ _TAKEN: Final = (
     "a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's connection"
 )
 _TAKEN_ON_A_LOOP: Final = "an AsyncConnection or AsyncSession of SQLAlchemy, or an AsyncConnection of psycopg 3"
+_ORM: Final = "sqlalchemy.orm"
+"""Not imported here: it loads slowly, and only programs that have imported it have a Session."""
 _ASYNCHRONOUS: Final = {
     "sqlalchemy.ext.asyncio": ("AsyncConnection", "AsyncSession", "async_scoped_session"),
     "psycopg": ("AsyncConnection",),
@@ -38,9 +39,9 @@ def target_of(given: Any, lender: Lender) -> Target:
         return given
     if isinstance(given, Connection):
         return ConnectionTarget(given)
-    if isinstance(given, scoped_session):
+    if _is_of_orm(given, "scoped_session"):
         return SessionTarget(given())
-    if isinstance(given, Session):
+    if _is_of_orm(given, "Session"):
         return SessionTarget(given)
     wrapper = _wrapper_of(given)
     if wrapper is not None:
@@ -76,6 +77,10 @@ def _wrapper_of(given: Any) -> Any:
     if isinstance(given, type(django.connection)):
         return django.connections[given.alias]
     return given if isinstance(given, import_module("django.db.backends.base.base").BaseDatabaseWrapper) else None
+
+
+def _is_of_orm(given: Any, name: str) -> bool:
+    return isinstance(given, _kinds(_ORM, (name,)))
 
 
 def _is_asynchronous(given: Any) -> bool:

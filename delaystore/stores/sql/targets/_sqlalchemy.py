@@ -1,16 +1,18 @@
 """The transactions of SQLAlchemy's connections and sessions."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, event, exc
-from sqlalchemy.orm import Session, SessionTransaction
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
 from delaystore.stores.sql.targets.driver import COMMITS_AT_ONCE
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, SessionTransaction
 
 _WAITING: Final = "delaystore_waiting"
 """The key in Session.info of the actions to call at the transaction's end; one listener per session calls them all."""
@@ -40,7 +42,7 @@ class SessionTarget(Target):
     that is rolled back undoes what was done within it.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: "Session") -> None:
         self._session = session
 
     @property
@@ -97,7 +99,7 @@ def _own(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
-def _call_waiting(session: Session, transaction: SessionTransaction) -> None:
+def _call_waiting(session: "Session", transaction: "SessionTransaction") -> None:
     if transaction.parent is None:
         waiting, session.info[_WAITING] = session.info[_WAITING], []
         for action in waiting:

@@ -1,27 +1,27 @@
-"""What operators and dispatchers do with the store in memory, besides storing and settling."""
+"""What operators and dispatchers do with the in-memory store, besides storing and settling."""
 
 import heapq
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from typing_extensions import override
 
 from delaystore.clock import Clock
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position, check_destination, position_of, utc
+from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, utc
 from delaystore.stores._allowances import check_max_rate
-from delaystore.stores._buckets import number_of, seconds_of, start_of
-from delaystore.stores._checks import check_number
+from delaystore.stores._checks import check_new, check_number, taken
+from delaystore.stores._ingresses import told_of
 from delaystore.stores.abc import Page
-from delaystore.stores.memory._operations import Operations
-from delaystore.stores.memory._parking import park, unpark
-from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import WaitingMessages, copied
+from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
 from delaystore.stores.operable import (
+    ACTIVITY_KEPT,
+    ALIVE,
     EXAMINED,
+    HELD_KEPT,
     STEP,
     Activity,
     Allowance,
@@ -29,10 +29,11 @@ from delaystore.stores.operable import (
     Change,
     Destination,
     DispatcherRecord,
-    FailedDelivery,
     IngressRecord,
     OperableDelayedMessageStore,
     Operation,
+    OperationKind,
+    OperationState,
 )
 
 
@@ -40,9 +41,6 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     """All of it happens at once, under the lock of what waits. Searches and counts read everything."""
 
     _clock: Clock
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[InMemoryTransaction]: ...
 
     @abstractmethod
     def _waiting(self) -> WaitingMessages: ...
@@ -67,7 +65,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     ) -> Page:
         check_number(limit, "limit")
         check_number(examine, "examine")
-        behind = (message for message in self._messages(None) if after is None or position_of(message) > after)
+        behind = (message for message in self._messages() if after is None or position_of(message) > after)
         looked_at = heapq.nsmallest(examine + 1, behind, key=position_of)
         found: list[DelayedMessage] = []
         for number, message in enumerate(looked_at, 1):
@@ -80,22 +78,24 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     @override
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         since, until = utc(since, "since"), utc(until, "until")
-        seconds_of(bucket)
-        times = (message.next_attempt for message in self._messages(None))
-        numbers = Counter(number_of(instant, bucket) for instant in times if since <= instant < until)
-        return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
+        times = (message.next_attempt for message in self._messages())
+        return counted((instant for instant in times if since <= instant < until), bucket)
 
     @override
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         check_number(most, "most")
-        counts = Counter(message.destination for message in self._messages(None))
+        counts = Counter(message.destination for message in self._messages())
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most])
 
     @override
     def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            Operations(waiting).begin(operation, change)
+            if operation.operation_id in waiting.operations:
+                raise taken(operation)
+            check_new(operation)
+            waiting.operations[operation.operation_id] = operation
+            _note(waiting, operation, change)
 
     @override
     def advance_operation(
@@ -104,26 +104,53 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         check_number(examine, "examine")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return Operations(waiting).advance(operation_id, examine, now, change)
+            operation = waiting.operations.get(operation_id)
+            if operation is None or operation.state is not OperationState.RUNNING:
+                return operation
+            after = operation.after
+            looked_at = heapq.nsmallest(examine, (each for each in waiting.entries if after is None or each > after))
+            matching = [each for each in looked_at if operation.wanted.matches(waiting.entries[each].message)]
+            held = [each for each in matching if waiting.entries[each].is_claimed(now)]
+            for message_id in set(matching).difference(held):
+                _change(operation, message_id, waiting)
+            is_done = len(looked_at) < examine
+            advanced = waiting.operations[operation_id] = replace(
+                operation,
+                after=looked_at[-1] if looked_at else after,
+                examined=operation.examined + len(looked_at),
+                changed=operation.changed + len(matching) - len(held),
+                held=operation.held + len(held),
+                held_ids=(*operation.held_ids, *held)[:HELD_KEPT],
+                state=OperationState.DONE if is_done else OperationState.RUNNING,
+                ended=now if is_done else None,
+            )
+            if is_done:
+                _note(waiting, advanced, change)
+            return advanced
 
     @override
     def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return Operations(waiting).end(operation_id, now, change)
+            operation = waiting.operations.get(operation_id)
+            if operation is not None and operation.state is OperationState.RUNNING:
+                operation = replace(operation, state=OperationState.ABANDONED, ended=now)
+                waiting.operations[operation_id] = operation
+                _note(waiting, operation, change)
+            return operation
 
     @override
     def operation(self, operation_id: str) -> Operation | None:
         waiting = self._waiting()
         with waiting.lock:
-            return Operations(waiting).get(operation_id)
+            return waiting.operations.get(operation_id)
 
     @override
     def operations(self, limit: int = 20) -> Sequence[Operation]:
         check_number(limit, "limit")
         waiting = self._waiting()
         with waiting.lock:
-            return Operations(waiting).last(limit)
+            return list(reversed(waiting.operations.values()))[:limit]
 
     @override
     def destinations(self) -> Sequence[Destination]:
@@ -160,19 +187,36 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         check_number(at_most, "at_most")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return park(waiting, until, at_most, now)
+            due = [
+                entry.message
+                for entry in waiting.entries.values()
+                if entry.message.next_attempt <= until
+                and entry.message.next_attempt < PARKED
+                and waiting.destinations.is_paused(entry.message.destination, now)
+                and not entry.is_claimed(now)
+            ]
+            chosen = heapq.nsmallest(at_most, due, key=position_of)
+            for message in chosen:
+                waiting.change(message.message_id, parked(message))
+            return len(chosen)
 
     @override
     def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
         check_number(at_most, "at_most")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return unpark(waiting, at_most, ahead, now)
-
-    @override
-    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        with self.transaction() as transaction:
-            return transaction.park_claimed(messages)
+            destinations = waiting.destinations
+            destinations.end_pauses(now)
+            free = [entry.message for entry in waiting.entries.values() if not entry.is_claimed(now)]
+            hidden = [each for each in free if each.is_parked and not destinations.is_paused(each.destination, now)]
+            if not hidden and ahead is not None and any(each.resuming for each in destinations.all(now)):
+                hidden = [each for each in free if destinations.is_to_be_shown(each, ahead, now)]
+            chosen = heapq.nsmallest(at_most, hidden, key=lambda each: (each.due_time, each.message_id))
+            for message in chosen:
+                waiting.change(message.message_id, shown(message))
+            if not chosen:
+                destinations.end_resuming(postponed=ahead is not None)
+            return len(chosen)
 
     @override
     def allowance(self, destination: str, wanted: int) -> Allowance:
@@ -181,24 +225,9 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return waiting.destinations.allowance(destination, wanted, self._clock.now())
 
     @override
-    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        with self.transaction() as transaction:
-            return transaction.postpone(postponed)
-
-    @override
-    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
-        with self.transaction() as transaction:
-            return transaction.promised(destinations)
-
-    @override
-    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
-        with self.transaction() as transaction:
-            return transaction.count_failures(failures)
-
-    @override
     def count_failing(self, at_most: int) -> int:
         check_number(at_most, "at_most")
-        return min(at_most, sum(message.failure_count > 0 for message in self._messages(None)))
+        return min(at_most, sum(message.failure_count > 0 for message in self._messages()))
 
     @override
     def count_parked(self, at_most: int) -> int:
@@ -211,66 +240,97 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            waiting.reports.beat(record, done, now)
+            waiting.dispatchers = {each.dispatcher_id: each for each in _alive(waiting, now)}
+            waiting.dispatchers[record.dispatcher_id] = replace(record, beat=now)
+            for activity in done:
+                known = waiting.activity.get(activity.minute, Activity(minute=activity.minute))
+                waiting.activity[activity.minute] = known + activity
+            oldest = now - ACTIVITY_KEPT
+            waiting.activity = {minute: each for minute, each in waiting.activity.items() if minute >= oldest}
 
     @override
     def retire(self, dispatcher_id: str) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            waiting.reports.retire(dispatcher_id)
+            waiting.dispatchers.pop(dispatcher_id, None)
 
     @override
     def dispatchers(self) -> Sequence[DispatcherRecord]:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return waiting.reports.dispatchers(now)
+            return sorted(_alive(waiting, now), key=lambda each: (each.name, each.dispatcher_id))
 
     @override
     def beat_of_ingress(self, record: IngressRecord) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            waiting.reports.beat_of_ingress(record, now)
+            waiting.ingresses = {each.ingress_id: each for each in told_of(waiting.ingresses.values(), now)}
+            waiting.ingresses[record.ingress_id] = replace(record, beat=now)
 
     @override
     def retire_ingress(self, ingress_id: str) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            waiting.reports.retire_ingress(ingress_id)
+            waiting.ingresses.pop(ingress_id, None)
 
     @override
     def ingresses(self) -> Sequence[IngressRecord]:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return waiting.reports.ingresses(now)
+            return told_of(waiting.ingresses.values(), now)
 
     @override
     def activity(self, since: datetime) -> Sequence[Activity]:
         since, waiting = utc(since, "since"), self._waiting()
         with waiting.lock:
-            return waiting.reports.activity(since)
+            return [waiting.activity[minute] for minute in sorted(waiting.activity) if minute >= since]
 
     @override
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:
         waiting = self._waiting()
         with waiting.lock:
-            waiting.reports.note(entries)
+            waiting.changes += entries
 
     @override
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:
         time, waiting = utc(time, "time"), self._waiting()
         check_number(at_most, "at_most")
         with waiting.lock:
-            return waiting.reports.forget(time, at_most) + Operations(waiting).forget(time, at_most)
+            old = sorted((each.at, number) for number, each in enumerate(waiting.changes) if each.at < time)[:at_most]
+            gone = {number for _, number in old}
+            waiting.changes = [each for number, each in enumerate(waiting.changes) if number not in gone]
+            ended = [each for each in waiting.operations.values() if each.ended is not None and each.ended < time]
+            for operation in ended[:at_most]:
+                del waiting.operations[operation.operation_id]
+            return len(gone) + len(ended[:at_most])
 
     @override
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         check_number(limit, "limit")
         before, waiting = None if before is None else utc(before, "before"), self._waiting()
         with waiting.lock:
-            return waiting.reports.changes(limit, before)
+            found = [entry for entry in reversed(waiting.changes) if before is None or entry.at < before]
+            return sorted(found, key=lambda entry: entry.at, reverse=True)[:limit]
 
-    def _messages(self, destination: str | None) -> Sequence[DelayedMessage]:
+    def _messages(self, destination: str | None = None) -> Sequence[DelayedMessage]:
         waiting = self._waiting()
         with waiting.lock:
             messages = [entry.message for entry in waiting.entries.values()]
         return messages if destination is None else [one for one in messages if one.destination == destination]
+
+
+def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord]:
+    return [each for each in waiting.dispatchers.values() if now - each.beat <= ALIVE]
+
+
+def _note(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:
+    if change is not None:
+        waiting.changes.append(change.of_operation(operation.ended or operation.began, operation))
+
+
+def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> None:
+    if operation.kind is OperationKind.CANCEL:
+        waiting.drop(message_id)
+        return
+    assert operation.due_time is not None
+    waiting.change(message_id, rescheduled(waiting.entries[message_id].message, operation.due_time))
