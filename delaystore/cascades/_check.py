@@ -8,7 +8,7 @@ does unbinding what was never bound. Bindings cannot be looked up by AMQP at all
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -56,6 +56,10 @@ class LayoutCheck:
     missing: tuple[Part, ...]
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+
+    def with_findings(self, findings: Iterable[Finding]) -> "LayoutCheck":
+        """The same, with these findings instead."""
+        return replace(self, findings=tuple(findings))
 
 
 def check_layout(

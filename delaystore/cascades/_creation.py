@@ -1,15 +1,16 @@
 """Creating a cascade: everything is checked before anything is declared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._check import LayoutCheck, check_layout
-from delaystore.cascades._findings import Finding
+from delaystore.cascades._check import LayoutCheck
 from delaystore.cascades._management import ManagementRefusedError
 from delaystore.cascades._snapshot import Policy, Snapshot
+from delaystore.cascades._words import CASCADE
+from delaystore.cascades.declared import Creation, CreationPlan, DeclaredTopology
 from delaystore.cascades.delivery_limits import (
     WITHOUT_LIFTING,
     lifted_by_policy,
@@ -26,8 +27,6 @@ from delaystore.cascades.policies import (
     policy_for,
     undeliverable_name,
 )
-from delaystore.errors import TransportSetupError
-from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.queues import has_default_limit
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Part
@@ -59,22 +58,14 @@ class PolicyOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
-    """What `create` did, or would do. `broker`: host, port and virtual host.
+class CascadeCreation(Creation):
+    """What `create` did, or would do.
 
-    `missing`: the parts that did not exist before; without a management API, bindings are left out: they are unknown.
-    `declared`: how many parts were declared, including those that existed.
     `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
-    `unchecked`: what could not be known, a sentence each.
     """
 
-    broker: str
-    version: str
-    missing: Sequence[Part]
-    declared: int
     policy: PolicyOutcome
     limit_policy: PolicyOutcome
-    unchecked: Sequence[str] = ()
 
 
 def create(
@@ -83,35 +74,27 @@ def create(
     *,
     dry_run: bool = False,
     on_declared: Callable[[Part], object] = lambda _part: None,
-) -> Creation:
+) -> CascadeCreation:
     """Declare the cascade, and its policies. May be run again.
 
     Checks first, and changes nothing where the check finds a hindrance. `on_declared` is called after each part.
-    Raises TransportSetupError for a hindrance; DeclarationError, a TransportSetupError, where the broker refuses a
-    part all the same, saying what had been declared until then; TransportUnavailableError, TransportError.
+    Raises TopologyRefusedError for a hindrance; DeclarationError, as that a TransportSetupError, where the broker
+    refuses a part anyway, saying what had been declared until then; TransportUnavailableError, TransportError.
     """
-    layout = complete_layout(topology)
-    found = check_layout(broker, layout, ends={topology.delivery}, declaring=True)
-    _refuse([finding for finding in found.findings if finding.hinders])
-    limit = _ensure_limit(broker, topology, found, dry_run)  # first, so that new queues begin with it
-    if not dry_run:
-        declare(broker.connections, layout, on_declared)
-    return Creation(
-        broker=broker.label,
-        version=found.version,
-        missing=found.missing,
-        declared=0 if dry_run else len(layout.parts),
-        policy=_ensure_undeliverable(broker, topology, found, dry_run),
-        limit_policy=limit,
-        unchecked=found.unchecked,
+    plan = CreationPlan(
+        broker, DeclaredTopology(stages=[complete_layout(topology)], words=CASCADE, ends={topology.delivery})
     )
-
-
-def _refuse(hindrances: Sequence[Finding]) -> None:
-    if not hindrances:
-        return
-    more = f" (and {len(hindrances) - 1} more: delaystore delays verify lists them)" if len(hindrances) > 1 else ""
-    raise TransportSetupError(f"{hindrances[0]}{more}; nothing was declared")
+    limit = _ensure_limit(broker, topology, plan.found, dry_run)  # first, so that new queues begin with it
+    done = plan.carry_out(dry_run=dry_run, on_declared=on_declared)
+    return CascadeCreation(
+        broker=done.broker,
+        version=done.version,
+        missing=done.missing,
+        declared=done.declared,
+        unchecked=done.unchecked,
+        policy=_ensure_undeliverable(broker, topology, plan.found, dry_run),
+        limit_policy=limit,
+    )
 
 
 def _ensure_undeliverable(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from delaystore.address import MAX_SHORT_STRING_BYTES
 from delaystore.errors import ConfigurationError
 from delaystore.names import control_character
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,13 @@ class ControlNames:
                 f"a control queue cannot be called {self.queue[:80]!r}; give a name of up to "
                 f"{MAX_SHORT_STRING_BYTES - len('.rejected')} bytes, such as ENDPOINT.control"
             )
+
+    @property
+    def layout(self) -> Layout:
+        """What belongs to the control queue, as data."""
+        queues = tuple(Queue(name, {"x-queue-type": "quorum"}) for name in (self.queue, self.rejected))
+        binding = Binding(self.exchange, self.queue, DestinationKind.QUEUE)
+        return Layout(exchanges=(Exchange(self.exchange, "fanout"),), queues=queues, bindings=(binding,))
 
     @property
     def exchange(self) -> str:

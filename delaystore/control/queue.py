@@ -10,7 +10,6 @@ from typing import Final
 
 from delaystore.calls import StopFlag, in_background
 from delaystore.control._answering import Answering
-from delaystore.control._declaring import declare_control
 from delaystore.control._names import ControlNames
 from delaystore.control._reading import PREFETCH, Reading
 from delaystore.control._replies import Replies
@@ -23,6 +22,7 @@ from delaystore.settings import CriticalErrorAction
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
@@ -134,7 +134,7 @@ class ControlQueue:
             self._consumer, self._standing.connected = None, False
 
     def _read(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        declare_control(self._broker, asking, self._names)
+        declare_missing(self._broker, asking, self._names.layout, optional={self._names.rejected})
         what = f"the control queue {self._names.queue!r}"
         with Consumer(self._broker, what, [self._names.queue], PREFETCH) as consumer:
             self._consumer = consumer

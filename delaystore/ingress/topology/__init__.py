@@ -1,9 +1,8 @@
 """What an ingress needs on a broker: its exchanges, queues and bindings; created, verified, read and deleted."""
 
 from delaystore.ingress.names import IngressNames
-from delaystore.ingress.topology._creation import Creation, TopologyRefusedError, create
-from delaystore.ingress.topology._deletion import Deletion, IngressInUseError, delete
-from delaystore.ingress.topology._deletion_check import DeletionCheck, check_deletion
+from delaystore.ingress.topology._creation import create
+from delaystore.ingress.topology._deletion import check_deletion, delete
 from delaystore.ingress.topology._layout import IngressTopology, entrance_type_for
 from delaystore.ingress.topology._plugin import PluginExchange
 from delaystore.ingress.topology._replacement import replace_exchange
@@ -12,17 +11,12 @@ from delaystore.ingress.topology._switch import Switch, switch_from_plugin
 from delaystore.ingress.topology._verification import verify
 
 __all__ = [
-    "Creation",
-    "Deletion",
-    "DeletionCheck",
-    "IngressInUseError",
     "IngressNames",
     "IngressStatus",
     "IngressTopology",
     "PluginExchange",
     "QueueStatus",
     "Switch",
-    "TopologyRefusedError",
     "check_deletion",
     "create",
     "delete",

@@ -1,41 +1,27 @@
-"""Deleting an ingress, unless messages are in it, or somebody takes from it."""
+"""Deleting an ingress, unless messages are in it, or programs consume from it."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from pika import exceptions
-
-from delaystore.cascades import STATISTICS_AGE, BrokerClient
-from delaystore.errors import TransportError, TransportSetupError
+from delaystore.amounts import counted
+from delaystore.cascades import (
+    STATISTICS_AGE,
+    BrokerClient,
+    Deletion,
+    DeletionCheck,
+    Snapshot,
+    delete_topology,
+    uses_of,
+)
+from delaystore.errors import ConfigurationError
 from delaystore.ingress.names import IngressNames
-from delaystore.ingress.topology._deletion_check import DeletionCheck, Uses, check_deletion, uses_of
-from delaystore.transports.rabbitmq.declaring import declare_parts
-from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.topology.layout import Binding, Exchange, Queue
+from delaystore.ingress.topology._declared import words_of
+from delaystore.ingress.topology._plugin import PLUGIN_TYPE
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Part, Queue
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
-    """What was deleted. `lost`: messages in the queues."""
-
-    check: DeletionCheck
-    deleted: Sequence[Exchange | Queue]
-    lost: int
-
-
-class IngressInUseError(TransportError):
-    """An ingress that must not be deleted: messages are in it, or somebody takes from it. `uses` says where."""
-
-    def __init__(self, uses: Uses, note: str = "") -> None:
-        self.uses = uses
-        self._note = note
-        super().__init__(f"the ingress is not deleted: {uses.obstacle}{note}; empty and stop it, or pass --force")
-
-    def __reduce__(self) -> tuple[type["IngressInUseError"], tuple[Uses, str]]:
-        return type(self), (self.uses, self._note)
+_NO_MANAGEMENT: Final = (
+    "only the management API counts every message, and tells who else uses the exchanges; pass --management URL"
+)
 
 
 def delete(
@@ -46,78 +32,95 @@ def delete(
     force: bool = False,
     statistics_age: float = STATISTICS_AGE,
     on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
-) -> Deletion:
+) -> Deletion[DeletionCheck]:
     """Delete the ingress. May be run again.
 
     The exchange to publish to stays where others are bound to it, or where it is the plugin's; OUT stays where anything
     is bound to it, unless `with_out`. `force`: messages are lost, and consumers lose their queue.
-    It checks twice, `statistics_age` seconds apart, since the broker's counts are that old; and once more when nothing
-    is routed to the ingress queue any more: where something has come meanwhile, the way to it is restored.
-    Raises IngressInUseError where messages are in it or somebody takes from it, unless `force`; TransportSetupError
-    where the broker refuses; else as `check_deletion`.
+    Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
+    `check_deletion` and `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the
+    end.
     """
-    found = check_deletion(broker, names, with_out=with_out)
-    if not force:
-        _refuse(found.uses, found.uses.certain)
-        time.sleep(statistics_age if found.queues else 0)
-        found = check_deletion(broker, names, with_out=with_out)
-        _refuse(found.uses, found.uses.obstacle)
-    run = _Run(broker, on_deleted)
-    run.delete([one for one in found.exchanges if one.name == names.exchange])
-    run.unbind(found.entrances)
-    if not force:
-        _refuse_late(broker, found)
-    run.delete(found.queues)
-    run.delete([one for one in found.exchanges if one not in run.deleted])
-    return Deletion(check=found, deleted=tuple(run.deleted), lost=run.lost)
+    return delete_topology(
+        broker,
+        lambda: check_deletion(broker, names, with_out=with_out),
+        words_of(names),
+        force=force,
+        statistics_age=statistics_age,
+        on_deleted=on_deleted,
+    )
 
 
-def _refuse(uses: Uses, obstacle: str | None) -> None:
-    if obstacle is not None:
-        raise IngressInUseError(uses)
+def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool = False) -> DeletionCheck:
+    """Check what `delete` would delete, and whether it may.
+
+    Raises ConfigurationError without a management API, TransportUnavailableError, TransportError.
+    """
+    if broker.management is None:
+        raise ConfigurationError(_NO_MANAGEMENT)
+    broker.check_same_cluster()
+    snapshot = broker.management.snapshot()
+    exchanges, kept = _exchanges(names, snapshot, with_out)
+    queues = [Queue(name) for name in (names.queue, names.expired, names.rejected) if name in snapshot.queues]
+    inward = sorted((one for one in snapshot.bindings if _leads_to_queue(one, names.queue)), key=str)
+    gone = {one.name for one in exchanges}
+    others = [one for one in snapshot.bindings if {one.source, _exchange_of(one)} & gone and not _is_own(one, names)]
+    return DeletionCheck(
+        exchanges=exchanges,
+        queues=queues,
+        kept=kept,
+        uses=uses_of(broker, queues, broker.management.message_counts()),
+        cut_off=sorted(others, key=str),
+        entrances=[*(one for one in exchanges if one.name == names.exchange), *inward],
+        restoring=[*_entrance_of(names, exchanges, snapshot), *inward],
+    )
 
 
-def _refuse_late(broker: BrokerClient, found: DeletionCheck) -> None:
-    """Where something has come since the last check, open the way again, and refuse."""
-    uses = uses_of(broker, found.queues)
-    if uses.obstacle is not None:
-        declare_parts(broker.connections, found.restoring)
-        raise IngressInUseError(uses, " (just now; what had been deleted is restored)")
+def _exchanges(names: IngressNames, snapshot: Snapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:
+    """The exchanges that go, and why others stay."""
+    going: list[Exchange] = []
+    kept: list[str] = []
+    for name, why in (
+        (names.exchange, _why_entrance_stays(names, snapshot)),
+        (names.expired, None),
+        (names.out, None if with_out else _why_out_stays(names, snapshot)),
+    ):
+        state = snapshot.exchanges.get(name)
+        if state is not None and why is None:
+            going.append(Exchange(name, state.type, state.arguments))
+        elif state is not None:
+            kept.append(f"exchange {name!r} stays: {why}")
+    return going, kept
 
 
-class _Run:
-    """One deletion, and what it has deleted so far."""
+def _why_entrance_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
+    state = snapshot.exchanges.get(names.exchange)
+    if state is not None and state.type == PLUGIN_TYPE:
+        return "it is the delayed-message plugin's"
+    others = [one for one in snapshot.bindings if one.source == names.exchange and not _is_own(one, names)]
+    return f"{others[0].kind} {others[0].destination!r} is bound to it, too" if others else None
 
-    def __init__(self, broker: BrokerClient, on_deleted: Callable[[Exchange | Queue], object]) -> None:
-        self.deleted: list[Exchange | Queue] = []
-        self.lost = 0
-        self._connections = broker.connections
-        self._on_deleted = on_deleted
 
-    def unbind(self, bindings: Iterable[Binding]) -> None:
-        """Undo bindings to queues; those that are gone already are no error."""
-        for one in bindings:
-            with self._channel_for(one) as channel:
-                channel.queue_unbind(one.destination, one.source, one.routing_key, dict(one.arguments))
+def _why_out_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
+    count = sum(1 for one in snapshot.bindings if names.out in (one.source, _exchange_of(one)))
+    return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
 
-    def delete(self, parts: Iterable[Exchange | Queue]) -> None:
-        """Each of them, in this order. Raises TransportSetupError, TransportUnavailableError."""
-        for part in parts:
-            with self._channel_for(part) as channel:
-                if isinstance(part, Queue):
-                    self.lost += channel.queue_delete(part.name).method.message_count
-                else:
-                    channel.exchange_delete(part.name)
-            self.deleted.append(part)
-            self._on_deleted(part)
 
-    @contextmanager
-    def _channel_for(self, part: Exchange | Queue | Binding) -> Iterator[Any]:
-        try:
-            with self._connections.channel() as channel, quiet_pika():
-                yield channel
-        except exceptions.ChannelClosedByBroker as error:
-            raise TransportSetupError(
-                f"{part} cannot be deleted: {reason_of(error)}; deleted until then: {len(self.deleted)}; run it again "
-                "to delete the rest"
-            ) from None
+def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: Snapshot) -> list[Part]:
+    """The exchange to publish to, if it goes, and what leads to it."""
+    entrance: list[Part] = [one for one in exchanges if one.name == names.exchange]
+    return [*entrance, *(one for one in snapshot.bindings if entrance and _exchange_of(one) == names.exchange)]
+
+
+def _is_own(binding: Binding, names: IngressNames) -> bool:
+    """Whether it leads from one of the ingress' exchanges into its queue."""
+    return _leads_to_queue(binding, names.queue if binding.source == names.exchange else names.expired)
+
+
+def _leads_to_queue(binding: Binding, queue: str) -> bool:
+    return binding.kind is DestinationKind.QUEUE and binding.destination == queue
+
+
+def _exchange_of(binding: Binding) -> str | None:
+    """The exchange that it leads to. None: it leads to a queue."""
+    return binding.destination if binding.kind is DestinationKind.EXCHANGE else None

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from pika import exceptions
 
-from delaystore.cascades import BrokerClient
+from delaystore.cascades import BrokerClient, Creation
 from delaystore.errors import ConfigurationError, TransportSetupError
-from delaystore.ingress.topology._creation import Creation, create
+from delaystore.ingress.topology._creation import create
 from delaystore.ingress.topology._layout import IngressTopology
 from delaystore.ingress.topology._plugin import PluginExchange, read_plugin_exchange
 from delaystore.ingress.topology._switch import Switch

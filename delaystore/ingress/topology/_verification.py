@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from delaystore.cascades import BrokerClient, Finding, FindingKind, QueueState, Snapshot, Verification, check_layout
+from delaystore.cascades import BrokerClient, Finding, FindingKind, QueueState, Snapshot, Verification
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.names import IngressNames
-from delaystore.ingress.topology._findings import own_findings
+from delaystore.ingress.topology._declared import declared
 from delaystore.ingress.topology._layout import ENTRANCE_KEYS, GIVEN_BACK, IngressTopology, entrance_type_for
-from delaystore.ingress.topology._words import words_of
 
 _HARM: Final = {
     "expires": "deletes the queue when nobody uses it for that long, and what is in it",
@@ -39,21 +38,11 @@ def verify(
     TransportError where the broker does not answer.
     """
     topology = _topology(broker, names, out_type, entrance_type)
-    found = check_layout(
-        broker,
-        topology.behind + topology.entrance,
-        ends=topology.ends,
-        declaring=not passive,
-        words=words_of(names),
-    )
-    findings, unchecked = own_findings(topology, found.findings), list(found.unchecked)
+    found = declared(topology).check(broker, declaring=not passive)
     if found.snapshot is None:
-        unchecked.append("whether policies do to the queues what must not be: only the management API shows them")
-    else:
-        findings += _by_snapshot(names, found.snapshot)
-    return Verification(
-        broker=broker.label, version=found.version, findings=tuple(findings), unchecked=tuple(unchecked)
-    )
+        unknown = "whether policies do to the queues what must not be: only the management API shows them"
+        return Verification.of(broker, found, unchecked=[unknown])
+    return Verification.of(broker, found, _by_snapshot(names, found.snapshot))
 
 
 def _topology(
