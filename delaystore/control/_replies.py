@@ -50,9 +50,10 @@ class Replies:
         """Whether the broker has no queue any more for rejected requests."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is owed."""
-        return not self._open
+    def due_in(self) -> float | None:
+        """Seconds until an answer is to be published; None: nothing is owed."""
+        first = min((reply.next_try for reply in self._open), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
 
     @property
     def size(self) -> int:

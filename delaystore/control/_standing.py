@@ -11,9 +11,6 @@ class Standing:
     answered: int = 0
     unanswered: int = 0
     rejected: int = 0
-    connected: bool = False
-    obstacle: str | None = None
-    """Why the queue is not read; None: it is, or reading has only begun."""
     store: str | None = None
     """Why the store does nothing; None: it works."""
     replies: str | None = None

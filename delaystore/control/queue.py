@@ -1,32 +1,32 @@
 """The control queue of an endpoint: requests in, answers out."""
 
-import logging
-import threading
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from delaystore.calls import StopFlag, in_background
+from typing_extensions import override
+
+from delaystore.calls import StopFlag
 from delaystore.control._answering import Answering
 from delaystore.control._names import ControlNames
-from delaystore.control._reading import PREFETCH, Reading
+from delaystore.control._reading import BATCH, BYTES, PREFETCH, ControlHandler
 from delaystore.control._replies import Replies
 from delaystore.control._standing import Standing
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.errors import ConfigurationError, TransportError
+from delaystore.errors import ConfigurationError
+from delaystore.ingress.consuming import ConsumingLimits, ConsumingLoop, ConsumingWork
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.consuming.consumer import Consumed
 from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
-
-logger = logging.getLogger("delaystore.control")
 
 _TRIGGERED_AFTER: Final = timedelta(seconds=30)
 
@@ -64,12 +64,9 @@ class ControlQueue:
             f"doing what the control queue {self._names.queue!r} asks for", _TRIGGERED_AFTER, on_critical_error
         )
         self._standing = Standing()
-        self._lock = threading.Lock()
-        self._stopping = StopFlag()
-        self._ended = threading.Event()
-        self._ended.set()
-        self._thread_id: int | None = None
-        self._consumer: Consumer | None = None
+        limits = ConsumingLimits(prefetch=PREFETCH, batch=BATCH, memory_bytes=2 * BYTES)
+        what = f"the control queue {self._names.queue!r}"
+        self._loop = ConsumingLoop(self._broker, what, limits, self._reading, self._open_work)
 
     @property
     def queue(self) -> str:
@@ -81,22 +78,7 @@ class ControlQueue:
 
         Returns at once when this control queue is being read by another call.
         """
-        with self._lock:
-            if not self._ended.is_set():
-                return
-            self._stopping = StopFlag()
-            self._ended.clear()
-            self._thread_id = threading.get_ident()
-        try:
-            with (
-                closing(CopyPublisher(self._broker)) as publisher,
-                closing(BlockingConnections(self._broker)) as asking,
-            ):
-                while not self._stopping.is_set():
-                    self._guarded(publisher, asking)
-        finally:
-            self._thread_id = None
-            self._ended.set()
+        self._loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Finish the requests at hand, and end. May be called twice, and from a signal handler.
@@ -104,44 +86,55 @@ class ControlQueue:
         Waits up to `timeout` seconds (None: as long as it takes). True: it has ended, or did not run; False: it is
         still finishing. A call from the thread that runs it, as a signal handler's, does not wait.
         """
-        self._stopping.set()
-        consumer = self._consumer
-        if consumer is not None:
-            in_background("delaystore-control-stop", consumer.wake)  # which takes a lock that a signal may interrupt
-        if self._thread_id == threading.get_ident():
-            return self._ended.is_set()
-        return self._ended.wait(timeout)
+        return self._loop.stop(timeout)
 
     def health(self) -> ControlHealth:
         """How it is doing; asks nobody, and raises nothing."""
         return ControlHealth(
             queue=self.queue,
-            running=not (self._ended.is_set() or self._stopping.is_set()),
+            running=self._loop.running,
+            connected=self._loop.connected,
+            obstacle=self._loop.obstacle,
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
             **asdict(self._standing),
         )
 
-    def _guarded(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        """Read until the connection is lost; wait then."""
-        try:
-            self._read(publisher, asking)
-        except Exception as error:
-            if not isinstance(error, TransportError):
-                logger.error("unexpected %s at the control queue, which goes on", type(error).__name__, exc_info=error)
-            self._standing.connected, self._standing.obstacle = False, str(error)
-            self._stopping.wait(self._reading.failure(error))
-        finally:
-            self._consumer, self._standing.connected = None, False
+    @contextmanager
+    def _open_work(self, _stopping: StopFlag) -> Iterator["_ControlWork"]:
+        with (
+            closing(CopyPublisher(self._broker)) as publisher,
+            closing(BlockingConnections(self._broker)) as connections,
+        ):
+            replies = partial(Replies, publisher, self._names.rejected, self._standing)
+            yield _ControlWork(
+                declare=partial(
+                    declare_missing,
+                    self._broker,
+                    connections,
+                    self._names.layout,
+                    optional={self._names.rejected},
+                ),
+                queue=self._names.queue,
+                make_handler=lambda: ControlHandler(self._answering, replies(), self._storing, self._standing),
+            )
 
-    def _read(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        declare_missing(self._broker, asking, self._names.layout, optional={self._names.rejected})
-        what = f"the control queue {self._names.queue!r}"
-        with Consumer(self._broker, what, [self._names.queue], PREFETCH) as consumer:
-            self._consumer = consumer
-            self._standing.connected, self._standing.obstacle = True, None
-            self._reading.success()
-            replies = Replies(publisher, self._names.rejected, self._standing)
-            Reading(consumer, self._answering, replies, self._storing, self._standing, self._stopping).run()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ControlWork(ConsumingWork[Consumed]):
+    """What a control queue does on each connection."""
+
+    declare: Callable[[], None]
+    queue: str
+    make_handler: Callable[[], ControlHandler]
+
+    @override
+    def queues(self) -> Sequence[str]:
+        self.declare()
+        return [self.queue]
+
+    @override
+    def handler(self, queues: Sequence[str]) -> ControlHandler:
+        return self.make_handler()
 
 
 def _broker_of(transport: Transport | None) -> Broker:

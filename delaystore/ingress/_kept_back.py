@@ -53,9 +53,9 @@ class KeptBack:
         return {entry.message_id for entry in self._entries if entry.message_id is not None and entry.objection is None}
 
     @property
-    def room(self) -> int:
-        """Bytes of memory that they leave to others; a single one may take more than its share."""
-        return self._settings.memory_bytes - min(size_of(self._entries), self._most_bytes)
+    def held_bytes(self) -> int:
+        """Bytes of memory that they take from others; a single one may have more, which does not count."""
+        return min(size_of(self._entries), self._most_bytes)
 
     @property
     def trouble(self) -> str | None:
