@@ -7,6 +7,7 @@ from delaystore.cascades._management import Management
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.pika_internals import server_properties
 
 
 class BrokerClient:
@@ -63,5 +64,4 @@ class BrokerClient:
 
     def _properties(self) -> Mapping[str, Any]:
         with self.connections.channel() as channel:
-            properties: Mapping[str, Any] = channel.connection._impl.server_properties
-            return properties
+            return server_properties(channel)

@@ -7,9 +7,8 @@ from delaystore.control.protocol import Answer
 from delaystore.errors import UnsupportedMessageError
 from delaystore.headers import REJECTED_REASON
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.raw.aside import rejected_copy
-from delaystore.transports.rabbitmq.raw.connection import Delivery
-from delaystore.transports.rabbitmq.raw.copies import Copy
+from delaystore.transports.rabbitmq.copies import Copy, rejected_copy
+from delaystore.transports.rabbitmq.raw.deliveries import Delivery
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
 

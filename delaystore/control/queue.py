@@ -24,9 +24,9 @@ from delaystore.settings import CriticalErrorAction
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumed
+from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
 _TRIGGERED_AFTER: Final = timedelta(seconds=30)
 

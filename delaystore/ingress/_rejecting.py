@@ -9,8 +9,7 @@ from delaystore.errors import TransportError
 from delaystore.headers import REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import rejected_copy
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
 

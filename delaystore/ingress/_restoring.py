@@ -6,10 +6,9 @@ from typing import Final
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.headers import FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON
 from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY
-from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, PutAsideWholeError
-from delaystore.transports.rabbitmq.raw.aside import restored as properties_restored
-from delaystore.transports.rabbitmq.raw.connection import Delivery
-from delaystore.transports.rabbitmq.raw.copies import Copy
+from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, PutAsideWholeError
+from delaystore.transports.rabbitmq.copies import restored as properties_restored
+from delaystore.transports.rabbitmq.raw.deliveries import Delivery
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
 from delaystore.transports.rabbitmq.raw.tables import Entry, text_of
 

@@ -15,10 +15,10 @@ from delaystore.operations.error_groups import grouped_reason
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.existence import ready_counts
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.raw.connection import Delivery
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.raw.deliveries import Delivery
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import text_of
 

@@ -13,7 +13,6 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.transports.rabbitmq.consuming import consumer
-from delaystore.transports.rabbitmq.raw import connection
 from tests.dispatching import wait_until
 from tests.faults.patience import PATIENCE
 from tests.faults.scale import scaled
@@ -153,7 +152,7 @@ def test_while_the_store_is_down_requests_wait(private_postgresql: PostgreSQL, r
 def test_while_the_store_is_down_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consumer, "_HEARTBEAT", 1)
     monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
     url = private_postgresql.create_database()
     with opened_delivery(url) as delivery, running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:

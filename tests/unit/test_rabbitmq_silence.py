@@ -26,8 +26,8 @@ from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.native import FixedDelay
+from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.connection import open_raw
 from delaystore.transports.rabbitmq.retry import retry_later
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Queue
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker
@@ -42,7 +42,13 @@ T = TypeVar("T")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short deadlines in place of ours."""
     package = "delaystore.transports.rabbitmq"
-    for name in ("punctual.ANSWER", "blocking.ANSWER", "blocking.OPENING", "_transport.PREPARING", "retry.ANSWER"):
+    for name in (
+        "pika_internals.ANSWER",
+        "blocking.ANSWER",
+        "blocking.OPENING",
+        "_transport.PREPARING",
+        "retry.ANSWER",
+    ):
         monkeypatch.setattr(f"{package}.{name}", SHORT)
     for name, seconds in {"QUIET": SHORT, "DOUBT": 2 * SHORT, "SILENCE_SECONDS": 5 * SHORT}.items():
         monkeypatch.setattr(f"{package}._watch.{name}", seconds)
@@ -143,7 +149,7 @@ def test_a_handshake_that_stops_is_an_outage(greets: bool) -> None:
 
     def connect() -> None:
         with pytest.raises(TransportUnavailableError, match="cannot be reached"):
-            open_raw(broker_from_url(f"{broker.url}?connection_timeout=1"))
+            open_connection(broker_from_url(f"{broker.url}?connection_timeout=1"))
 
     ended(connect, broker)
 
@@ -152,7 +158,7 @@ def test_a_moving_connection_gives_up_too() -> None:
     broker = scripted()
 
     def ask() -> None:
-        channel = open_raw(broker_from_url(broker.url)).channel()
+        channel = open_connection(broker_from_url(broker.url)).channel()
         with pytest.raises(pika.exceptions.AMQPError, match="no answer"):
             channel.basic_qos(prefetch_count=1)
 
@@ -459,7 +465,7 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
 def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.punctual.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.pika_internals.ANSWER", LONG)
     monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
     monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
     broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})

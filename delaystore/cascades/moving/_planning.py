@@ -10,6 +10,7 @@ from delaystore.cascades.moving._due import Remaining, at_least, remaining
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import EXPIRATION
+from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_aside
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
     DEAD_LETTER_HEADERS,
@@ -18,8 +19,6 @@ from delaystore.transports.rabbitmq.delay_headers import (
     dated,
     time_sent,
 )
-from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, copy_aside
-from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import (
     Entry,

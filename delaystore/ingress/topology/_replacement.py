@@ -11,6 +11,7 @@ from delaystore.ingress.topology._layout import IngressTopology
 from delaystore.ingress.topology._plugin import PluginExchange, read_plugin_exchange
 from delaystore.ingress.topology._switch import Switch
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_internals import frames_of
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 
@@ -61,7 +62,7 @@ def _swap(broker: BrokerClient, topology: IngressTopology) -> None:
     (exchange,), bindings = topology.entrance.exchanges, topology.entrance.bindings
     try:
         with broker.connections.channel() as channel, quiet_pika():
-            frames = channel._impl
+            frames = frames_of(channel)
             frames.exchange_delete(exchange.name)
             frames.exchange_declare(exchange.name, exchange.type, durable=True)
             for one in bindings:

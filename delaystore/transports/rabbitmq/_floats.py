@@ -11,7 +11,8 @@ from typing import Any, Final
 from pika import data, spec
 from typing_extensions import override
 
-_FLAGS_SIZE: Final = 2
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+
 _DOUBLE: Final = struct.Struct(">cd")
 _ARRAY: Final = struct.Struct(">cI")
 _LENGTH: Final = struct.Struct(">I")
@@ -26,16 +27,13 @@ class ExactProperties(spec.BasicProperties):  # type: ignore[misc] # pika's clas
         if not headers or not holds_float(headers):
             encoded: list[bytes] = super().encode()
             return encoded
-        self.headers = {}
+        self.headers = None
         try:
             others = b"".join(super().encode())
         finally:
             self.headers = headers
-        at = _FLAGS_SIZE
-        for before in (self.content_type, self.content_encoding):
-            if before is not None:
-                at += 1 + others[at]
-        return [others[:at], _table(headers), others[at + _LENGTH.size :]]
+        fields = RawProperties(others).fields
+        return [RawProperties.of({**fields, "headers": _table(headers)}).encoded]
 
 
 def holds_float(value: Any) -> bool:

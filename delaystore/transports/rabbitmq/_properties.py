@@ -9,11 +9,15 @@ from typing import Any, Final
 
 from pika import exceptions, spec
 from pika.compat import long
+from typing_extensions import override
 
 from delaystore.errors import UnsupportedMessageError
+from delaystore.headers import UNREAD_HEADERS
 from delaystore.message import FAR_TIMESTAMPS, PROPERTY_TYPES, DelayedMessage
 from delaystore.transports.rabbitmq._floats import ExactProperties
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
+from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
+from delaystore.transports.rabbitmq.raw.tables import integer_of
 
 PERSISTENT: Final = 2
 """The delivery mode that survives a broker's restart, and the one used where none is given."""
@@ -70,6 +74,41 @@ def encoded_properties(message: DelayedMessage) -> bytes:
     with encoding_errors(message):
         pieces: list[bytes] = amqp_properties(message).encode()
     return b"".join(pieces)
+
+
+class UnreadProperties(spec.BasicProperties):  # type: ignore[misc] # pika's class is untyped here
+    """Properties with headers that pika cannot read.
+
+    Any program may have sent them, with a time in milliseconds, say, which no datetime holds. `headers` has only why,
+    and how often the queue counts that the message was given back.
+    """
+
+    def __init__(self, raw: RawProperties, reason: str) -> None:
+        super().__init__()
+        try:
+            self.decode(raw.changed(()).encoded)
+            counted = {entry.name: integer_of(entry.value) for entry in raw.headers}
+        except MalformedPropertiesError:
+            counted = {}
+        counts = {name: counted.get(name.encode()) for name in COUNTED_BY_QUEUE}
+        self.headers = {
+            UNREAD_HEADERS: reason,
+            **{name: count for name, count in counts.items() if count is not None},
+        }
+
+    @override
+    def encode(self) -> list[bytes]:
+        """Raises ValueError: the headers would be missing."""
+        raise ValueError("its headers cannot be read")
+
+
+def decoded_properties(raw: RawProperties) -> spec.BasicProperties:
+    """Pika's properties; UnreadProperties where pika raises whatever it does."""
+    try:
+        return spec.BasicProperties().decode(raw.encoded)
+    except Exception as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        return UnreadProperties(raw, reason)
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._sockets import unsent
-from delaystore.transports.rabbitmq.punctual import SilenceError
+from delaystore.transports.rabbitmq.pika_internals import SilenceError, unsent
 
 QUIET: Final = 1.0
 """Seconds without an answer after which the broker is asked for a sign of life."""

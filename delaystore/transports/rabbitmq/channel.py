@@ -13,7 +13,7 @@ from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._sockets import unsent_by_us
+from delaystore.transports.rabbitmq.pika_internals import unsent_by_us, write_frames
 from delaystore.transports.rabbitmq.publication import (
     Publishable,
     body_frames,
@@ -158,7 +158,7 @@ class ConfirmChannel:
         channel is open, and to validate types; delivery tags are counted by the user of an asynchronous channel.
         """
         if self._pika.is_open:
-            self._connection._output_marshaled_frames(frames)
+            write_frames(self._connection, frames)
             batch.reaches = self._connection.bytes_sent
 
     def _on_answer(self, frame: Any) -> None:

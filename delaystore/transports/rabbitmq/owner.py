@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
 from delaystore.transports.rabbitmq._carriage import Carriage
 from delaystore.transports.rabbitmq._farewell import Farewell
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
-from delaystore.transports.rabbitmq._sockets import drop_socket
 from delaystore.transports.rabbitmq._watch import Watch
 from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import SilenceError
+from delaystore.transports.rabbitmq.pika_internals import SilenceError, drop_socket, end_stream
 
 THREAD_NAME: Final = "delaystore-rabbitmq"
 _CLOSE_SECONDS: Final = 2.0
@@ -40,10 +38,9 @@ class Owner:
 
     The thread starts at construction and ends with `close`; then a new owner takes its place. Batches handed over with
     `publish` always end: answered, closed by a message, or with the connection.
-    `connection_type`: a kind of SelectConnection.
     """
 
-    def __init__(self, broker: Broker, connection_type: Any = pika.SelectConnection) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._changed = threading.Condition()
         self._obstacle: str | None = _CONNECTING
@@ -53,7 +50,6 @@ class Owner:
         self._connector = Connector(
             broker,
             self._loop,
-            connection_type,
             on_open=self._opened,
             on_failed=self._failed,
             on_close=self._closed,
@@ -289,7 +285,7 @@ class Owner:
 
     def _give_up(self, reason: Exception) -> None:
         """End the connection, as after missed heartbeats."""
-        self._connection._terminate_stream(reason)
+        end_stream(self._connection, reason)
 
     def _shut(self) -> None:
         self._connector.stop()

@@ -11,11 +11,11 @@ from delaystore.address import named_queue
 from delaystore.errors import ConfigurationError, TransportError, TransportSetupError
 from delaystore.headers import UNREAD_HEADERS
 from delaystore.transports.abc import ReceivedMessage
-from delaystore.transports.rabbitmq._lenient import UnreadProperties
-from delaystore.transports.rabbitmq._properties import read_headers, read_properties
+from delaystore.transports.rabbitmq._properties import UnreadProperties, read_headers, read_properties
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import queue_exists, ready_on
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_internals import server_properties
 
 QUEUE_TYPES: Final = ("quorum", "classic")
 _TYPE: Final = "x-queue-type"
@@ -99,7 +99,7 @@ def has_default_limit(version: str) -> bool:
 
 def broker_version(channel: Any) -> str:
     """The version that the broker named when the channel's connection was opened, as in 3.10.8."""
-    return str(channel.connection._impl.server_properties.get("version", "unknown"))
+    return str(server_properties(channel).get("version", "unknown"))
 
 
 def delete_queue(connections: BlockingConnections, queue: str) -> None:

@@ -30,7 +30,7 @@ from delaystore.transports.rabbitmq._retry_headers import Original, delayed_prop
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.delay_headers import time_sent_text
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import ANSWER, answered_within
+from delaystore.transports.rabbitmq.pika_internals import ANSWER, answered_within
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
 
 _EXPLANATIONS: Final = (16_384, 256)

@@ -11,10 +11,14 @@ from pika import exceptions
 
 from delaystore.errors import TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledgements
+from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.raw.connection import Delivery, open_raw
+from delaystore.transports.rabbitmq.pika_internals import call_on_delivery, closing_reason
+from delaystore.transports.rabbitmq.raw.deliveries import Delivery
 
+_HEARTBEAT: Final = 60
+"""Seconds. Heartbeats are answered whenever messages are received."""
 _LONGEST_UNREAD: Final = 10.0
 """Seconds: a sixth of the connection's heartbeat, of which the broker lets two pass."""
 
@@ -55,7 +59,7 @@ class Consumer:
 
     def __enter__(self) -> Self:
         """Raises TransportUnavailableError, TransportError for a queue that is missing or may not be read."""
-        self._connection = open_raw(self._broker)
+        self._connection = open_connection(self._broker, heartbeat=_HEARTBEAT)
         try:
             with self._translated("cannot be read"):
                 self._consume()
@@ -79,7 +83,7 @@ class Consumer:
             self._connection.process_data_events(time_limit=patience)
             self._read_at = time.monotonic()
             if not self._channel.is_open:
-                raise self._channel._closing_reason
+                raise closing_reason(self._channel)
 
     def keep_alive(self) -> None:
         """Instead of `receive` where there is no room: answer heartbeats; raises as `receive`.
@@ -133,7 +137,7 @@ class Consumer:
             self._channel.basic_qos(prefetch_count=1)  # AMQP does not answer acknowledgements; this answer follows them
 
     def _consume(self) -> None:
-        self._connection._impl.on_delivery = self._collect
+        call_on_delivery(self._connection, self._collect)
         self._channel = self._connection.channel()
         self._channel.basic_qos(prefetch_count=self._prefetch)
         self._channel.add_on_cancel_callback(self._cancelled)
