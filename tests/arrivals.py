@@ -7,8 +7,7 @@ from typing import Any, Final
 from pika import spec
 
 from delaystore.ingress.arrival import Arrival
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, join_table, text_value
+from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
 
 _LAYOUTS: Final = dict(zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True))
 

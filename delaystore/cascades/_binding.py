@@ -9,8 +9,8 @@ from delaystore.cascades._findings import Finding
 from delaystore.cascades._snapshot import ExchangeState, Snapshot
 from delaystore.errors import InvalidMessageError, TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare
-from delaystore.transports.rabbitmq.existence import exists
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
+from delaystore.transports.rabbitmq.queues import exists
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
 
 

@@ -25,8 +25,8 @@ from delaystore.cascades._snapshot import Snapshot
 from delaystore.cascades._words import CASCADE, LayoutWords
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
-from delaystore.transports.rabbitmq.existence import missing
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.queues import missing
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
     Binding,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import (
     ANY_WORDS,
     WILDCARDS,

@@ -28,7 +28,7 @@ from delaystore.cascades.policies import (
     undeliverable_name,
 )
 from delaystore.transports.rabbitmq.queues import has_default_limit
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 _NO_MANAGEMENT: Final = "without the management API no policy can be set"

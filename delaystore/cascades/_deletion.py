@@ -9,8 +9,8 @@ from delaystore.cascades._words import CASCADE
 from delaystore.cascades.declared import STATISTICS_AGE, Deletion, DeletionCheck, delete_topology, uses_of
 from delaystore.cascades.delivery_limits import limit_policy
 from delaystore.cascades.policies import complete_layout, policy_for
-from delaystore.transports.rabbitmq.existence import missing
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import missing
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
 
 

@@ -16,9 +16,9 @@ from delaystore.cascades.levels import Level, levels_by_amqp, watch_levels
 from delaystore.cascades.policies import undeliverable_name
 from delaystore.cascades.undeliverable import UndeliverableQueue, read_undeliverable
 from delaystore.errors import TransportError, TransportSetupError
-from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.pika_errors import reason_of
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import queue_exists
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 _UNKNOWN_BY_AMQP: Final = (
     "how many messages of the levels are unacknowledged or dead-lettering: no AMQP method counts them",

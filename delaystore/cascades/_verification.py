@@ -10,7 +10,7 @@ from delaystore.cascades.declared import DeclaredTopology, Verification
 from delaystore.cascades.delivery_limits import check_limits, current_snapshot, limit_policy
 from delaystore.cascades.policies import check_policy, needs_policy, undeliverable_layout, undeliverable_name
 from delaystore.transports.rabbitmq.queues import has_default_limit
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 
 def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = False) -> Verification:

@@ -17,8 +17,8 @@ from delaystore.cascades._findings import Finding
 from delaystore.cascades._words import LayoutWords
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import declare_parts
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.queues import QueueLook, Standing, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
 
 STATISTICS_AGE: Final = 6.0

@@ -16,7 +16,7 @@ from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
 from delaystore.cascades.policies import applying, command_for, complete_layout
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limit
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 DELIVERY_LIMIT: Final = "delivery-limit"
 _ARGUMENT: Final = f"x-{DELIVERY_LIMIT}"

@@ -7,8 +7,8 @@ from typing import Final
 
 from delaystore.cascades._snapshot import Snapshot
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import ready_counts
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import ready_counts
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 FRESH_AFTER: Final = 6.0
 """Seconds after which the management API has new figures: the broker takes them every 5."""

@@ -8,9 +8,9 @@ from typing import Final
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._snapshot import Snapshot
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import exists, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import exists, ready_counts
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Queue
 
 FOREIGN: Final = "its routing key is none of this cascade"

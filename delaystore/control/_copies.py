@@ -8,9 +8,7 @@ from delaystore.errors import UnsupportedMessageError
 from delaystore.headers import REJECTED_REASON
 from delaystore.message import new_message_id
 from delaystore.transports.rabbitmq.copies import Copy, rejected_copy
-from delaystore.transports.rabbitmq.raw.deliveries import Delivery
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
+from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropertiesError, RawProperties, text_value
 
 _DIRECT: Final = "amq.rabbitmq.reply-to."
 """How the names begin by which RabbitMQ leads answers to a consumer without a queue. They count as no route."""

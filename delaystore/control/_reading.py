@@ -13,7 +13,7 @@ from delaystore.control._standing import Standing
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import StoreError, TransportError
 from delaystore.ingress.consuming import BatchHandler
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 
 PREFETCH: Final = 1000
 """Requests that are in this process, at most."""

@@ -12,7 +12,7 @@ from delaystore.control._standing import Standing
 from delaystore.control.protocol import Answer
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.raw.deliveries import Delivery
+from delaystore.transports.rabbitmq.raw import Delivery
 
 _TIMEOUT: Final = 5.0
 """Seconds for the confirms of one batch."""

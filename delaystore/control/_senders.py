@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
+from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, RawProperties
 
 _BY: Final = "by the control queue"
 

@@ -23,7 +23,7 @@ from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed
+from delaystore.transports.rabbitmq.consuming import Consumed
 from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker

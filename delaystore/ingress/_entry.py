@@ -8,7 +8,7 @@ from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import LateAnswer
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 
 class Fate(StrEnum):

@@ -11,7 +11,7 @@ from delaystore.ingress._tally import Tally
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.consuming import BatchHandler
 from delaystore.ingress.settings import IngressSettings
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 
 
 class IngressHandler(BatchHandler[Entry]):

@@ -10,8 +10,8 @@ from delaystore.headers import REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
-from delaystore.transports.rabbitmq.raw.tables import Entry as Header
-from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
+from delaystore.transports.rabbitmq.raw import Entry as Header
+from delaystore.transports.rabbitmq.raw import bytes_value, text_value
 
 EXCHANGE: Final = "delaystore.rejected-exchange"
 """The exchange that it was published to."""

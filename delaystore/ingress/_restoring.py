@@ -8,9 +8,7 @@ from delaystore.headers import FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED
 from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY
 from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, PutAsideWholeError
 from delaystore.transports.rabbitmq.copies import restored as properties_restored
-from delaystore.transports.rabbitmq.raw.deliveries import Delivery
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
-from delaystore.transports.rabbitmq.raw.tables import Entry, text_of
+from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropertiesError, text_of
 
 _ADDED: Final = frozenset(
     name.encode() for name in (REJECTED_REASON, EXCHANGE, ROUTING_KEY, FORWARDED_TO, HOPS, "x-delivery-count")

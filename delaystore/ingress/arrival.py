@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 
 class Arrival(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Final, Generic, TypeVar
 from delaystore.calls import StopFlag, in_background
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import StoreError, TransportError
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.parameters import Broker
 
 _TICK: Final = 0.5

@@ -31,10 +31,9 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.copies import CopyPublisher
-from delaystore.transports.rabbitmq.existence import ready_counts, surely_missing
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
-from delaystore.transports.rabbitmq.queues import declare_queue
+from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, surely_missing
 
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is, after an outage."""

@@ -14,13 +14,11 @@ from delaystore.ingress._restoring import IrretrievableError, restored
 from delaystore.operations.error_groups import grouped_reason
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.existence import ready_counts
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.raw.deliveries import Delivery
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import text_of
+from delaystore.transports.rabbitmq.queues import ready_counts
+from delaystore.transports.rabbitmq.raw import Delivery, MalformedPropertiesError, RawProperties, text_of
 
 _PREFETCH: Final = 65_535
 """Messages, the most that AMQP knows. As many that cannot be published end a retry: no more come."""

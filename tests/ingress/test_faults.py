@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.transports.rabbitmq.consuming import consumer
+from delaystore.transports.rabbitmq import consuming
 from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, Ground, await_settled, bodies, endpoint, running, settled
@@ -102,8 +102,8 @@ def test_a_frozen_store_does_not_fill_the_memory(
 def test_while_the_store_is_frozen_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "_HEARTBEAT", 1)
-    monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
+    monkeypatch.setattr(consuming, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consuming, "_LONGEST_UNREAD", 0.2)
     url = private_postgresql.create_database()
     with endpoint(url) as delivery, running(delivery, ground.url, memory_bytes=2**20) as ingress:
         ground.publish(b"first", delay=LONG)

@@ -30,7 +30,7 @@ from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStor
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import LateAnswer
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.faults.scale import scaled
 from tests.long import long
 

@@ -26,7 +26,7 @@ from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 RULES = pytest.mark.parametrize("rule", list(OnDuplicate))

@@ -18,7 +18,7 @@ from delaystore.ingress.topology import IngressNames, IngressTopology, create
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.integration.cli import PATIENCE
 from tests.integration.waiting_messages import channel_to
 

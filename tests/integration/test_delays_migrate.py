@@ -19,8 +19,7 @@ from delaystore.headers import EXPIRATION
 from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, join_table, text_value
+from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, started

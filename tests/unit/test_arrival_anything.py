@@ -18,10 +18,8 @@ from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
-from delaystore.transports.rabbitmq._checks import check_message
-from delaystore.transports.rabbitmq._floats import holds_float
-from delaystore.transports.rabbitmq._properties import encoded_properties
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import check_message, encoded_properties, holds_float
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)

@@ -15,9 +15,8 @@ from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
-from delaystore.transports.rabbitmq._checks import check_message
-from delaystore.transports.rabbitmq._properties import amqp_properties
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)

@@ -14,7 +14,7 @@ from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, text_value
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)

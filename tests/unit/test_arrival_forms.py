@@ -15,7 +15,7 @@ from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)

@@ -14,7 +14,7 @@ from delaystore.control.protocol import Answer, Protocol, Read
 from delaystore.message import DelayedMessage
 from delaystore.operations.requests import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 ASKED = Asked(by="ada", now=NOON)

@@ -13,7 +13,7 @@ from delaystore.ingress.reading.destinations.fixed import FixedDestination
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 
 NOBODY = "amqp://127.0.0.1:1"
 PATIENCE = 30.0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from delaystore.address import Address
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
+from delaystore.transports.rabbitmq.channels import Closure, InFlightBatch, LateConfirm
 from delaystore.transports.rabbitmq.publication import Publication
 
 NACKED = Outcome(OutcomeKind.REFUSED, "nacked")

@@ -23,10 +23,9 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.blocking import BlockingConnections, open_connection
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.native import FixedDelay
-from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.retry import retry_later
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Queue
@@ -51,7 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(f"{package}.{name}", SHORT)
     for name, seconds in {"QUIET": SHORT, "DOUBT": 2 * SHORT, "SILENCE_SECONDS": 5 * SHORT}.items():
-        monkeypatch.setattr(f"{package}._watch.{name}", seconds)
+        monkeypatch.setattr(f"{package}.owner.{name}", seconds)
 
 
 def ended(what: Callable[[], T], broker: ScriptedBroker) -> T:
@@ -292,7 +291,7 @@ def test_what_is_silent_holds_up_nothing_else_of_its_batch(acknowledging: Mappin
 def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.channel.WINDOW", 4)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.WINDOW", 4)
     broker = lonely(acknowledging, [])
 
     def send() -> None:
@@ -309,7 +308,7 @@ def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
 def test_what_stays_silent_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"delaystore.transports.rabbitmq._carriage.{bound}", 1)
+    monkeypatch.setattr(f"delaystore.transports.rabbitmq.channels.{bound}", 1)
     broker = lonely(acknowledging, [])
 
     def send() -> None:
@@ -347,7 +346,7 @@ def test_a_channel_that_takes_longer_to_open_than_a_batch_waits_is_there_for_the
 def test_a_channel_that_never_opens_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
     asked = count()
     select = {spec.Confirm.Select: lambda _: None if next(asked) == 0 else spec.Confirm.SelectOk()}
     broker = scripted({**acknowledging, **select})
@@ -425,7 +424,7 @@ class Interrupt(BaseException):
 def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
 
     def interrupt(*_: Any) -> None:
         raise Interrupt

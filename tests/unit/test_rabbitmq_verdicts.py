@@ -14,13 +14,10 @@ from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq import _verdicts
-from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._verdicts import of_return
-from delaystore.transports.rabbitmq.channel import NACKED
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, queue_exists
+from delaystore.transports.rabbitmq.channels import NACKED, InFlightBatch
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.publisher import Sending, look_at_all, of_return
+from delaystore.transports.rabbitmq.queues import QueueLook, Standing, queue_exists
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
 LONG = 60.0
@@ -153,8 +150,8 @@ def test_a_return_is_final_only_where_the_queue_is_missing(look: QueueLook | Non
 
 def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Queue) -> None:
     queue.silent = True
-    addresses = [_verdicts.Address("", f"q{n}") for n in range(1000)]
-    looks = _verdicts.look_at_all(transport._looking, addresses, 0.3)
+    addresses = [Address("", f"q{n}") for n in range(1000)]
+    looks = look_at_all(transport._looking, addresses, 0.3)
     assert {look.standing for look in looks.values()} == {Standing.UNKNOWN}
     assert queue.looks <= 10
 

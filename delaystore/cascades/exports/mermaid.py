@@ -5,7 +5,7 @@ from typing import Final
 
 from delaystore.cascades._requirements import DEAD_LETTER_EXCHANGE
 from delaystore.cascades.spans import span_text
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Binding, DestinationKind, Queue
 
 _ENDS: Final = 2

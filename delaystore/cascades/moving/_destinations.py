@@ -9,9 +9,9 @@ from pika import exceptions
 from delaystore.errors import TransportSetupError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
-from delaystore.transports.rabbitmq.existence import exists
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
+from delaystore.transports.rabbitmq.queues import exists
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Queue
 
 _NOBODY: Final = "delaystore.nobody"

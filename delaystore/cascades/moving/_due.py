@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from delaystore.times import parse_time
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time
-from delaystore.transports.rabbitmq.raw.tables import integer_of, text_of
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
+from delaystore.transports.rabbitmq.raw import integer_of, text_of
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, DelayKey, DueBy
 
 _TIME_SENT: Final = TIME_SENT.encode()
 _DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()

@@ -8,8 +8,7 @@ from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import ConfigurationError
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
-from delaystore.transports.rabbitmq.raw.tables import integer_of
+from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, integer_of
 
 _COUNT: Final = b"x-delivery-count"
 """What the broker compares with the limit: how often a message was given back; since RabbitMQ 4.3, after failures."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,17 @@ from delaystore.transports.rabbitmq.delay_headers import (
     dated,
     time_sent,
 )
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import (
+from delaystore.transports.rabbitmq.raw import (
     Entry,
+    MalformedPropertiesError,
+    RawProperties,
     bytes_value,
     integer_value,
     text_of,
     text_value,
     with_entries,
 )
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, DelayKey, DueBy
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
 """RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""

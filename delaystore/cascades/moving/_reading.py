@@ -8,8 +8,8 @@ from typing import Any, Self
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import TransportError, TransportUnavailableError
-from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
-from delaystore.transports.rabbitmq.existence import ready_counts
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
+from delaystore.transports.rabbitmq.queues import ready_counts
 
 
 class Reader:

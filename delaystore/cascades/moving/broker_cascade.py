@@ -10,11 +10,11 @@ from delaystore.cascades._broker_client import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.copies import CopyPublisher
-from delaystore.transports.rabbitmq.existence import missing, queue_exists, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import server_properties, virtual_host_of
 from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import missing, queue_exists, ready_counts
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 
 class BrokerCascade(BrokerClient):

@@ -23,7 +23,7 @@ from delaystore.errors import ConfigurationError, DelaystoreError, TransportUnav
 from delaystore.progress import ProgressListener
 from delaystore.rates import RateLimit
 from delaystore.transports.rabbitmq.queues import declare_queue
-from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
+from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
 BATCH: Final = 500
 """Messages published at a time, at most."""

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Final
 
 from delaystore.message import MAX_HEADER_DEPTH
-from delaystore.transports.rabbitmq.raw.tables import MalformedTableError
+from delaystore.transports.rabbitmq.raw import MalformedTableError
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH: Final = struct.Struct(">I")

@@ -9,8 +9,7 @@ from delaystore.ingress.reading._values import EPOCH, read_table
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.message import FAR_TIMESTAMPS
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import MalformedTableError
+from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, MalformedTableError, RawProperties
 
 _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = 1

@@ -7,7 +7,7 @@ from typing import Final
 
 from delaystore.cascades import BrokerClient, QueueState, Snapshot
 from delaystore.ingress.names import IngressNames
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at, missing
+from delaystore.transports.rabbitmq.queues import QueueLook, Standing, look_at, missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 
 _UNKNOWN_BY_AMQP: Final = (

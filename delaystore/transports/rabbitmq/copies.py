@@ -14,9 +14,10 @@ from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.publisher import Sending
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import (
+from delaystore.transports.rabbitmq.raw import (
     Entry,
+    MalformedPropertiesError,
+    RawProperties,
     bytes_value,
     integer_value,
     text_of,

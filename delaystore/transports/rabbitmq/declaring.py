@@ -7,11 +7,10 @@ from pika import exceptions
 
 from delaystore.errors import TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import missing, queue_exists, surely_missing
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.queues import declare_queue
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
+from delaystore.transports.rabbitmq.queues import declare_queue, missing, queue_exists, surely_missing
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
 
 

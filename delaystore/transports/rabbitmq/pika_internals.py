@@ -23,19 +23,19 @@ from pika import exceptions, frame, spec
 from pika.channel import ContentFrameAssembler
 from typing_extensions import override
 
-from delaystore.transports.rabbitmq._properties import decoded_properties
 from delaystore.transports.rabbitmq.nodes import Node
-from delaystore.transports.rabbitmq.raw.deliveries import (
+from delaystore.transports.rabbitmq.properties import decoded_properties
+from delaystore.transports.rabbitmq.raw import (
     CONTENT,
     FRAME,
     INCOMPLETE,
     OTHERWISE,
     Delivery,
+    RawProperties,
     begins_delivery,
     delivery_in,
     end_of_content,
 )
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 _READ_AT_ONCE: Final = 64 * 1024
 """Bytes. pika reads 4 KiB at a time, ten small messages or so."""

@@ -1,4 +1,4 @@
-"""Consuming queues on a connection of its own."""
+"""Consuming queues on a connection of its own, and acknowledging in as few acknowledgements as can be."""
 
 import time
 from collections import deque
@@ -10,12 +10,50 @@ from typing import Any, Final, NamedTuple, Self
 from pika import exceptions
 
 from delaystore.errors import TransportError, TransportUnavailableError
-from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledgements
-from delaystore.transports.rabbitmq.opening import open_connection
+from delaystore.transports.rabbitmq.blocking import open_connection
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import call_on_delivery, closing_reason
-from delaystore.transports.rabbitmq.raw.deliveries import Delivery
+from delaystore.transports.rabbitmq.raw import Delivery
+
+
+class Acknowledgement(NamedTuple):
+    """A delivery tag. `multiple`: all before it are acknowledged too."""
+
+    tag: int
+    multiple: bool
+
+
+class Acknowledgements:
+    """Which deliveries of one channel to acknowledge. Tags count from 1.
+
+    As long as none is kept back, one acknowledgement covers all before the first that is not done. Those behind it are
+    acknowledged singly: if they waited for it, a kill would leave more of them in both places.
+    """
+
+    def __init__(self) -> None:
+        self._before = 0
+        """All up to this tag are done."""
+        self._behind: set[int] = set()
+        self._kept_back = False
+
+    def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
+        """What to acknowledge now that these are done."""
+        fresh = sorted(tags)
+        if not self._kept_back:
+            self._behind.update(fresh)
+            while self._before + 1 in self._behind:
+                self._before += 1
+                self._behind.remove(self._before)
+        covered = [tag for tag in fresh if tag <= self._before]
+        together = [Acknowledgement(covered[-1], multiple=True)] if covered else []
+        return together + [Acknowledgement(tag, multiple=False) for tag in fresh[len(covered) :]]
+
+    def keep_back(self) -> None:
+        """One delivery may never be done; from now on each is acknowledged by itself."""
+        self._kept_back = True
+        self._behind.clear()
+
 
 _HEARTBEAT: Final = 60
 """Seconds. Heartbeats are answered whenever messages are received."""
