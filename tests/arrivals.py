@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pika import spec
 
-from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.incoming import Arrival
 from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
 
 _LAYOUTS: Final = dict(zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True))

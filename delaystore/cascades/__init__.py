@@ -4,19 +4,19 @@ What any declared topology needs of a broker is here as well: a client, a snapsh
 steps of creating and deleting.
 """
 
-from delaystore.cascades._binding import BindingResult, bind
-from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._check import LayoutCheck, check_layout
-from delaystore.cascades._creation import CascadeCreation, PolicyOutcome, PolicyState, create
-from delaystore.cascades._definitions import Definitions
-from delaystore.cascades._deletion import CascadeDeletion, CascadeDeletionCheck, check_deletion, delete
-from delaystore.cascades._differences import missing_parts
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._management import Management
-from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
-from delaystore.cascades._status import CascadeStatus, read_status
-from delaystore.cascades._verification import verify
-from delaystore.cascades._words import CASCADE, LayoutWords
+from delaystore.cascades.administration import (
+    CascadeCreation,
+    CascadeDeletion,
+    CascadeDeletionCheck,
+    PolicyOutcome,
+    PolicyState,
+    check_deletion,
+    create,
+    delete,
+    verify,
+)
+from delaystore.cascades.binding import BindingResult, bind
+from delaystore.cascades.checking import LayoutCheck, check_layout
 from delaystore.cascades.declared import (
     STATISTICS_AGE,
     Creation,
@@ -31,6 +31,10 @@ from delaystore.cascades.declared import (
     delete_topology,
     uses_of,
 )
+from delaystore.cascades.findings import CASCADE, Finding, FindingKind, LayoutWords, missing_parts
+from delaystore.cascades.management import BrokerClient, Definitions, Management
+from delaystore.cascades.snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.status import CascadeStatus, read_status
 
 __all__ = [
     "CASCADE",

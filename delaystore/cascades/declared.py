@@ -11,10 +11,9 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from pika import exceptions
 
-from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._check import LayoutCheck, check_layout
-from delaystore.cascades._findings import Finding
-from delaystore.cascades._words import LayoutWords
+from delaystore.cascades.checking import LayoutCheck, check_layout
+from delaystore.cascades.findings import Finding, LayoutWords
+from delaystore.cascades.management import BrokerClient
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import declare_parts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._snapshot import Policy, Snapshot
+from delaystore.cascades.findings import Finding, FindingKind
+from delaystore.cascades.snapshot import Policy, Snapshot
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Layout, fanout_queue
 

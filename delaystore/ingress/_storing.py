@@ -20,7 +20,7 @@ from delaystore.errors import (
     TooLargeForStoreError,
 )
 from delaystore.headers import FORWARDED_TO, HOPS
-from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._entries import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage

@@ -14,26 +14,75 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.forks import renew_in_children
-from delaystore.ingress._beats import Beats
-from delaystore.ingress._direct import Direct
-from delaystore.ingress._entry import Entry
-from delaystore.ingress._handler import IngressHandler
-from delaystore.ingress._intake import Intake
-from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress._entries import Entry, Fate, KeptBack, size_of
+from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import Storing
-from delaystore.ingress._tally import Tally
-from delaystore.ingress.consuming import ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.health import IngressHealth
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
+from delaystore.ingress.health import Beats, IngressHealth, Tally
+from delaystore.ingress.reading.incoming import Arrival
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
+from delaystore.ingress.rejected import Rejecting
 from delaystore.ingress.settings import IngressSettings
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, surely_missing
+
+
+class IngressHandler(BatchHandler[Entry]):
+    """Has batches taken in, acknowledges what has a fate, and retries the rest."""
+
+    def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
+        self._queues = queues
+        self._intake = intake
+        self._tally = tally
+        self._kept_back = KeptBack(settings)
+        self._trouble: str | None = None
+        """Why some of the last batch have no fate."""
+        tally.left(0, None)  # what an earlier connection kept back is in its queue, and may go to others
+
+    @property
+    @override
+    def held_bytes(self) -> int:
+        return self._kept_back.held_bytes
+
+    @override
+    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[Entry] | None:
+        return self._kept_back.to_try() or [self._entry(each) for each in take()] or None
+
+    @override
+    def size_of(self, batch: Sequence[Entry]) -> int:
+        return size_of(batch)
+
+    @override
+    def handle(self, batch: Sequence[Entry]) -> None:
+        self._trouble = self._intake.take_in(batch, self._kept_back.ids)
+
+    @override
+    def settle(self, batch: Sequence[Entry], consumer: Consumer, *, failed: bool) -> None:
+        settled = [entry for entry in batch if entry.fate is not None]
+        if len(settled) < len(batch):
+            consumer.keep_back()
+        consumer.acknowledge(entry.arrival.tag for entry in settled)
+        self._tally.add(settled)
+        if any(entry.fate is Fate.REJECTED for entry in settled):
+            consumer.give_back(self._kept_back.to_give_back())
+        if failed:
+            return
+        if self._trouble is not None:
+            self._kept_back.add([entry for entry in batch if entry.fate is None], self._trouble)
+        consumer.give_back(self._kept_back.overdue())
+        self._tally.left(len(self._kept_back), self._kept_back.trouble)
+
+    def _entry(self, consumed: Consumed) -> Entry:
+        _, tag, redelivered, exchange, key, properties, body = consumed.delivery
+        queue = self._queues[consumed.queue]
+        return Entry(Arrival(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
+
 
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is, after an outage."""

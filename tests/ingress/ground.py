@@ -10,9 +10,9 @@ import pika
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import parse_forms
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from tests.faults.patience import wait_until
 

@@ -12,8 +12,8 @@ import pytest
 from delaystore import DelayedDelivery, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control.queue import ControlQueue
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.hops import MOST
-from delaystore.ingress.retrying import retry_rejected
+from delaystore.ingress.reading.content import MOST
+from delaystore.ingress.rejected import retry_rejected
 from delaystore.service.configuration.ingress import IngressConfiguration
 from tests.faults.patience import wait_until
 from tests.servers import RabbitMQVhosts

@@ -19,9 +19,9 @@ from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
-from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._entries import Entry, Fate
 from delaystore.ingress._storing import Storing
-from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.incoming import Arrival
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode

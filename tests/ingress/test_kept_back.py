@@ -13,15 +13,13 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import StoreError
-from delaystore.ingress import _kept_back as kept_back
-from delaystore.ingress._direct import Direct
-from delaystore.ingress._entry import Entry, Fate
-from delaystore.ingress._intake import Intake
-from delaystore.ingress._kept_back import KeptBack
-from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress import _entries as kept_back
+from delaystore.ingress._entries import Entry, Fate, KeptBack
+from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
-from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.incoming import Arrival
 from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.rejected import Rejecting
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode

@@ -9,11 +9,10 @@ from typing import Final
 from delaystore import DelayedMessage, RabbitMQTransport
 from delaystore.address import Address
 from delaystore.cascades import BrokerClient
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.incoming import Arrival
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.ingress.topology import IngressNames, IngressTopology, create
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher

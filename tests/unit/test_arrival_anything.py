@@ -7,15 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading._values import read_table
-from delaystore.ingress.reading.counting import CountFrom
-from delaystore.ingress.reading.destinations.abc import DestinationRule
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.content import CountFrom
+from delaystore.ingress.reading.destinations import DestinationRule, parse_destination
+from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError, SagaCleared, read_table
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq.properties import check_message, encoded_properties, holds_float

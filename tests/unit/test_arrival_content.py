@@ -8,11 +8,9 @@ import pytest
 from pika import spec
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.destinations import parse_destination
+from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq.properties import amqp_properties, check_message

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedArrivalError, SagaCleared
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.transports.rabbitmq.properties import check_message

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.counting import CountFrom, parse_count_from
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.content import CountFrom, parse_count_from
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedArrivalError, SagaCleared
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from delaystore.address import parse_address
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.hops import MOST
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.content import MOST
+from delaystore.ingress.reading.destinations import parse_destination
+from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError
+from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
 from delaystore.transports.rabbitmq.raw import RawProperties

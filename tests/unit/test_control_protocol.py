@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.control._commands import Asked
-from delaystore.control._senders import sender_of
+from delaystore.control._replies import sender_of
 from delaystore.control.protocol import Answer, Protocol, Read
 from delaystore.message import DelayedMessage
 from delaystore.operations.requests import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest

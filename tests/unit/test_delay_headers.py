@@ -10,8 +10,7 @@ import pytest
 from pika import BasicProperties, data, spec
 from pika.compat import long
 
-from delaystore.cascades.moving._messages import WaitingMessage
-from delaystore.cascades.moving._planning import Planner
+from delaystore.cascades.moving._planning import Planner, WaitingMessage
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq.delay_headers import (
     DELAY_IN_SECONDS,

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from delaystore.control._copies import request_copy
-from delaystore.ingress._entry import Entry as Arrived
-from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY, _copy
-from delaystore.ingress._restoring import IrretrievableError, restored
+from delaystore.control._replies import request_copy
+from delaystore.ingress._entries import Entry as Arrived
+from delaystore.ingress.rejected import EXCHANGE, ROUTING_KEY, IrretrievableError, _copy, restored
 from delaystore.transports.rabbitmq.raw import Delivery, Entry, RawProperties, text_value
 from tests.arrivals import arrival
 

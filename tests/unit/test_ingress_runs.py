@@ -9,8 +9,8 @@ import pytest
 
 from delaystore import DelayedDelivery
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.destinations.fixed import FixedDestination
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.destinations import FixedDestination
+from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports.rabbitmq.properties import check_message

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cascades.moving._forwarding import BatchResult, Result, ResultKind
-from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._planning import WaitingMessage
 from delaystore.cascades.moving.mover import MoveSettings
 from delaystore.cascades.moving.report import MoveReport
 from delaystore.errors import ConfigurationError

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import spec
 
-from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import (
     POISON_PROPERTIES,
     POISON_REASON,
     Plan,
     Planner,
     UnmovableError,
+    WaitingMessage,
     poisoned,
 )
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text

@@ -6,7 +6,7 @@ from typing import Any
 from pika import exceptions
 from typing_extensions import override
 
-from delaystore.cascades._broker_client import BrokerClient
+from delaystore.cascades.management import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.copies import CopyPublisher

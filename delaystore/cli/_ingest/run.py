@@ -83,7 +83,7 @@ def run(
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
-    from delaystore.ingress.reading.counting import parse_count_from
+    from delaystore.ingress.reading.content import parse_count_from
     from delaystore.ingress.reading.forms.naming import parse_forms
     from delaystore.service.configuration.ingress import IngressConfiguration
     from delaystore.transports.rabbitmq import RabbitMQTransport

@@ -1,24 +1,81 @@
-"""Reading arrivals."""
+"""Reading an incoming message by the rules of its ingress."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.headers import without_carbon_copies
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.names import expired_of
-from delaystore.ingress.reading._dead_letters import DEATHS, undo_deaths
-from delaystore.ingress.reading.content import Content, read_content
-from delaystore.ingress.reading.counting import start_of
-from delaystore.ingress.reading.forms.abc import Delay
+from delaystore.ingress.reading.content import (
+    DEATHS,
+    Content,
+    CountFrom,
+    count_hop,
+    note_hop,
+    read_content,
+    start_of,
+    undo_deaths,
+)
+from delaystore.ingress.reading.destinations import AllowedDestinations, DestinationRule
+from delaystore.ingress.reading.forms.abc import Delay, DelayForm
+from delaystore.ingress.reading.forms.naming import usual_forms
 from delaystore.ingress.reading.forms.nservicebus import is_timeout
-from delaystore.ingress.reading.hops import count_hop, note_hop
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError, SagaCleared
+from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import NOTHING, DelayedMessage, new_message_id
 from delaystore.transports.floats import without_floats
+
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""What RabbitMQ 4 takes, unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingRules:
+    """How an ingress reads what arrives.
+
+    `ingress_queue`: the queue that messages are published to, by whose name is known what its dead-lettering added.
+    `destination`: where messages go that do not say it by their form. `forms`: tried in this order; the first that fits
+    is taken, and a message that none fits is due at once; none: `usual_forms`. `exchange`: the one that leads to the
+    queue; None: as the queue's name has it. `allow_destination`, `own`: which destinations a message may name, as
+    `patterns` and `own` of AllowedDestinations. `count_from`: from when delays count. `most_body_bytes`: a larger body
+    is rejected. `check`: the transport's own check, which raises InvalidMessageError; it is asked only about messages
+    that it could refuse.
+
+    Raises ConfigurationError for what cannot work.
+    """
+
+    ingress_queue: str
+    destination: DestinationRule
+    forms: tuple[DelayForm, ...] = ()
+    exchange: str | None = None
+    allow_destination: tuple[str, ...] | None = None
+    own: frozenset[str] = frozenset()
+    count_from: CountFrom = CountFrom.RECEIVED
+    most_body_bytes: int = MOST_BODY_BYTES
+    check: Callable[[DelayedMessage], None]
+    forms_are_usual: bool = field(default=False, init=False)
+    """Whether no forms were given. A message that needs one which is off then is rejected."""
+
+    def __post_init__(self) -> None:
+        if type(self.most_body_bytes) is not int or self.most_body_bytes < 1:
+            raise ConfigurationError(f"most_body_bytes must be a whole number from 1, not {self.most_body_bytes!r}")
+        if not self.ingress_queue:
+            raise ConfigurationError("ingress_queue must name a queue")
+        if self.exchange is None and self.ingress_queue.endswith(QUEUE_ENDING):
+            object.__setattr__(self, "exchange", self.ingress_queue.removesuffix(QUEUE_ENDING))
+        if not self.forms:
+            object.__setattr__(self, "forms", usual_forms(self.ingress_queue, self.exchange or ""))
+            object.__setattr__(self, "forms_are_usual", True)
+        self.allowed()
+
+    def allowed(self) -> AllowedDestinations:
+        """Which destinations a message may name."""
+        return AllowedDestinations(
+            queue=self.ingress_queue, exchange=self.exchange, patterns=self.allow_destination, own=self.own
+        )
+
 
 _SURE_TO_FIT: Final = 32 * 1024
 """Bytes of properties that fit a frame however they are written anew: a number of one byte takes five then."""

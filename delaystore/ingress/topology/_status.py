@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delaystore.cascades import BrokerClient, QueueState, Snapshot
-from delaystore.ingress.names import IngressNames
+from delaystore.ingress.settings import IngressNames
 from delaystore.transports.rabbitmq.queues import QueueLook, Standing, look_at, missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 

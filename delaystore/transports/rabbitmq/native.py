@@ -39,6 +39,15 @@ from delaystore.transports.rabbitmq.topology import (
 from delaystore.transports.rabbitmq.topology.cascades import MILLISECOND, QUORUM
 from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, fanout_queue
 
+__all__ = [
+    "CascadeDelay",
+    "DelayedMessagePluginDelay",
+    "EphemeralQueueDelay",
+    "FixedDelay",
+    "NativeDelay",
+    "delay_named",
+]
+
 ASK_AGAIN_AFTER: Final = 30.0
 """Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
 _OWN_LAYOUT: Final = ""

@@ -43,6 +43,8 @@ from delaystore.transports.rabbitmq.pika_internals import ANSWER, answered_withi
 from delaystore.transports.rabbitmq.properties import UNENCODABLE
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
 
+__all__ = ["Expired", "NextStep", "Original", "RetryResult", "next_step", "original", "retry_later", "settle_expired"]
+
 ATTEMPT: Final = "delaystore.retry.attempt"
 """How often the message has been delayed for another attempt: 1 at its first return."""
 EXCHANGE: Final = "delaystore.retry.exchange"

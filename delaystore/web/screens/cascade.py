@@ -6,7 +6,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delaystore.cascades.spans import span_text
+from delaystore.cascades.status import span_text
 from delaystore.web.errors import Refusal
 from delaystore.web.site import site_of
 

@@ -4,9 +4,8 @@ import re
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.ingress.reading._values import EPOCH
 from delaystore.ingress.reading.content import shown
-from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.incoming import EPOCH, RejectedArrivalError
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 30

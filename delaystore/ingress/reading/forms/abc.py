@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from delaystore.ingress.reading.content import Content
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import SagaCleared
 
 
 class Delay(NamedTuple):

@@ -10,7 +10,7 @@ from delaystore.ingress.reading.content import Content, shown
 from delaystore.ingress.reading.forms._annotations import read_annotations
 from delaystore.ingress.reading.forms._times import integer_in, later, since_epoch, unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
-from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.incoming import RejectedArrivalError
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 """Milliseconds since 1970."""

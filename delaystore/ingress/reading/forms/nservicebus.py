@@ -11,8 +11,7 @@ from typing_extensions import override
 from delaystore.ingress.reading.content import Content, text_of
 from delaystore.ingress.reading.forms._times import unreadable
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedArrivalError, SagaCleared
 from delaystore.message import MAX_MESSAGE_ID_BYTES, new_message_id
 from delaystore.records.nservicebus import MESSAGE_ID, SAGA_ID, destination
 from delaystore.transports.rabbitmq.delay_headers import TIME_SENT, parsed_time, time_sent_text

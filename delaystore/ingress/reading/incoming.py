@@ -1,17 +1,55 @@
-"""The values of an AMQP table, as a message's headers hold them.
-
-pika's own decoder rounds floats to whole numbers, raises for times after the year 9999 and forgets names that come
-twice. Here each value is what was sent, or is noted as one that cannot be carried.
-"""
+"""An incoming message as it came, the values of its headers, and why it may be rejected."""
 
 import struct
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from delaystore.message import MAX_HEADER_DEPTH
-from delaystore.transports.rabbitmq.raw import MalformedTableError
+from delaystore.transports.rabbitmq.raw import MalformedTableError, RawProperties
+
+
+@dataclass(frozen=True, slots=True)
+class SagaCleared:
+    """An NServiceBus saga has ended: what waits for it is to be cancelled.
+
+    `id_prefix`: how the message ids of what waits for it begin; see MessageFilter.
+    """
+
+    id_prefix: str
+
+
+_LONGEST: Final = 500
+"""Characters of a reason: it may cite what somebody else wrote, and has to fit a header."""
+
+
+class RejectedArrivalError(Exception):
+    """An arrival that is no message for the store; its text is one sentence that says why, 500 characters at most.
+
+    It goes to the rejected queue, with this text in a header.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 3]}...")
+
+
+class Arrival(NamedTuple):
+    """A message as it came, not yet acknowledged.
+
+    `queue`: the queue that it was read from. `exchange`, `routing_key`: where it was published to; bytes where they are
+    no UTF-8. `properties`: undecoded, headers too. `tag`: by which its channel knows it.
+    """
+
+    queue: str
+    exchange: str | bytes
+    routing_key: str | bytes
+    properties: RawProperties
+    body: bytes
+    redelivered: bool
+    tag: int
+
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH: Final = struct.Struct(">I")

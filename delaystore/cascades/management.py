@@ -1,17 +1,101 @@
-"""RabbitMQ's management API, for one virtual host."""
+"""The broker whose topologies are administered: AMQP, the management API, and exports of definitions."""
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httpx
 
-from delaystore.cascades._documents import bindings_of, exchange_of, policy_of, queue_of
-from delaystore.cascades._snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
+from delaystore.cascades.policies import applying
+from delaystore.cascades.snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
-from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.topology.layout import Binding
+from delaystore.strict_json import parse_json
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url
+from delaystore.transports.rabbitmq.pika_internals import server_properties
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind
+
+
+def exchange_of(document: Mapping[str, Any]) -> ExchangeState:
+    """An exchange."""
+    return ExchangeState(
+        name=document["name"],
+        type=document["type"],
+        durable=document["durable"],
+        auto_delete=document["auto_delete"],
+        internal=bool(document.get("internal")),  # rabbitmqctl does not export it
+        arguments=document["arguments"],
+        policy=document.get("policy"),
+        delayed=document.get("messages_delayed"),
+    )
+
+
+def queue_of(document: Mapping[str, Any]) -> QueueState:
+    """A queue."""
+    return QueueState(
+        name=document["name"],
+        type=document.get("type", document["arguments"].get("x-queue-type", "classic")),
+        durable=document["durable"],
+        auto_delete=document["auto_delete"],
+        exclusive=bool(document.get("exclusive")),  # null or absent while there are no statistics
+        arguments=document["arguments"],
+        policy=document.get("policy"),
+        messages=document.get("messages"),
+        ready=document.get("messages_ready"),
+        unacknowledged=document.get("messages_unacknowledged"),
+        dead_lettering=document.get("messages_dlx"),
+        published=document.get("message_stats", {}).get("publish", 0),
+        consumers=document.get("consumers"),
+        message_bytes=document.get("message_bytes"),
+        ready_bytes=document.get("message_bytes_ready"),
+        policy_definition=document.get("effective_policy_definition") or {},
+        state=document.get("state"),
+        delivery_limit=_limit(document.get("delivery_limit")),
+        publish_rate=_rate(document, "publish"),
+        deliver_rate=_rate(document, "deliver_get"),
+        oldest=document.get("head_message_timestamp") or None,
+    )
+
+
+def _rate(document: Mapping[str, Any], kind: str) -> float | None:
+    """Messages a second; None: there were none so far, or no statistics."""
+    rate = document.get("message_stats", {}).get(f"{kind}_details", {}).get("rate")
+    return None if rate is None else float(rate)
+
+
+def _limit(given: Any) -> int | None:
+    """A number, or else a word for none: unlimited."""
+    return given if isinstance(given, int) and given >= 0 else None
+
+
+def bindings_of(documents: Any) -> list[Binding]:
+    """The bindings, but for those of the default exchange."""
+    return [
+        Binding(
+            one["source"],
+            one["destination"],
+            DestinationKind(one["destination_type"]),
+            one["routing_key"],
+            one["arguments"],
+        )
+        for one in documents
+        if one["source"]
+    ]
+
+
+def policy_of(document: Mapping[str, Any]) -> Policy:
+    """A policy."""
+    return Policy(
+        name=document["name"],
+        pattern=document["pattern"],
+        definition=document["definition"],
+        apply_to=document["apply-to"],
+        priority=document["priority"],
+    )
+
 
 Answer = TypeVar("Answer")
 _TIMEOUT: Final = 30.0
@@ -255,3 +339,119 @@ def _quoted(name: str) -> str:
     if name in (".", ".."):  # client and server both take these, percent-encoded too, for steps in the path
         raise ConfigurationError(f"the management API cannot be asked for something named {name!r}")
     return quote(name, safe="")
+
+
+class BrokerClient:
+    """A virtual host of a broker. Connections are made at their first use.
+
+    `url`: `amqp[s]://...`, see `broker_from_url`. `management`: the URL of its management API, see `Management`.
+    None: there is none. `name`: what the broker shows of the connections.
+    Raises ConfigurationError for a URL that cannot work.
+    """
+
+    def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore delays") -> None:
+        self.broker = broker_from_url(url, connection_name=name)
+        self.connections = BlockingConnections(self.broker)
+        self.management = None if management is None else Management(management, self.broker)
+
+    def __repr__(self) -> str:
+        return f"<BrokerClient {self.label}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def label(self) -> str:
+        """Host, port and virtual host, without secrets."""
+        return self.broker.label
+
+    def version(self) -> str:
+        """The version that the broker names when AMQP connects, as in 3.10.8. Raises TransportUnavailableError."""
+        return str(self._properties().get("version", "unknown"))
+
+    def check_same_cluster(self) -> None:
+        """Raise ConfigurationError if the management API is another broker's."""
+        if self.management is None:
+            return
+        ours, theirs = self._properties().get("cluster_name"), self.management.cluster_name()
+        if ours is None or ours == theirs:
+            return
+        # each node of a cluster that was given no name has another one for it, with an @
+        if "@" not in theirs or not self.management.has_node(str(ours)):
+            raise ConfigurationError(
+                f"the management API at {self.management.label} belongs to cluster {theirs!r}, and the broker at "
+                f"{self.label} to {ours!r}; give the API of the same broker, or if they are nodes of one cluster, name "
+                "it: rabbitmqctl set_cluster_name NAME"
+            )
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self.connections.close()
+        if self.management is not None:
+            self.management.close()
+
+    def _properties(self) -> Mapping[str, Any]:
+        with self.connections.channel() as channel:
+            return server_properties(channel)
+
+
+_UNREADABLE: Final = "is no export of definitions; make one with rabbitmqctl export_definitions FILE"
+
+
+class Definitions:
+    """The export in a file.
+
+    Raises ConfigurationError where there is none, OSError where the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._document = parse_json(path.read_text(encoding="utf-8-sig"))
+            self._exchanges = self._document["exchanges"]
+        except (ValueError, LookupError, TypeError):
+            raise ConfigurationError(f"{path} {_UNREADABLE}") from None
+
+    def virtual_host_with(self, exchange: str) -> str | None:
+        """The one virtual host that has an exchange of that name. None: the export does not name virtual hosts.
+
+        Raises ConfigurationError where none has it, or several have.
+        """
+        found: list[str | None] = [one.get("vhost") for one in self._exchanges if one.get("name") == exchange]
+        if not found:
+            raise ConfigurationError(f"{self._path} has no exchange {exchange!r}; check its name, or export anew")
+        if len(found) > 1:
+            raise ConfigurationError(
+                f"{self._path} has an exchange {exchange!r} in several virtual hosts; pass --broker URL, whose path "
+                "names one"
+            )
+        return found[0]
+
+    def snapshot(self, virtual_host: str | None) -> Snapshot:
+        """What the virtual host held. None, and an export of one virtual host alone: all of it. Counts are unknown."""
+        try:
+            policies = tuple(policy_of(one) for one in self._of("policies", virtual_host))
+            exchanges = [exchange_of(one) for one in self._of("exchanges", virtual_host)]
+            queues = [queue_of(one) for one in self._of("queues", virtual_host)]
+            bindings = frozenset(bindings_of(self._of("bindings", virtual_host)))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise ConfigurationError(f"{self._path} {_UNREADABLE}") from None
+        return Snapshot(
+            exchanges={one.name: _with_policy(one, policies) for one in exchanges},
+            queues={one.name: one for one in queues},
+            bindings=bindings,
+            policies=policies,
+        )
+
+    def _of(self, kind: str, virtual_host: str | None) -> Sequence[Mapping[str, Any]]:
+        """Those of the virtual host. An export of a single one does not say which it is."""
+        documents = self._document.get(kind, ())
+        return [one for one in documents if virtual_host is None or one.get("vhost") in (virtual_host, None)]
+
+
+def _with_policy(exchange: ExchangeState, policies: Sequence[Policy]) -> ExchangeState:
+    policy = applying(policies, exchange.name)
+    return exchange if policy is None else replace(exchange, policy=policy.name)
