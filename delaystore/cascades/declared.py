@@ -17,7 +17,7 @@ from delaystore.cascades.management import BrokerClient
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import declare_parts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.queues import QueueLook, Standing, look_at
+from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
 
 STATISTICS_AGE: Final = 6.0
@@ -25,7 +25,7 @@ STATISTICS_AGE: Final = 6.0
 _LEAVING: Final = 2.0
 """Seconds for consumers to leave: a quorum queue counts one for a moment after its program has ended."""
 _LOOK_EVERY: Final = 0.1
-_TELLING: Final = frozenset({Standing.THERE, Standing.MISSING})
+_TELLING: Final = frozenset({QueueAvailability.THERE, QueueAvailability.MISSING})
 _LISTED: Final = 3
 """Names that a sentence repeats."""
 

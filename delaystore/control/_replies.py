@@ -17,7 +17,7 @@ from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropert
 
 
 @dataclass(slots=True)
-class Standing:
+class ControlState:
     """What was done, and what is in the way. Written by one thread, read by any."""
 
     requests: int = 0
@@ -125,7 +125,7 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors that nobody is told of."""
 
-    def __init__(self, publisher: CopyPublisher, rejected: str, standing: Standing) -> None:
+    def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
         self._publisher = publisher
         self._rejected = rejected
         self._standing = standing

@@ -13,7 +13,7 @@ from typing_extensions import override
 from delaystore.address import MAX_SHORT_STRING_BYTES
 from delaystore.calls import StopFlag
 from delaystore.control._answering import Answering, Request
-from delaystore.control._replies import Replies, Standing, sender_of
+from delaystore.control._replies import ControlState, Replies, sender_of
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import ConfigurationError, StoreError, TransportError
@@ -80,7 +80,7 @@ class ControlHandler(BatchHandler[Consumed]):
         answering: Answering,
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        standing: Standing,
+        standing: ControlState,
     ) -> None:
         self._answering = answering
         self._replies = replies
@@ -189,7 +189,7 @@ class ControlQueue:
         self._storing = RepeatedFailuresOverTimeCircuitBreaker(
             f"doing what the control queue {self._names.queue!r} asks for", _TRIGGERED_AFTER, on_critical_error
         )
-        self._standing = Standing()
+        self._standing = ControlState()
         limits = ConsumingLimits(prefetch=PREFETCH, batch=BATCH, memory_bytes=2 * BYTES)
         what = f"the control queue {self._names.queue!r}"
         self._loop = ConsumingLoop(self._broker, what, limits, self._reading, self._open_work)

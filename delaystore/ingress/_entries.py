@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from delaystore.ingress.reading.incoming import Arrival, SagaCleared
+from delaystore.ingress.reading.incoming import IncomingMessage, SagaCleared
 from delaystore.ingress.settings import IngressSettings
 from delaystore.message import DelayedMessage
-from delaystore.transports.abc import LateAnswer
+from delaystore.transports.abc import PendingConfirm
 from delaystore.transports.rabbitmq.raw import RawProperties
 
 
-class Fate(StrEnum):
+class IngestResult(StrEnum):
     """What became of a message; from then on it can be acknowledged."""
 
     STORED = "stored"
-    REPEATED = "repeated"
+    DUPLICATE = "duplicate"
     """It is in the store already."""
-    DROPPED = "dropped"
+    DISCARDED = "discarded"
     """Another message with its id is kept."""
-    DIRECT = "direct"
+    PASSTHROUGH = "passthrough"
     """It was forwarded at once."""
     REJECTED = "rejected"
     """A copy is in the rejected queue."""
-    OBEYED = "obeyed"
+    APPLIED = "applied"
     """It said that others are to be cancelled, and they are."""
 
 
@@ -34,7 +34,7 @@ class Fate(StrEnum):
 class Entry:
     """A message on its way. `at`: when it came, by time.monotonic.
 
-    `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
+    `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `result`: None: it is
     still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
     None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, or that an earlier
     arrival of its id is retried first; it is tried until that one is settled. `given_up`: it has no room any more to be
@@ -42,16 +42,16 @@ class Entry:
     None: none is on its way.
     """
 
-    arrival: Arrival
+    arrival: IncomingMessage
     at: float
     meaning: DelayedMessage | SagaCleared | None = None
     objection: str | None = None
-    fate: Fate | None = None
+    result: IngestResult | None = None
     failure: str | None = None
     failing_since: float = 0.0
     is_claimed: bool = False
     given_up: bool = False
-    copy_late: LateAnswer | None = None
+    copy_late: PendingConfirm | None = None
 
     @property
     def message(self) -> DelayedMessage:

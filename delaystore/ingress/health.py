@@ -19,12 +19,12 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.depth import QueueDepth
 from delaystore.dispatcher.ticker import Ticker
-from delaystore.ingress._entries import Entry, Fate
+from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores.operable import BEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
-FATES: Final = ("stored", "repeated", "dropped", "direct", "rejected", "obeyed")
+RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
 """What becomes of messages: those of the counts below that grow."""
 
 
@@ -40,14 +40,14 @@ class IngressHealth:
     obstacle: str | None = None
     """Why it is not consuming; None: it is, or has only begun."""
     stored: int = 0
-    repeated: int = 0
+    duplicate: int = 0
     """Were in the store already, as after a crash."""
-    dropped: int = 0
+    discarded: int = 0
     """Another message with their id was kept."""
-    direct: int = 0
+    passthrough: int = 0
     """Were forwarded at once."""
     rejected: int = 0
-    obeyed: int = 0
+    applied: int = 0
     """Said that others were to be cancelled."""
     kept_back: int = 0
     """Messages that stay in the ingress queue, as the store fails on them or the rejected queue does not take them."""
@@ -86,11 +86,11 @@ class IngressHealth:
 
 
 class Tally:
-    """Counts by fate. Threads may share it."""
+    """Counts by result. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[Fate] = Counter()
+        self._counts: Counter[IngestResult] = Counter()
         self.last_success: datetime | None = None
         """When something was last acknowledged, by this computer's clock."""
         self.kept_back = 0
@@ -99,11 +99,11 @@ class Tally:
         """Why; None: none are."""
 
     def add(self, settled: Sequence[Entry]) -> None:
-        """Count entries that have a fate."""
+        """Count entries that have a result."""
         if not settled:
             return
         with self._lock:
-            self._counts.update(entry.fate for entry in settled if entry.fate is not None)
+            self._counts.update(entry.result for entry in settled if entry.result is not None)
             self.last_success = datetime.now(UTC)
 
     def left(self, count: int, trouble: str | None) -> None:
@@ -113,9 +113,9 @@ class Tally:
             self.trouble = trouble if count else None
 
     def counts(self) -> Mapping[str, int]:
-        """How many messages had each fate."""
+        """How many messages had each result."""
         with self._lock:
-            return {fate.value: self._counts[fate] for fate in Fate}
+            return {result.value: self._counts[result] for result in IngestResult}
 
 
 logger = logging.getLogger("delaystore.ingress")

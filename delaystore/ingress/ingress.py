@@ -14,13 +14,13 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.forks import renew_in_children
-from delaystore.ingress._entries import Entry, Fate, KeptBack, size_of
+from delaystore.ingress._entries import Entry, IngestResult, KeptBack, size_of
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
 from delaystore.ingress.health import Beats, IngressHealth, Tally
-from delaystore.ingress.reading.incoming import Arrival
-from delaystore.ingress.reading.reader import ArrivalReader, ReadingRules
+from delaystore.ingress.reading.incoming import IncomingMessage
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.rejected import Rejecting
 from delaystore.ingress.settings import IngressSettings
 from delaystore.settings import DelayedDeliverySettings
@@ -34,7 +34,7 @@ from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, s
 
 
 class IngressHandler(BatchHandler[Entry]):
-    """Has batches taken in, acknowledges what has a fate, and retries the rest."""
+    """Has batches taken in, acknowledges what has a result, and retries the rest."""
 
     def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
         self._queues = queues
@@ -42,7 +42,7 @@ class IngressHandler(BatchHandler[Entry]):
         self._tally = tally
         self._kept_back = KeptBack(settings)
         self._trouble: str | None = None
-        """Why some of the last batch have no fate."""
+        """Why some of the last batch have no result."""
         tally.left(0, None)  # what an earlier connection kept back is in its queue, and may go to others
 
     @property
@@ -64,24 +64,24 @@ class IngressHandler(BatchHandler[Entry]):
 
     @override
     def settle(self, batch: Sequence[Entry], consumer: Consumer, *, failed: bool) -> None:
-        settled = [entry for entry in batch if entry.fate is not None]
+        settled = [entry for entry in batch if entry.result is not None]
         if len(settled) < len(batch):
             consumer.keep_back()
         consumer.acknowledge(entry.arrival.tag for entry in settled)
         self._tally.add(settled)
-        if any(entry.fate is Fate.REJECTED for entry in settled):
+        if any(entry.result is IngestResult.REJECTED for entry in settled):
             consumer.give_back(self._kept_back.to_give_back())
         if failed:
             return
         if self._trouble is not None:
-            self._kept_back.add([entry for entry in batch if entry.fate is None], self._trouble)
+            self._kept_back.add([entry for entry in batch if entry.result is None], self._trouble)
         consumer.give_back(self._kept_back.overdue())
         self._tally.left(len(self._kept_back), self._kept_back.trouble)
 
     def _entry(self, consumed: Consumed) -> Entry:
         _, tag, redelivered, exchange, key, properties, body = consumed.delivery
         queue = self._queues[consumed.queue]
-        return Entry(Arrival(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
+        return Entry(IncomingMessage(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
 
 
 _ASKING: Final = 5.0
@@ -115,7 +115,7 @@ class Ingress:
         self._delivery = delivery
         self._transport = RabbitMQTransport(url)
         self._broker = self._transport.broker
-        self._reader = ArrivalReader(rules)
+        self._reader = IncomingReader(rules)
         self._settings = settings
         self._delivery_settings = delivery_settings or DelayedDeliverySettings()
         self._on_stored = on_stored

@@ -11,7 +11,7 @@ from typing import Final
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.errors import TransportError, TransportSetupError
 from delaystore.headers import FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON
-from delaystore.ingress._entries import Entry, Fate
+from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.operations.error_groups import grouped_reason
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -65,14 +65,14 @@ class Rejecting:
         self._trouble: str | None = None
 
     def reject(self, entries: Sequence[Entry]) -> str | None:
-        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none."""
+        """Give each entry whose copy is confirmed its result. Why others are left without; None: there are none."""
         waiting = [entry for entry in entries if not self._is_under_way(entry)]
         if waiting and self._pause and time.monotonic() >= self._asks_at:
             self._ask(waiting[0])
             waiting = waiting[1:]
         if waiting and not self._pause:
             self._publish(waiting, _COPY_TIMEOUT)
-        return None if all(entry.fate is Fate.REJECTED for entry in entries) else self._trouble
+        return None if all(entry.result is IngestResult.REJECTED for entry in entries) else self._trouble
 
     def _is_under_way(self, entry: Entry) -> bool:
         """Whether its copy may still be confirmed, or is."""
@@ -112,7 +112,7 @@ class Rejecting:
         self._asks_at = time.monotonic() + self._pause
 
     def _note_rejected(self, entry: Entry) -> None:
-        entry.fate, entry.copy_late = Fate.REJECTED, None
+        entry.result, entry.copy_late = IngestResult.REJECTED, None
         _log(entry, self._queue)
 
 

@@ -156,14 +156,14 @@ def running(delivery: DelayedDelivery, url: str, *, forms: Sequence[str] = (), *
 
 
 def settled(ingress: Ingress) -> int:
-    """How many messages have a fate."""
+    """How many messages have a result."""
     health = ingress.health()
-    return sum((health.stored, health.repeated, health.dropped, health.direct, health.rejected, health.obeyed))
+    return sum((health.stored, health.duplicate, health.discarded, health.passthrough, health.rejected, health.applied))
 
 
 def await_settled(ingress: Ingress, count: int, patience: float = 60) -> None:
-    """Wait until so many messages have a fate."""
-    wait_until(lambda: settled(ingress) >= count, f"{count} messages have a fate: {ingress.health()}", patience)
+    """Wait until so many messages have a result."""
+    wait_until(lambda: settled(ingress) >= count, f"{count} messages have a result: {ingress.health()}", patience)
 
 
 def bodies(received: Sequence[Received]) -> list[bytes]:

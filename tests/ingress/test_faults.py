@@ -39,7 +39,7 @@ def test_an_ingress_killed_again_and_again_loses_nothing(ground: Ground, postgre
                 victim.kill()
         with running(delivery, ground.url) as survivor:
             wait_until(lambda: stored().keys() == set(range(count)), "all are stored", pause=1)
-            assert survivor.health().dropped == survivor.health().rejected == 0
+            assert survivor.health().discarded == survivor.health().rejected == 0
         twice = [number for number, times in stored().items() if times > 1]
     assert all(number % 2 == 0 for number in twice), "a message with an id is stored once"
     assert len(twice) <= KILLS * PREFETCH
@@ -147,7 +147,7 @@ def test_a_broker_that_takes_nothing_does_not_slow_down_what_may_be_forwarded_at
         private_rabbitmq.alarm("memory")
         with endpoint(sqlite_url) as delivery, running(delivery, url, batch_size=1, direct_below=2 * LONG) as ingress:
             await_settled(ingress, 8, patience=20)  # each batch would wait five seconds for a confirm
-            assert (ingress.health().stored, ingress.health().direct) == (8, 0)
+            assert (ingress.health().stored, ingress.health().passthrough) == (8, 0)
             private_rabbitmq.clear_alarms()
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, UnsupportedMessageError
 from delaystore.headers import CLUSTER_ID, FORWARDED_TO, HOPS, MARKS, USER_ID
-from delaystore.ingress.reading.incoming import EPOCH, Arrival, RejectedArrivalError, read_table
+from delaystore.ingress.reading.incoming import EPOCH, IncomingMessage, RejectedMessageError, read_table
 from delaystore.message import FAR_TIMESTAMPS
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, MalformedTableError, RawProperties
@@ -88,8 +88,8 @@ MOST: Final = 20
 """Times that RabbitMQ may bring a message back. Ingresses one behind the other are a few."""
 
 
-def count_hop(headers: dict[str, Any], arrival: Arrival, *, asks_anew: bool) -> int:
-    """Take off what an ingress noted of this message; how often it has come back by now. Raises RejectedArrivalError.
+def count_hop(headers: dict[str, Any], arrival: IncomingMessage, *, asks_anew: bool) -> int:
+    """Take off what an ingress noted of this message; how often it has come back by now. Raises RejectedMessageError.
 
     `asks_anew`: whether a program has asked for a delay since the message was forwarded.
     """
@@ -98,7 +98,7 @@ def count_hop(headers: dict[str, Any], arrival: Arrival, *, asks_anew: bool) -> 
         return 0
     hops = hops + 1 if type(hops) is int and hops > 0 else 1
     if hops > MOST:
-        raise RejectedArrivalError(
+        raise RejectedMessageError(
             f"it was forwarded to {noted}, and RabbitMQ has brought it back from there {MOST} times, without a program "
             "in between: correct the bindings that lead from there to an ingress"
         )
@@ -112,7 +112,7 @@ def note_hop(headers: dict[str, Any], hops: int, destination: str) -> None:
         headers[HOPS] = hops
 
 
-def _is_published_to(noted: object, arrival: Arrival) -> bool:
+def _is_published_to(noted: object, arrival: IncomingMessage) -> bool:
     try:
         return isinstance(noted, str) and parse_address(noted) == (arrival.exchange, arrival.routing_key)
     except UnsupportedMessageError:
@@ -185,14 +185,14 @@ def read_content(raw: RawProperties) -> Content:
     only a dispatcher may write.
 
     A delivery mode of 2 is left out, as it is what forwarded messages have; any other is 1, as RabbitMQ takes it.
-    user_id and cluster_id become headers. Raises RejectedArrivalError for what cannot be read.
+    user_id and cluster_id become headers. Raises RejectedMessageError for what cannot be read.
     """
     try:
         fields = raw.fields
         table = fields.get("headers")
         headers, problems = ({}, {}) if table is None else read_table(table, _TABLE_SIZE, len(table))
     except (MalformedPropertiesError, MalformedTableError) as error:
-        raise RejectedArrivalError(f"its headers or properties cannot be read: {error}") from None
+        raise RejectedMessageError(f"its headers or properties cannot be read: {error}") from None
     for name in _DROPPED.intersection(headers):
         del headers[name]
     message_id: str | None = None
@@ -215,12 +215,12 @@ def read_content(raw: RawProperties) -> Content:
 
 
 def text_of(headers: Mapping[str, Any], name: str) -> str | None:
-    """A header that is text, and not empty; None: there is none. Raises RejectedArrivalError for anything else."""
+    """A header that is text, and not empty; None: there is none. Raises RejectedMessageError for anything else."""
     value = headers.get(name)
     if value is None or value == "":
         return None
     if type(value) is not str:
-        raise RejectedArrivalError(f"header {name} is no text but {shown(value)}")
+        raise RejectedMessageError(f"header {name} is no text but {shown(value)}")
     return value
 
 
@@ -234,7 +234,7 @@ def _text(name: str, value: bytes) -> str:
     try:
         return value[1:].decode()
     except UnicodeDecodeError:
-        raise RejectedArrivalError(f"property {name} is no UTF-8: {shown(value[1:])}") from None
+        raise RejectedMessageError(f"property {name} is no UTF-8: {shown(value[1:])}") from None
 
 
 def _timestamp(value: bytes) -> Any:

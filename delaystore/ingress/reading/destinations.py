@@ -13,7 +13,7 @@ from delaystore.address import DEFAULT_EXCHANGE, MAX_SHORT_STRING_BYTES, Address
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnsupportedMessageError
 from delaystore.headers import DESTINATION
 from delaystore.ingress.reading.content import Content, shown, text_of
-from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError
 from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import check_destination
 from delaystore.settings import DelayedDeliverySettings
@@ -28,8 +28,8 @@ class DestinationRule(ABC):
     """Whether messages keep what they were published with for RabbitMQ to route by: routing key and CC."""
 
     @abstractmethod
-    def destination(self, arrival: Arrival, content: Content) -> str:
-        """A queue's name or an address. Raises RejectedArrivalError where there is none."""
+    def destination(self, arrival: IncomingMessage, content: Content) -> str:
+        """A queue's name or an address. Raises RejectedMessageError where there is none."""
 
     @abstractmethod
     def leads_back(self, exchange: str | None, queue: str) -> bool:
@@ -164,10 +164,10 @@ class ExchangeDestination(DestinationRule):
     routed_by_publishers: ClassVar[bool] = True
 
     @override
-    def destination(self, arrival: Arrival, content: Content) -> str:
+    def destination(self, arrival: IncomingMessage, content: Content) -> str:
         key = arrival.routing_key
         if isinstance(key, bytes):
-            raise RejectedArrivalError(f"its routing key is no UTF-8: {shown(key)}")
+            raise RejectedMessageError(f"its routing key is no UTF-8: {shown(key)}")
         return _address(self.exchange, key)
 
     @override
@@ -188,7 +188,7 @@ class FixedDestination(DestinationRule):
     to: str
 
     @override
-    def destination(self, arrival: Arrival, content: Content) -> str:
+    def destination(self, arrival: IncomingMessage, content: Content) -> str:
         return self.to
 
     @override
@@ -204,14 +204,14 @@ class HeaderDestination(DestinationRule):
     named_by_publishers: ClassVar[bool] = True
 
     @override
-    def destination(self, arrival: Arrival, content: Content) -> str:
+    def destination(self, arrival: IncomingMessage, content: Content) -> str:
         to = text_of(content.headers, self.name)
         if to is None:
-            raise RejectedArrivalError(f"it has no destination: there is no header {self.name}")
+            raise RejectedMessageError(f"it has no destination: there is no header {self.name}")
         try:
             parse_address(to)
         except UnsupportedMessageError as error:
-            raise RejectedArrivalError(f"header {self.name}: {error}") from None
+            raise RejectedMessageError(f"header {self.name}: {error}") from None
         return to
 
     @override

@@ -25,7 +25,7 @@ _LONGEST: Final = 500
 """Characters of a reason: it may cite what somebody else wrote, and has to fit a header."""
 
 
-class RejectedArrivalError(Exception):
+class RejectedMessageError(Exception):
     """An arrival that is no message for the store; its text is one sentence that says why, 500 characters at most.
 
     It goes to the rejected queue, with this text in a header.
@@ -35,7 +35,7 @@ class RejectedArrivalError(Exception):
         super().__init__(reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 3]}...")
 
 
-class Arrival(NamedTuple):
+class IncomingMessage(NamedTuple):
     """A message as it came, not yet acknowledged.
 
     `queue`: the queue that it was read from. `exchange`, `routing_key`: where it was published to; bytes where they are

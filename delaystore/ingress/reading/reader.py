@@ -22,7 +22,7 @@ from delaystore.ingress.reading.destinations import AllowedDestinations, Destina
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.forms.naming import usual_forms
 from delaystore.ingress.reading.forms.nservicebus import is_timeout
-from delaystore.ingress.reading.incoming import Arrival, RejectedArrivalError, SagaCleared
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared
 from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import NOTHING, DelayedMessage, new_message_id
 from delaystore.transports.floats import without_floats
@@ -85,7 +85,7 @@ _CHECKED: Final = frozenset({"CC", "BCC", "expiration", "reply_to"})
 """Headers and properties that RabbitMQ itself understands, and may refuse."""
 
 
-class ArrivalReader:
+class IncomingReader:
     """Makes messages for the store of what arrives. It has no state; several threads may share it."""
 
     def __init__(self, rules: ReadingRules) -> None:
@@ -96,15 +96,15 @@ class ArrivalReader:
         if rules.destination.routed_by_publishers:
             self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
 
-    def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
+    def read(self, arrival: IncomingMessage, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
 
         `now`: aware; when the arrival was taken. Where nothing better is known, delays count from it. A message that is
-        due already has a due time in the past. Raises RejectedArrivalError for what is neither.
+        due already has a due time in the past. Raises RejectedMessageError for what is neither.
         """
         rules = self._rules
         if len(arrival.body) > rules.most_body_bytes:
-            raise RejectedArrivalError(
+            raise RejectedMessageError(
                 f"its body has {len(arrival.body)} bytes; at most {rules.most_body_bytes} are taken"
             )
         content = read_content(arrival.properties)
@@ -115,7 +115,7 @@ class ArrivalReader:
         if isinstance(delay, SagaCleared):
             return delay
         for name, problem in content.problems.items():
-            raise RejectedArrivalError(f"header {name!r} {problem}")
+            raise RejectedMessageError(f"header {name!r} {problem}")
         hops = count_hop(content.headers, arrival, asks_anew=delay.taken_off)
         destination = delay.destination or rules.destination.destination(arrival, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
@@ -127,12 +127,12 @@ class ArrivalReader:
                 note_hop(content.headers, hops, destination)
             return self._message(arrival, content, delay, destination)
         except InvalidMessageError as error:
-            raise RejectedArrivalError(str(error)) from None
+            raise RejectedMessageError(str(error)) from None
 
     def _check_allowed(self, destination: str) -> None:
         objection = self._allowed.objection(destination)
         if objection is not None:
-            raise RejectedArrivalError(objection)
+            raise RejectedMessageError(objection)
 
     def _delay(self, content: Content, start: datetime) -> Delay | SagaCleared:
         for form in self._rules.forms:
@@ -140,12 +140,12 @@ class ArrivalReader:
             if delay is not None:
                 return delay
         if self._rules.forms_are_usual and is_timeout(content, start):
-            raise RejectedArrivalError(
+            raise RejectedMessageError(
                 "it is a timeout of NServiceBus, and the form nservicebus is off here; name it in forms (--forms)"
             )
         return Delay(start)
 
-    def _message(self, arrival: Arrival, content: Content, delay: Delay, destination: str) -> DelayedMessage:
+    def _message(self, arrival: IncomingMessage, content: Content, delay: Delay, destination: str) -> DelayedMessage:
         message = DelayedMessage(
             message_id=delay.message_id or content.message_id or new_message_id(),
             destination=destination,

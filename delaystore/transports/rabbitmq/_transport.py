@@ -32,8 +32,8 @@ from delaystore.transports.rabbitmq.publication import Publication, publication_
 from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, Sending, look_at_all
 from delaystore.transports.rabbitmq.queues import (
     QUEUE_TYPES,
+    QueueAvailability,
     QueueLook,
-    Standing,
     declare_queue,
     delete_queue,
     exists,
@@ -250,7 +250,7 @@ class RabbitMQTransport(Transport):
         Raises TransportSetupError for what is no queue, TransportUnavailableError.
         """
         look = look_at(self._looking, named_queue(queue))
-        return look.ready if look.standing is Standing.THERE else None
+        return look.ready if look.standing is QueueAvailability.THERE else None
 
     @override
     def reaches(self, destination: str) -> bool | None:
@@ -261,7 +261,7 @@ class RabbitMQTransport(Transport):
             return False
         if address.exchange == DEFAULT_EXCHANGE:
             standing = look_at(self._looking, address.routing_key).standing
-            return {Standing.THERE: True, Standing.MISSING: False}.get(standing)
+            return {QueueAvailability.THERE: True, QueueAvailability.MISSING: False}.get(standing)
         try:
             return None if exists(self._looking, Exchange(address.exchange)) else False
         except TransportSetupError:

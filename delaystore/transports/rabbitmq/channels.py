@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
-from delaystore.transports.abc import DELIVERED, LateAnswer, Outcome, OutcomeKind
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
 from delaystore.transports.rabbitmq.pika_errors import reason_of
 from delaystore.transports.rabbitmq.pika_internals import unsent_by_us, write_frames
 from delaystore.transports.rabbitmq.publication import (
@@ -166,7 +166,7 @@ class InFlightBatch:
         return self._positions
 
 
-class LateConfirm(LateAnswer):
+class BatchPendingConfirm(PendingConfirm):
     """What becomes of one publication of a batch whose sender has left."""
 
     def __init__(self, batch: InFlightBatch, position: int) -> None:
@@ -184,7 +184,7 @@ class LateConfirm(LateAnswer):
 
 
 @dataclass(slots=True)
-class Farewell:
+class AbandonedBatch:
     """A sender waits for a batch no longer, and wants to know how the broker is."""
 
     batch: InFlightBatch
@@ -382,7 +382,7 @@ MOST_LEFT: Final = 64
 """Batches that nobody waits for, at most; the oldest is given up for one more."""
 
 
-class Carriage:
+class ChannelPool:
     """A channel for each batch, kept for the next one. `on_end` is called when a batch has ended."""
 
     def __init__(self, connection: Any, on_end: Callable[[InFlightBatch], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
-from delaystore.transports.rabbitmq.channels import Carriage, Closure, Farewell, InFlightBatch
+from delaystore.transports.rabbitmq.channels import AbandonedBatch, ChannelPool, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -165,7 +165,7 @@ class Owner:
             on_failed=self._failed,
             on_close=self._closed,
         )
-        self._carriage: Carriage | None = None
+        self._pool: ChannelPool | None = None
         """The channels of the connection; None: it is not open."""
         self._watch: Watch | None = None
         self._ticking = False
@@ -203,25 +203,25 @@ class Owner:
             self._batches.add(batch)
         self._loop.add_callback_threadsafe(lambda: self._carry(batch))
 
-    def leave(self, batch: InFlightBatch) -> Farewell:
+    def leave(self, batch: InFlightBatch) -> AbandonedBatch:
         """Wait for `batch` no longer. What is on the wire goes on, and may be answered later; the rest is not sent.
 
         Where the broker has not just shown that it lives, `obstacle` says that it is silent until it does. This waits a
         moment for that, so that the caller can tell an outage from destinations that do not answer.
         """
-        farewell = Farewell(batch)
+        abandoned = AbandonedBatch(batch)
         with self._changed:
             if self.alive:
-                self._loop.add_callback_threadsafe(lambda: self._leave(farewell))
-            self._changed.wait_for(lambda: farewell.seen or self._closing, _CLOSE_SECONDS)
+                self._loop.add_callback_threadsafe(lambda: self._leave(abandoned))
+            self._changed.wait_for(lambda: abandoned.seen or self._closing, _CLOSE_SECONDS)
             self._changed.wait_for(lambda: self._obstacle != self._silence or self._closing, _SIGN_OF_LIFE)
-            farewell.obstacle = self._obstacle
-        return farewell
+            abandoned.obstacle = self._obstacle
+        return abandoned
 
     def forsake(self, batch: InFlightBatch) -> None:
         """`leave`, for a sender that was interrupted: it waits for nothing, and asks nothing."""
         if self.alive:
-            self._loop.add_callback_threadsafe(lambda: self._leave(Farewell(batch)))
+            self._loop.add_callback_threadsafe(lambda: self._leave(AbandonedBatch(batch)))
 
     def close(self) -> None:
         """End the connection and the thread; batches in flight end unsettled."""
@@ -272,7 +272,7 @@ class Owner:
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
-        self._carriage = Carriage(connection, self._ended)
+        self._pool = ChannelPool(connection, self._ended)
         self._watch = Watch(connection, self._report)
         self._told = False
         self._silence = f"RabbitMQ at {self._node} does not answer"
@@ -314,7 +314,7 @@ class Owner:
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all batches with `closure`."""
         self._alarm = None
-        self._carriage = self._watch = None
+        self._pool = self._watch = None
         with self._changed:
             self._obstacle = obstacle
             batches, self._batches = self._batches, set()
@@ -338,12 +338,12 @@ class Owner:
     def _carry(self, batch: InFlightBatch) -> None:
         if batch not in self._batches:
             return
-        if self._carriage is None or not self._connection.is_open:
+        if self._pool is None or not self._connection.is_open:
             self._ended(batch)
             batch.end(Closure(self._obstacle or "no connection"))
             return
         with self._channels_sufficing():
-            self._carriage.carry(batch)
+            self._pool.carry(batch)
         if not self._ticking:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
@@ -355,35 +355,35 @@ class Owner:
 
     def _tick(self) -> None:
         """Look after what is in flight, as long as there is anything."""
-        carriage, watch = self._carriage, self._watch
+        pool, watch = self._pool, self._watch
         self._ticking = False
-        if carriage is None or watch is None or not self._connection.is_open:
+        if pool is None or watch is None or not self._connection.is_open:
             return
         with self._channels_sufficing():
-            carriage.go_on(watch.gone, alarm=self._alarm is not None)
-            if carriage.batches:
-                watch.heed(carriage.batches, alarm=self._alarm is not None)
+            pool.go_on(watch.gone, alarm=self._alarm is not None)
+            if pool.batches:
+                watch.heed(pool.batches, alarm=self._alarm is not None)
         self._report()
         dead = watch.dead
         if dead is not None and self._alarm is None:
             self._give_up(dead)
-        elif carriage.batches or watch.awaiting:
+        elif pool.batches or watch.awaiting:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
 
-    def _leave(self, farewell: "Farewell") -> None:
-        batch = farewell.batch
-        carriage, watch = self._carriage, self._watch
-        if carriage is not None and watch is not None and self._connection.is_open and not batch.ended:
+    def _leave(self, abandoned: "AbandonedBatch") -> None:
+        batch = abandoned.batch
+        pool, watch = self._pool, self._watch
+        if pool is not None and watch is not None and self._connection.is_open and not batch.ended:
             with self._channels_sufficing():
-                watch.heed(carriage.batches, alarm=self._alarm is not None)
-                farewell.moving = watch.moving
-                if not farewell.moving and not watch.lives_since(batch.began_at):
+                watch.heed(pool.batches, alarm=self._alarm is not None)
+                abandoned.moving = watch.moving
+                if not abandoned.moving and not watch.lives_since(batch.began_at):
                     watch.doubt()
-                carriage.leave(batch)
+                pool.leave(batch)
             self._report()
         with self._changed:
-            farewell.seen = True
+            abandoned.seen = True
             self._changed.notify_all()
 
     @contextmanager

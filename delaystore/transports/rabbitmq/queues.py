@@ -26,7 +26,7 @@ _LOOKING: Final = 3.0
 """Seconds for the broker to say how a queue stands that one can begin without; a frozen classic queue says nothing."""
 
 
-class Standing(Enum):
+class QueueAvailability(Enum):
     """How a queue stands."""
 
     THERE = "there"
@@ -41,7 +41,7 @@ class Standing(Enum):
 class QueueLook:
     """What a look at a queue has shown. `ready`: messages in it that wait for a consumer. `consumers`: how many."""
 
-    standing: Standing
+    standing: QueueAvailability
     ready: int = 0
     reason: str = ""
     consumers: int = 0
@@ -72,19 +72,19 @@ def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
     try:
         with connections.channel() as channel, quiet_pika():
             answer = channel.queue_declare(queue, passive=True).method
-            return QueueLook(Standing.THERE, answer.message_count, consumers=answer.consumer_count)
+            return QueueLook(QueueAvailability.THERE, answer.message_count, consumers=answer.consumer_count)
     except exceptions.ChannelClosedByBroker as error:
         reason = reason_of(error)
         if error.reply_code != NOT_FOUND:
-            return QueueLook(Standing.UNKNOWN, reason=reason)
-        return QueueLook(Standing.MISSING if says_missing(error) else Standing.DOWN, reason=reason)
+            return QueueLook(QueueAvailability.UNKNOWN, reason=reason)
+        return QueueLook(QueueAvailability.MISSING if says_missing(error) else QueueAvailability.DOWN, reason=reason)
 
 
 def surely_missing(broker: Broker, queue: str) -> bool:
     """Whether there is no queue of that name. False also where it is down, or where nobody tells within 3 seconds."""
     with closing(BlockingConnections(broker, answer=_LOOKING)) as connections:
         try:
-            return look_at(connections, queue).standing is Standing.MISSING
+            return look_at(connections, queue).standing is QueueAvailability.MISSING
         except TransportUnavailableError:
             return False
 

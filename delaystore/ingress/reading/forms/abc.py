@@ -35,5 +35,5 @@ class DelayForm(ABC):
         """What the message says in this form; None: nothing.
 
         `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises
-        RejectedArrivalError for what is meant to be of this form and cannot be read.
+        RejectedMessageError for what is meant to be of this form and cannot be read.
         """
