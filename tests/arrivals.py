@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from pika import spec
 
-from delaystore.ingress.arrival import Arrival
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, join_table, text_value
+from delaystore.ingress.reading.incoming import IncomingMessage
+from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
 
 _LAYOUTS: Final = dict(zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True))
 
@@ -42,11 +41,11 @@ def arrival(
     queue: str = "E.ingress",
     redelivered: bool = False,
     **properties: Any,
-) -> Arrival:
+) -> IncomingMessage:
     """A message that arrived: headers as `typed` values, texts or numbers; properties as pika has them."""
     entries = [Entry(name.encode(), _value(value)) for name, value in (headers or {}).items()]
     plain = RawProperties(b"".join(spec.BasicProperties(**properties).encode()))
-    return Arrival(queue, "E", routing_key, plain.changed(entries), body, redelivered, 1)
+    return IncomingMessage(queue, "E", routing_key, plain.changed(entries), body, redelivered, 1)
 
 
 def _value(value: bytes | str | int) -> bytes:

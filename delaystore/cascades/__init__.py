@@ -1,35 +1,53 @@
 """Delay cascades on a RabbitMQ broker: create, verify, bind destinations, read the status, delete.
 
-What any layout needs of a broker is here as well: a client, a snapshot of a virtual host, findings.
+What any declared topology needs of a broker is here as well: a client, a snapshot of a virtual host, findings, and the
+steps of creating and deleting.
 """
 
-from delaystore.cascades._binding import BindingResult, bind
-from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._check import LayoutCheck, check_layout
-from delaystore.cascades._creation import Creation, PolicyOutcome, PolicyState, create
-from delaystore.cascades._definitions import Definitions
-from delaystore.cascades._deletion import (
+from delaystore.cascades.administration import (
+    CascadeCreation,
+    CascadeDeletion,
+    CascadeDeletionCheck,
+    PolicyOutcome,
+    PolicyState,
+    check_deletion,
+    create,
+    delete,
+    verify,
+)
+from delaystore.cascades.binding import BindingResult, bind
+from delaystore.cascades.checking import LayoutCheck, check_layout
+from delaystore.cascades.declared import (
     STATISTICS_AGE,
+    Creation,
+    CreationPlan,
+    DeclaredTopology,
     Deletion,
     DeletionCheck,
-    MessagesWaitError,
-    check_deletion,
-    delete,
+    TopologyInUseError,
+    TopologyRefusedError,
+    Uses,
+    Verification,
+    delete_topology,
+    uses_of,
 )
-from delaystore.cascades._differences import missing_parts
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._management import Management
-from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
-from delaystore.cascades._status import CascadeStatus, read_status
-from delaystore.cascades._verification import Verification, verify
-from delaystore.cascades._words import LayoutWords
+from delaystore.cascades.findings import CASCADE, Finding, FindingKind, LayoutWords, missing_parts
+from delaystore.cascades.management import BrokerClient, Definitions, Management
+from delaystore.cascades.snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.status import CascadeStatus, read_status
 
 __all__ = [
+    "CASCADE",
     "STATISTICS_AGE",
     "BindingResult",
     "BrokerClient",
+    "CascadeCreation",
+    "CascadeDeletion",
+    "CascadeDeletionCheck",
     "CascadeStatus",
     "Creation",
+    "CreationPlan",
+    "DeclaredTopology",
     "Definitions",
     "Deletion",
     "DeletionCheck",
@@ -39,19 +57,23 @@ __all__ = [
     "LayoutCheck",
     "LayoutWords",
     "Management",
-    "MessagesWaitError",
     "Policy",
     "PolicyOutcome",
     "PolicyState",
     "QueueState",
     "Snapshot",
+    "TopologyInUseError",
+    "TopologyRefusedError",
+    "Uses",
     "Verification",
     "bind",
     "check_deletion",
     "check_layout",
     "create",
     "delete",
+    "delete_topology",
     "missing_parts",
     "read_status",
+    "uses_of",
     "verify",
 ]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
+from delaystore.cascades.findings import Finding, FindingKind
+from delaystore.cascades.management import BrokerClient
 from delaystore.cascades.policies import applying, command_for, complete_layout
+from delaystore.cascades.snapshot import Policy, QueueState, Snapshot
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limit
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 DELIVERY_LIMIT: Final = "delivery-limit"
 _ARGUMENT: Final = f"x-{DELIVERY_LIMIT}"

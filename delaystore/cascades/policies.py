@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._snapshot import Policy, Snapshot
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.cascades.findings import Finding, FindingKind
+from delaystore.cascades.snapshot import Policy, Snapshot
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Layout, fanout_queue
 
 APPLIES_TO: Final = ("all", "exchanges")

@@ -6,13 +6,98 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaystore.control._copies import answer_copy, request_copy, wants_answer
-from delaystore.control._senders import sender_of
-from delaystore.control._standing import Standing
+from delaystore.address import DEFAULT_EXCHANGE, parse_address
 from delaystore.control.protocol import Answer
+from delaystore.errors import UnsupportedMessageError
+from delaystore.headers import REJECTED_REASON
+from delaystore.message import new_message_id
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.raw.connection import Delivery
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
+from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropertiesError, RawProperties, text_value
+
+
+@dataclass(slots=True)
+class ControlState:
+    """What was done, and what is in the way. Written by one thread, read by any."""
+
+    requests: int = 0
+    answered: int = 0
+    unanswered: int = 0
+    rejected: int = 0
+    store: str | None = None
+    """Why the store does nothing; None: it works."""
+    replies: str | None = None
+    """Why answers wait to be published; None: none do."""
+
+
+_BY: Final = "by the control queue"
+
+
+def sender_of(properties: RawProperties) -> str:
+    """In whose name its changes are noted.
+
+    The user_id is true: RabbitMQ takes no message with another one than its sender's. An app_id may be anything.
+    """
+    try:
+        user, application = properties.text("user_id"), properties.text("app_id")
+    except MalformedPropertiesError:
+        user = application = None
+    if user:
+        return f"{_printable(user)}, {_BY}"
+    if application:
+        return f"application {_printable(application)}, {_BY}"
+    return f"somebody, {_BY}"
+
+
+def _printable(name: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+_DIRECT: Final = "amq.rabbitmq.reply-to."
+"""How the names begin by which RabbitMQ leads answers to a consumer without a queue. They count as no route."""
+_PERSISTENT: Final = b"\x02"
+
+
+def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
+    """The answer as a message; None: nobody can be told."""
+    properties = request.properties
+    try:
+        reply_to = properties.text("reply_to")
+        if not reply_to:
+            return None
+        address = parse_address(reply_to)
+    except (MalformedPropertiesError, UnsupportedMessageError):
+        return None
+    fields = {
+        "content_type": _short("application/json"),
+        "delivery_mode": _PERSISTENT,
+        "message_id": _short(new_message_id()),  # by which it is known if it comes back
+    }
+    correlation = properties.fields.get("correlation_id", properties.fields.get("message_id"))
+    if correlation is not None:
+        fields["correlation_id"] = correlation
+    is_direct = address.exchange == DEFAULT_EXCHANGE and address.routing_key.startswith(_DIRECT)
+    return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
+
+
+def request_copy(request: Delivery, problem: str, queue: str) -> Copy:
+    """The request as a message for the rejected queue, with what is wrong with it."""
+    said = [Entry(REJECTED_REASON.encode(), text_value(problem))]
+    return rejected_copy(queue, request.properties, request.body, said)
+
+
+def wants_answer(properties: RawProperties) -> bool:
+    """Whether the request names somebody to be told."""
+    try:
+        return bool(properties.text("reply_to"))
+    except MalformedPropertiesError:
+        return False
+
+
+def _short(text: str) -> bytes:
+    encoded = text.encode()
+    return bytes((len(encoded),)) + encoded
+
 
 _TIMEOUT: Final = 5.0
 """Seconds for the confirms of one batch."""
@@ -40,7 +125,7 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors that nobody is told of."""
 
-    def __init__(self, publisher: CopyPublisher, rejected: str, standing: Standing) -> None:
+    def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
         self._publisher = publisher
         self._rejected = rejected
         self._standing = standing
@@ -50,9 +135,10 @@ class Replies:
         """Whether the broker has no queue any more for rejected requests."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is owed."""
-        return not self._open
+    def due_in(self) -> float | None:
+        """Seconds until an answer is to be published; None: nothing is owed."""
+        first = min((reply.next_try for reply in self._open), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
 
     @property
     def size(self) -> int:

@@ -1,32 +1,158 @@
 """The control queue of an endpoint: requests in, answers out."""
 
-import logging
-import threading
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from delaystore.calls import StopFlag, in_background
-from delaystore.control._answering import Answering
-from delaystore.control._declaring import declare_control
-from delaystore.control._names import ControlNames
-from delaystore.control._reading import PREFETCH, Reading
-from delaystore.control._replies import Replies
-from delaystore.control._standing import Standing
+from typing_extensions import override
+
+from delaystore.address import MAX_SHORT_STRING_BYTES
+from delaystore.calls import StopFlag
+from delaystore.control._answering import Answering, Request
+from delaystore.control._replies import ControlState, Replies, sender_of
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.errors import ConfigurationError, TransportError
+from delaystore.errors import ConfigurationError, StoreError, TransportError
+from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
+from delaystore.names import control_character
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
+from delaystore.transports.rabbitmq.copies import CopyPublisher
+from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
 
-logger = logging.getLogger("delaystore.control")
+
+@dataclass(frozen=True, slots=True)
+class ControlNames:
+    """`queue`: from which requests are read. Raises ConfigurationError for a name that no queue can have."""
+
+    queue: str
+
+    def __post_init__(self) -> None:
+        bad = not self.queue.strip() or self.queue.startswith(("/", "amq.")) or control_character(self.queue)
+        if bad or len(self.rejected.encode(errors="replace")) > MAX_SHORT_STRING_BYTES:
+            raise ConfigurationError(
+                f"a control queue cannot be called {self.queue[:80]!r}; give a name of up to "
+                f"{MAX_SHORT_STRING_BYTES - len('.rejected')} bytes, such as ENDPOINT.control"
+            )
+
+    @property
+    def layout(self) -> Layout:
+        """What belongs to the control queue, as data."""
+        queues = tuple(Queue(name, {"x-queue-type": "quorum"}) for name in (self.queue, self.rejected))
+        binding = Binding(self.exchange, self.queue, DestinationKind.QUEUE)
+        return Layout(exchanges=(Exchange(self.exchange, "fanout"),), queues=queues, bindings=(binding,))
+
+    @property
+    def exchange(self) -> str:
+        """A fanout exchange that leads to the queue: who may write to it, and to nothing else, may send requests."""
+        return self.queue
+
+    @property
+    def rejected(self) -> str:
+        """The queue of requests in error, where nobody was told of the error."""
+        return f"{self.queue}.rejected"
+
+
+PREFETCH: Final = 1000
+"""Requests that are in this process, at most."""
+BATCH: Final = 500
+"""Requests that one transaction does, at most."""
+BYTES: Final = 16 * 2**20
+"""Bytes of the requests of one batch, and of answers beyond which no more are made."""
+_OWING: Final = 0.2
+"""Seconds between two looks at whether answers may be published again, where so many are owed."""
+
+
+class ControlHandler(BatchHandler[Consumed]):
+    """Does requests and answers them. Those that the store does not do wait in memory, and are tried again."""
+
+    def __init__(
+        self,
+        answering: Answering,
+        replies: Replies,
+        breaker: RepeatedFailuresOverTimeCircuitBreaker,
+        standing: ControlState,
+    ) -> None:
+        self._answering = answering
+        self._replies = replies
+        self._breaker = breaker
+        self._standing = standing
+        self._waiting: list[Consumed] = []
+        """Taken, and not done."""
+        self._not_before = 0.0
+        """When to try these again, by time.monotonic."""
+        self._done: Sequence[int] = ()
+        """Tags of requests that can be acknowledged."""
+
+    @property
+    @override
+    def held_bytes(self) -> int:
+        return self.size_of(self._waiting)
+
+    @property
+    @override
+    def due_in(self) -> float | None:
+        waiting = [max(0.0, self._not_before - time.monotonic())] if self._waiting else []
+        owed = self._replies.due_in
+        return min([*waiting, *([] if owed is None else [owed])], default=None)
+
+    @property
+    @override
+    def takes_more(self) -> bool:
+        return not self._waiting
+
+    @override
+    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[Consumed] | None:
+        if not self._waiting:
+            self._waiting = list(take())
+        due = self.due_in
+        return None if due is None or due > 0 else list(self._waiting)
+
+    @override
+    def size_of(self, batch: Sequence[Consumed]) -> int:
+        return sum(each.delivery.size for each in batch)
+
+    @override
+    def handle(self, batch: Sequence[Consumed]) -> None:
+        if batch and time.monotonic() >= self._not_before:
+            self._do(batch)
+        self._done = self._replies.publish()
+
+    @override
+    def settle(self, batch: Sequence[Consumed], consumer: Consumer, *, failed: bool) -> None:
+        if failed:
+            return
+        consumer.acknowledge(self._done)
+        if self._replies.is_rejected_missing:
+            raise TransportError("the queue for rejected requests is gone; it is declared again")
+
+    def _do(self, batch: Sequence[Consumed]) -> None:
+        """Do some of the requests: as many as the store does in one transaction."""
+        if self._replies.size >= BYTES:
+            self._not_before = time.monotonic() + _OWING
+            return
+        requests = [Request(each.delivery.body, sender_of(each.delivery.properties)) for each in batch]
+        try:
+            answers = self._answering.answer(requests)
+        except StoreError as error:
+            self._standing.store = str(error)
+            self._not_before = time.monotonic() + self._breaker.failure(error)
+            return
+        self._standing.store = None
+        self._breaker.success()
+        for each, answer in zip(batch, answers, strict=False):
+            self._replies.add(each.delivery, answer)
+        del self._waiting[: len(answers)]
+
 
 _TRIGGERED_AFTER: Final = timedelta(seconds=30)
 
@@ -63,13 +189,10 @@ class ControlQueue:
         self._storing = RepeatedFailuresOverTimeCircuitBreaker(
             f"doing what the control queue {self._names.queue!r} asks for", _TRIGGERED_AFTER, on_critical_error
         )
-        self._standing = Standing()
-        self._lock = threading.Lock()
-        self._stopping = StopFlag()
-        self._ended = threading.Event()
-        self._ended.set()
-        self._thread_id: int | None = None
-        self._consumer: Consumer | None = None
+        self._standing = ControlState()
+        limits = ConsumingLimits(prefetch=PREFETCH, batch=BATCH, memory_bytes=2 * BYTES)
+        what = f"the control queue {self._names.queue!r}"
+        self._loop = ConsumingLoop(self._broker, what, limits, self._reading, self._open_work)
 
     @property
     def queue(self) -> str:
@@ -81,22 +204,7 @@ class ControlQueue:
 
         Returns at once when this control queue is being read by another call.
         """
-        with self._lock:
-            if not self._ended.is_set():
-                return
-            self._stopping = StopFlag()
-            self._ended.clear()
-            self._thread_id = threading.get_ident()
-        try:
-            with (
-                closing(CopyPublisher(self._broker)) as publisher,
-                closing(BlockingConnections(self._broker)) as asking,
-            ):
-                while not self._stopping.is_set():
-                    self._guarded(publisher, asking)
-        finally:
-            self._thread_id = None
-            self._ended.set()
+        self._loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Finish the requests at hand, and end. May be called twice, and from a signal handler.
@@ -104,44 +212,55 @@ class ControlQueue:
         Waits up to `timeout` seconds (None: as long as it takes). True: it has ended, or did not run; False: it is
         still finishing. A call from the thread that runs it, as a signal handler's, does not wait.
         """
-        self._stopping.set()
-        consumer = self._consumer
-        if consumer is not None:
-            in_background("delaystore-control-stop", consumer.wake)  # which takes a lock that a signal may interrupt
-        if self._thread_id == threading.get_ident():
-            return self._ended.is_set()
-        return self._ended.wait(timeout)
+        return self._loop.stop(timeout)
 
     def health(self) -> ControlHealth:
         """How it is doing; asks nobody, and raises nothing."""
         return ControlHealth(
             queue=self.queue,
-            running=not (self._ended.is_set() or self._stopping.is_set()),
+            running=self._loop.running,
+            connected=self._loop.connected,
+            obstacle=self._loop.obstacle,
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
             **asdict(self._standing),
         )
 
-    def _guarded(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        """Read until the connection is lost; wait then."""
-        try:
-            self._read(publisher, asking)
-        except Exception as error:
-            if not isinstance(error, TransportError):
-                logger.error("unexpected %s at the control queue, which goes on", type(error).__name__, exc_info=error)
-            self._standing.connected, self._standing.obstacle = False, str(error)
-            self._stopping.wait(self._reading.failure(error))
-        finally:
-            self._consumer, self._standing.connected = None, False
+    @contextmanager
+    def _open_work(self, _stopping: StopFlag) -> Iterator["_ControlWork"]:
+        with (
+            closing(CopyPublisher(self._broker)) as publisher,
+            closing(BlockingConnections(self._broker)) as connections,
+        ):
+            replies = partial(Replies, publisher, self._names.rejected, self._standing)
+            yield _ControlWork(
+                declare=partial(
+                    declare_missing,
+                    self._broker,
+                    connections,
+                    self._names.layout,
+                    optional={self._names.rejected},
+                ),
+                queue=self._names.queue,
+                make_handler=lambda: ControlHandler(self._answering, replies(), self._storing, self._standing),
+            )
 
-    def _read(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        declare_control(self._broker, asking, self._names)
-        what = f"the control queue {self._names.queue!r}"
-        with Consumer(self._broker, what, [self._names.queue], PREFETCH) as consumer:
-            self._consumer = consumer
-            self._standing.connected, self._standing.obstacle = True, None
-            self._reading.success()
-            replies = Replies(publisher, self._names.rejected, self._standing)
-            Reading(consumer, self._answering, replies, self._storing, self._standing, self._stopping).run()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ControlWork(ConsumingWork[Consumed]):
+    """What a control queue does on each connection."""
+
+    declare: Callable[[], None]
+    queue: str
+    make_handler: Callable[[], ControlHandler]
+
+    @override
+    def queues(self) -> Sequence[str]:
+        self.declare()
+        return [self.queue]
+
+    @override
+    def handler(self, queues: Sequence[str]) -> ControlHandler:
+        return self.make_handler()
 
 
 def _broker_of(transport: Transport | None) -> Broker:

@@ -11,7 +11,7 @@ class Arrivals:
         self._due: dict[str, datetime] = {}
         self._arrived: dict[str, int] = {}
         self.lateness: list[timedelta] = []
-        """Arrival less due time, of each message's first arrival; negative: it arrived before it was due."""
+        """IncomingMessage less due time, of each message's first arrival; negative: it arrived before it was due."""
 
     def expect(self, message_id: str, due_time: datetime) -> None:
         """Expect a message that is about to be sent."""

@@ -9,7 +9,7 @@ from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._fingerprint import ATTEMPTS, fingerprint, is_named
 from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
-from delaystore.transports.abc import LateAnswer
+from delaystore.transports.abc import PendingConfirm
 
 MOST_REMEMBERED: Final = 10_000
 """The most messages remembered. Beyond that the oldest are forgotten, and may be sent again."""
@@ -19,7 +19,7 @@ MOST_REMEMBERED: Final = 10_000
 class Underway:
     """A message on its way, or its copy for the error queue."""
 
-    late: LateAnswer
+    late: PendingConfirm
     failed: tuple[str, str] | None
     """Kind and reason of the failure for which a copy of it is on its way to the error queue; None: it is itself on its
     way to its destination."""
@@ -42,7 +42,9 @@ class OnTheirWay:
         self._known: dict[str, Underway] = {}
         """By message_id."""
 
-    def note(self, message: DelayedMessage, late: LateAnswer, sent_at: float, failure: Failure | None = None) -> None:
+    def note(
+        self, message: DelayedMessage, late: PendingConfirm, sent_at: float, failure: Failure | None = None
+    ) -> None:
         """Remember that `message` is on its way; `failure`: its copy for the error queue is."""
         failed = None if failure is None else (failure.kind, failure.reason)
         underway = Underway(late, failed, sent_at, fingerprint(message, ATTEMPTS), is_named(message))

@@ -10,7 +10,7 @@ from typing import Final
 
 from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
-from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
+from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -47,7 +47,7 @@ class _Entry:
     next_probe: float
     told: bool
     gap: float = SHORTEST_GAP
-    lates: deque[tuple[LateAnswer, float]] = field(default_factory=lambda: deque(maxlen=_LATES))
+    lates: deque[tuple[PendingConfirm, float]] = field(default_factory=lambda: deque(maxlen=_LATES))
     """What is on its way there, and since when."""
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a batch of arrivals: read, stored, forwarded or rejected."""
+"""Forwarding at once what is due soon."""
 
 import logging
 import time
@@ -13,15 +13,76 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import MessageFilter
-from delaystore.ingress._direct import Direct
-from delaystore.ingress._entry import Entry, Fate
-from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress._storing import Storing
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
+from delaystore.ingress.reading.reader import IncomingReader
+from delaystore.ingress.rejected import Rejecting
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import Way
+from delaystore.transports.abc import OutcomeKind, Transport
+
+_READ_EVERY: Final = 0.5
+"""Seconds: a pause that was begun longer ago is obeyed."""
+_REST: Final = 10.0
+"""Seconds in which a destination that has not answered gets nothing at once; or none does, if the broker has not."""
+
+
+class Direct:
+    """Forwards messages that are due within less than `below`.
+
+    What is paused or limited, or takes nothing at present, goes into the store. So no batch waits for the same silence
+    again and again.
+    """
+
+    def __init__(self, delivery: DelayedDelivery, transport: Transport, below: timedelta, timeout: float) -> None:
+        self._delivery = delivery
+        self._transport = transport
+        self._below = below
+        self._timeout = timeout
+        self._governed: frozenset[str] = frozenset()
+        """Destinations that are paused or limited."""
+        self._read_at = float("-inf")
+        self._silent: dict[str, float] = {}
+        """Destinations that have not answered, and until when they get nothing."""
+        self._rests_until = float("-inf")
+
+    def forward(self, entries: Sequence[Entry], now: datetime) -> None:
+        """Give those that are due soon, and confirmed by the broker, their result. Raises StoreError."""
+        if not self._below or time.monotonic() < self._rests_until:
+            return
+        before = now + self._below
+        barred = self._read() | self._still_silent()
+        soon = [
+            entry for entry in entries if entry.message.due_time < before and entry.message.destination not in barred
+        ]
+        if not soon:
+            return
+        outcomes = self._transport.send([entry.message for entry in soon], None, self._timeout)
+        rest = time.monotonic() + _REST
+        for entry, outcome in zip(soon, outcomes, strict=True):
+            if outcome.kind is OutcomeKind.DELIVERED:
+                entry.result = IngestResult.PASSTHROUGH
+            elif outcome.kind is OutcomeKind.UNREADY:
+                self._silent[entry.message.destination] = rest
+            elif outcome.kind is OutcomeKind.UNSETTLED:
+                self._rests_until = rest
+
+    def _still_silent(self) -> frozenset[str]:
+        now = time.monotonic()
+        self._silent = {destination: until for destination, until in self._silent.items() if now < until}
+        return frozenset(self._silent)
+
+    def _read(self) -> frozenset[str]:
+        if self._delivery.operations.are_available and time.monotonic() - self._read_at > _READ_EVERY:
+            self._read_at = time.monotonic()
+            self._governed = frozenset(
+                each.name
+                for each in self._delivery.operations.destinations()
+                if each.paused or each.max_rate is not None
+            )
+        return self._governed
+
 
 _PATIENCE: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
@@ -54,7 +115,7 @@ class Intake:
     def __init__(
         self,
         delivery: DelayedDelivery,
-        reader: ArrivalReader,
+        reader: IncomingReader,
         storing: Storing,
         direct: Direct,
         rejecting: Rejecting,
@@ -74,18 +135,18 @@ class Intake:
         """When something was last stored, by time.monotonic."""
 
     def take_in(self, entries: Sequence[Entry], kept_back: Collection[str] = ()) -> str | None:
-        """Give each entry a fate. Why some have none; None: all have one.
+        """Give each entry a result. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them, or earlier arrivals of their ids are yet to be stored. `kept_back`: the ids of such arrivals. In
-        an outage of the store it tries for a while, and then raises what the store raised; what has a fate keeps it.
+        an outage of the store it tries for a while, and then raises what the store raised; what has a result keeps it.
         """
         self._kept_back = set(kept_back)
         failing = [entry for entry in _open(entries) if entry.failure is not None]
         fresh = [entry for entry in _open(entries) if entry.failure is None]
         trouble = (self._take_in_patiently(fresh) if fresh else None) or _trouble(fresh)
         trouble = self._try_again(failing) or trouble
-        rejected = [entry for entry in entries if entry.fate is None and entry.objection is not None]
+        rejected = [entry for entry in entries if entry.result is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
     def _take_in_patiently(self, entries: Sequence[Entry]) -> str | None:
@@ -197,7 +258,7 @@ class Intake:
             else:
                 for entry in group:
                     self._obey(entry)
-        if any(entry.fate is Fate.STORED for entry in entries):
+        if any(entry.result is IngestResult.STORED for entry in entries):
             self._stored_at = time.monotonic()
 
     def _read(self, entries: Iterable[Entry]) -> None:
@@ -209,7 +270,7 @@ class Intake:
                 came_at, came = entry.at, now - timedelta(seconds=reading_at - entry.at)
             try:
                 entry.meaning = self._reader.read(entry.arrival, came)
-            except (RejectedArrivalError, InvalidMessageError) as error:
+            except (RejectedMessageError, InvalidMessageError) as error:
                 entry.objection = str(error)
             except Exception as error:  # whatever it is, the others go on
                 logger.exception("a message of %r could not be read", entry.arrival.queue)
@@ -227,7 +288,7 @@ class Intake:
 
     def _keep(self, entries: Sequence[Entry]) -> None:
         self._direct.forward(entries, self._now)
-        self._storing.store([entry for entry in entries if entry.fate is None])
+        self._storing.store([entry for entry in entries if entry.result is None])
 
     @property
     def _now(self) -> datetime:
@@ -238,7 +299,7 @@ class Intake:
         assert isinstance(entry.meaning, SagaCleared)
         while self._cancel_some(entry.meaning.id_prefix, entry.arrival.queue):
             pass
-        entry.fate = Fate.OBEYED
+        entry.result = IngestResult.APPLIED
 
     def _cancel_some(self, id_prefix: str, queue: str) -> bool:
         """Cancel a page of them. Whether there may be more; what dispatchers have is left to them."""
@@ -258,7 +319,7 @@ def _fails(error: Exception | str | None) -> str:
 
 
 def _trouble(entries: Iterable[Entry]) -> str | None:
-    """Why the first of those that have no fate is to be tried again."""
+    """Why the first of those that have no result is to be tried again."""
     first = next((entry for entry in _open(entries) if entry.failure is not None), None)
     return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
 
@@ -268,7 +329,7 @@ def _unread(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _open(entries: Iterable[Entry]) -> Iterator[Entry]:
-    return (entry for entry in entries if entry.fate is None and entry.objection is None)
+    return (entry for entry in entries if entry.result is None and entry.objection is None)
 
 
 def _halves(entries: Sequence[Entry]) -> list[Sequence[Entry]]:

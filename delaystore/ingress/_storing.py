@@ -20,7 +20,7 @@ from delaystore.errors import (
     TooLargeForStoreError,
 )
 from delaystore.headers import FORWARDED_TO, HOPS
-from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
@@ -75,11 +75,11 @@ class Storing:
         self._on_duplicate = on_duplicate
 
     def store(self, entries: Sequence[Entry]) -> None:
-        """Give each entry a fate, or an objection: only for what is the message's own fault.
+        """Give each entry a result, or an objection: only for what is the message's own fault.
 
         Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
         transaction; only where that cannot be, as after a crash, they are looked at one by one. An entry of whose id a
-        dispatcher has the message, and keeps it for some seconds, has a failure after this, and no fate.
+        dispatcher has the message, and keeps it for some seconds, has a failure after this, and no result.
         """
         self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
         free = _not_behind_claimed(entries, entries)
@@ -135,7 +135,7 @@ class Storing:
         with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
-            entry.fate, entry.is_claimed = Fate.STORED, False
+            entry.result, entry.is_claimed = IngestResult.STORED, False
         self._on_stored(min(entry.message.due_time for entry in entries))
 
     def _store_one(self, entry: Entry) -> None:
@@ -163,7 +163,7 @@ class Storing:
         return True
 
     def _new_among(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that are to be stored, now that ids were found in the store; the others have a fate.
+        """Those that are to be stored, now that ids were found in the store; the others have a result.
 
         A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
         unclaimed is compared, as it is forwarded after its repetition was published.
@@ -195,11 +195,11 @@ class Storing:
         if waiting is None:
             return True
         if is_same(message, waiting):
-            entry.fate = Fate.REPEATED
+            entry.result = IngestResult.DUPLICATE
             return False
         if self._on_duplicate is OnDuplicate.KEEP:
             logger.warning("message %r was dropped: another one with its id waits", message.message_id)
-            entry.fate = Fate.DROPPED
+            entry.result = IngestResult.DISCARDED
             return False
         if self._on_duplicate is OnDuplicate.REPLACE:
             self._replacing.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
@@ -231,12 +231,12 @@ def _runs(entries: Sequence[Entry]) -> list[list[deque[Entry]]]:
 
 
 def _supersede(runs: list[deque[Entry]]) -> None:
-    """Give what is left of the runs of an id a fate, now that the first message of the last run is in the store."""
+    """Give what is left of the runs of an id a result, now that the first message of the last run is in the store."""
     for entry in runs.pop():
-        entry.fate = Fate.REPEATED
+        entry.result = IngestResult.DUPLICATE
     older = [entry for run in runs for entry in run]
     for entry in older:
-        entry.fate = Fate.DROPPED
+        entry.result = IngestResult.DISCARDED
     if older:
         logger.warning("message %r came %d times before the one that is kept", older[0].message.message_id, len(older))
     runs.clear()

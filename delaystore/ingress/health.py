@@ -1,14 +1,30 @@
-"""How an ingress is doing."""
+"""How an ingress is doing: counted, reported to programs, and to the store by heartbeats."""
 
-from collections.abc import Mapping, Sequence
+import logging
+import os
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import uuid4
 
 from delaystore import documents
+from delaystore.calls import Call
+from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import BreakerState
+from delaystore.dispatcher.depth import QueueDepth
+from delaystore.dispatcher.ticker import Ticker
+from delaystore.ingress._entries import Entry, IngestResult
+from delaystore.ingress.settings import IngressSettings
+from delaystore.stores.operable import BEAT_EVERY, IngressRecord
+from delaystore.transports.abc import Transport
 
-FATES: Final = ("stored", "repeated", "dropped", "direct", "rejected", "obeyed")
+RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
 """What becomes of messages: those of the counts below that grow."""
 
 
@@ -24,14 +40,14 @@ class IngressHealth:
     obstacle: str | None = None
     """Why it is not consuming; None: it is, or has only begun."""
     stored: int = 0
-    repeated: int = 0
+    duplicate: int = 0
     """Were in the store already, as after a crash."""
-    dropped: int = 0
+    discarded: int = 0
     """Another message with their id was kept."""
-    direct: int = 0
+    passthrough: int = 0
     """Were forwarded at once."""
     rejected: int = 0
-    obeyed: int = 0
+    applied: int = 0
     """Said that others were to be cancelled."""
     kept_back: int = 0
     """Messages that stay in the ingress queue, as the store fails on them or the rejected queue does not take them."""
@@ -67,3 +83,123 @@ class IngressHealth:
         """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
         own = {each.name: documents.field(getattr(self, each.name)) for each in fields(self)}
         return {"healthy": self.healthy, "problems": list(self.problems), **own}
+
+
+class Tally:
+    """Counts by result. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[IngestResult] = Counter()
+        self.last_success: datetime | None = None
+        """When something was last acknowledged, by this computer's clock."""
+        self.kept_back = 0
+        """How many messages are kept back in the ingress queue."""
+        self.trouble: str | None = None
+        """Why; None: none are."""
+
+    def add(self, settled: Sequence[Entry]) -> None:
+        """Count entries that have a result."""
+        if not settled:
+            return
+        with self._lock:
+            self._counts.update(entry.result for entry in settled if entry.result is not None)
+            self.last_success = datetime.now(UTC)
+
+    def left(self, count: int, trouble: str | None) -> None:
+        """Note how many messages are kept back, and why."""
+        with self._lock:
+            self.kept_back = count
+            self.trouble = trouble if count else None
+
+    def counts(self) -> Mapping[str, int]:
+        """How many messages had each result."""
+        with self._lock:
+            return {result.value: self._counts[result] for result in IngestResult}
+
+
+logger = logging.getLogger("delaystore.ingress")
+
+LONGEST_BEAT: Final = 5.0
+"""Seconds that a beat may take."""
+LONGEST_END: Final = 2.0
+"""Seconds to wait at the end for the store to hear of it: one that hangs must not keep the process."""
+_UNTIL_READY: Final = 0.5
+"""Seconds between two looks at whether the store is set up."""
+
+
+class Beats:
+    """Beats in a thread of its own for as long as the block lasts. Nothing waits for them while messages are taken in.
+
+    `transport`: is asked how many messages are in the rejected queue. `health`: asks nobody.
+    """
+
+    def __init__(
+        self,
+        delivery: DelayedDelivery,
+        transport: Transport,
+        settings: IngressSettings,
+        health: Callable[[], IngressHealth],
+    ) -> None:
+        self._delivery = delivery
+        self._settings = settings
+        self._health = health
+        self._id = str(uuid4())
+        self._version = version("delaystore")
+        self._since: datetime | None = None
+        rejected = settings.rejected_queue
+        self._depth = QueueDepth(rejected, lambda: transport.depth(rejected), lambda: health().connected)
+        purpose = f"telling the store of the ingress of {settings.queue!r}"
+        name = f"delaystore-ingress-{settings.queue}-beats"
+        self._ticker = Ticker(name, purpose, self._beat, self._retire, logger)
+
+    def __enter__(self) -> Self:
+        self._ticker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ticker.end()
+        self._depth.end()
+        if not self._ticker.join(LONGEST_END):
+            logger.warning("the store does not answer the last words of the ingress; going on without")
+
+    def _beat(self) -> float:
+        if not self._delivery.is_ready:
+            return _UNTIL_READY
+        with Call("telling that the ingress lives", LONGEST_BEAT):
+            store = self._delivery.operable_store()
+            if store is not None:
+                store.beat_of_ingress(self._record(store.now()))
+        return BEAT_EVERY.total_seconds()
+
+    def _retire(self) -> None:
+        if self._since is None:
+            return
+        with Call("telling that the ingress has ended", LONGEST_BEAT):
+            store = self._delivery.operable_store()
+            if store is not None:
+                store.retire_ingress(self._id)
+
+    def _record(self, now: datetime) -> IngressRecord:
+        self._since = self._since or now
+        health, depth = self._health(), self._depth.ask()
+        return IngressRecord(
+            ingress_id=self._id,
+            queue=health.queue,
+            rejected_queue=self._settings.rejected_queue,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=self._version,
+            since=self._since,
+            beat=now,
+            stored=health.stored,
+            rejected=health.rejected,
+            kept_back=health.kept_back,
+            why_kept_back=health.why_kept_back,
+            rejected_depth=None if depth is None else depth.messages,
+            rejected_seen=None if depth is None else now - timedelta(seconds=depth.age),
+            breakers=health.breakers,
+            problem=health.obstacle,
+        )

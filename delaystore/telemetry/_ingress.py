@@ -6,7 +6,7 @@ from typing import Final
 from opentelemetry.metrics import MeterProvider, get_meter_provider
 
 from delaystore.dispatcher import BreakerState
-from delaystore.ingress.health import FATES, IngressHealth
+from delaystore.ingress.health import RESULTS, IngressHealth
 from delaystore.ingress.ingress import Ingress
 from delaystore.telemetry import _names as names
 from delaystore.telemetry._gauges import gauges_of
@@ -39,8 +39,8 @@ class IngressMetrics:
         return []
 
     def _messages(self, health: IngressHealth) -> Iterator[_Value]:
-        for fate in FATES:
-            yield getattr(health, fate), {**self._attributes, names.FATE: fate}
+        for result in RESULTS:
+            yield getattr(health, result), {**self._attributes, names.RESULT: result}
 
     def _breakers(self, health: IngressHealth) -> Iterator[_Value]:
         for name, state in health.breakers.items():

@@ -27,7 +27,7 @@ OUTCOME: Final = "delaystore.outcome"
 PHASE: Final = "delaystore.pass.phase"
 BREAKER: Final = "delaystore.breaker.name"
 INGRESS_QUEUE: Final = "delaystore.ingress.queue"
-FATE: Final = "delaystore.ingress.fate"
+RESULT: Final = "delaystore.ingress.result"
 DUE_TIME: Final = "delaystore.due_time"
 FAILURE_COUNT: Final = "delaystore.failure_count"
 
@@ -107,13 +107,16 @@ ERROR_QUEUE_DEPTH: Final = Metric("delaystore.error_queue.depth", "gauge", "{mes
 DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Dispatchers that live.")
 
 INGRESS_MESSAGES: Final = Metric(
-    "delaystore.ingress.messages", "observable counter", "{message}", "What an ingress took, in messages by fate."
+    "delaystore.ingress.messages", "observable counter", "{message}", "What an ingress took, in messages by result."
 )
 INGRESS_CONSUMING: Final = Metric(
     "delaystore.ingress.consuming", "gauge", "1", "Whether an ingress of this process consumes its queue: 1, or 0."
 )
 INGRESS_KEPT_BACK: Final = Metric(
-    "delaystore.ingress.kept_back", "gauge", "{message}", "Messages kept back in the ingress queue."
+    "delaystore.ingress.unacknowledged",
+    "gauge",
+    "{message}",
+    "Messages of the ingress queue that stay unacknowledged and are retried.",
 )
 
 METRICS: Final[Sequence[Metric]] = (

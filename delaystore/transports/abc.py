@@ -40,7 +40,7 @@ class OutcomeKind(Enum):
         return self in (OutcomeKind.UNSETTLED, OutcomeKind.UNREADY)
 
 
-class LateAnswer(ABC):
+class PendingConfirm(ABC):
     """Tells what becomes of a message that is still on its way. Any thread may ask, at any time."""
 
     @property
@@ -55,7 +55,7 @@ class Outcome:
 
     kind: OutcomeKind
     reason: str = ""
-    late: LateAnswer | None = field(default=None, compare=False, repr=False)
+    late: PendingConfirm | None = field(default=None, compare=False, repr=False)
     """Of UNSETTLED and UNREADY: what tells later whether it arrived; None: nothing does."""
 
 

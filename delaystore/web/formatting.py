@@ -11,7 +11,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from delaystore.amounts import counted, roughly
-from delaystore.cascades.spans import span_text
+from delaystore.cascades.status import span_text
 from delaystore.message import are_same_time
 from delaystore.operations import Overview
 from delaystore.stores.abc import Count

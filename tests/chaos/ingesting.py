@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateMessageError, InvalidMessageError
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.destinations import parse_destination
+from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.ingress.topology import IngressNames
 from delaystore.keys import KeyRule

@@ -13,7 +13,7 @@ from delaystore.control import ControlQueue
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
-from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.consuming import Consumer
 from tests.integration.asking import ENDPOINT
 
 

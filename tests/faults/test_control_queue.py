@@ -12,8 +12,7 @@ import pika
 import pytest
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.transports.rabbitmq.consuming import consumer
-from delaystore.transports.rabbitmq.raw import connection
+from delaystore.transports.rabbitmq import consuming
 from tests.dispatching import wait_until
 from tests.faults.patience import PATIENCE
 from tests.faults.scale import scaled
@@ -153,8 +152,8 @@ def test_while_the_store_is_down_requests_wait(private_postgresql: PostgreSQL, r
 def test_while_the_store_is_down_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_HEARTBEAT", 1)
-    monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
+    monkeypatch.setattr(consuming, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consuming, "_LONGEST_UNREAD", 0.2)
     url = private_postgresql.create_database()
     with opened_delivery(url) as delivery, running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
         message_id = delivery.send("billing", b"pay", delay=3600)

@@ -10,9 +10,9 @@ import pika
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import parse_forms
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from tests.faults.patience import wait_until
 
@@ -156,14 +156,14 @@ def running(delivery: DelayedDelivery, url: str, *, forms: Sequence[str] = (), *
 
 
 def settled(ingress: Ingress) -> int:
-    """How many messages have a fate."""
+    """How many messages have a result."""
     health = ingress.health()
-    return sum((health.stored, health.repeated, health.dropped, health.direct, health.rejected, health.obeyed))
+    return sum((health.stored, health.duplicate, health.discarded, health.passthrough, health.rejected, health.applied))
 
 
 def await_settled(ingress: Ingress, count: int, patience: float = 60) -> None:
-    """Wait until so many messages have a fate."""
-    wait_until(lambda: settled(ingress) >= count, f"{count} messages have a fate: {ingress.health()}", patience)
+    """Wait until so many messages have a result."""
+    wait_until(lambda: settled(ingress) >= count, f"{count} messages have a result: {ingress.health()}", patience)
 
 
 def bodies(received: Sequence[Received]) -> list[bytes]:

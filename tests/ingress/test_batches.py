@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.ingress import _session
+from delaystore.ingress import consuming
 from delaystore.message import DelayedMessage
 from tests.ingress.ground import ENDPOINT, EXCHANGE, LONG, Ground, await_settled, running
 
@@ -34,7 +34,7 @@ class WatchedDelivery(DelayedDelivery):
 def test_many_are_gathered_and_few_are_stored_at_once(
     ground: Ground, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_session, "_GATHERED_FOR", GATHERED_FOR)
+    monkeypatch.setattr(consuming, "_GATHERED_FOR", GATHERED_FOR)
     with (
         WatchedDelivery(ENDPOINT, SqlDelayedMessageStore(postgresql_url)) as delivery,
         running(delivery, ground.url) as ingress,
@@ -50,7 +50,7 @@ def test_many_are_gathered_and_few_are_stored_at_once(
     follows_many = [
         later - earlier
         for (earlier, count), (later, next_one) in pairwise(batches)
-        if count >= _session._MANY and next_one < 1000
+        if count >= consuming.MANY and next_one < 1000
     ]
     assert sum(count for _, count in batches) == 1101
     assert follows_many, "there were batches of many"

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.errors import StoreUnavailableError
-from delaystore.ingress import _beats
+from delaystore.ingress import health
 from delaystore.stores.operable import IngressRecord, OperableDelayedMessageStore
 from tests.faults.patience import wait_until
 from tests.ingress.ground import (
@@ -36,7 +36,7 @@ SOON = timedelta(seconds=0.1)
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_beats, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(health, "BEAT_EVERY", SOON)
     monkeypatch.setattr("delaystore.dispatcher.depth.ASK_EVERY", SOON.total_seconds())
 
 

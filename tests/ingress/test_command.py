@@ -43,14 +43,14 @@ def test_it_takes_messages_in_until_it_is_stopped(
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"bad", delay="soon")
         with endpoint(sqlite_url) as delivery:
-            wait_until(lambda: delivery.count() == 1 and ground.depth(f"{QUEUE}.rejected") == 1, "all have a fate")
+            wait_until(lambda: delivery.count() == 1 and ground.depth(f"{QUEUE}.rejected") == 1, "all have a result")
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0
     document = json.loads(out)
-    assert (document["stored"], document["repeated"], document["rejected"]) == (1, 1, 1)
+    assert (document["stored"], document["duplicate"], document["rejected"]) == (1, 1, 1)
     assert err.splitlines()[-1] == "stopped: 1 stored, 1 were in the store already, 1 rejected"
     assert "Traceback" not in err
 
@@ -62,7 +62,7 @@ def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict
         assert line_of(process).startswith("taking messages")
         for to in ("failed.orders", "/queues/failed.orders", "sales.control", "billing"):
             ground.publish(b"pay", delay=LONG, headers={"delaystore.destination": to})
-        wait_until(lambda: ground.depth(QUEUE) == 0 and ground.depth(f"{QUEUE}.rejected") == 3, "all have a fate")
+        wait_until(lambda: ground.depth(QUEUE) == 0 and ground.depth(f"{QUEUE}.rejected") == 3, "all have a result")
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=PATIENCE)
     finally:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from delaystore.ingress import _kept_back
+from delaystore.ingress import _entries
 from tests.faults.patience import wait_until
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.servers import RabbitMQ
@@ -26,7 +26,7 @@ def test_what_is_kept_back_for_long_goes_back_and_the_channel_stays(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(_kept_back, "_LONGEST", 1.0)
+    monkeypatch.setattr(_entries, "_LONGEST", 1.0)
     url = private_rabbitmq.create_vhost()
     with private_rabbitmq.consumer_timeout(SECONDS), Ground(url) as ground, endpoint(sqlite_url) as delivery:
         fill_rejected(ground)

@@ -12,8 +12,8 @@ import pytest
 from delaystore import DelayedDelivery, MessageFilter, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control.queue import ControlQueue
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.hops import MOST
-from delaystore.ingress.retrying import retry_rejected
+from delaystore.ingress.reading.content import MOST
+from delaystore.ingress.rejected import retry_rejected
 from delaystore.service.configuration.ingress import IngressConfiguration
 from tests.faults.patience import wait_until
 from tests.servers import RabbitMQVhosts
@@ -225,7 +225,7 @@ def test_a_saga_is_cleared_only_by_its_own_ingress_and_it_is_noted(shop: Shop) -
     assert len(shop.delivery.message_ids(SAGA)) == 2
     for _ in range(2):  # the second one finds nothing, and notes nothing
         shop.publish("Sales.Timeouts", clear, b"")
-    wait_until(lambda: shop.ingresses[-1].health().obeyed >= 2, "it is cleared")
+    wait_until(lambda: shop.ingresses[-1].health().applied >= 2, "it is cleared")
     assert not shop.delivery.message_ids(SAGA)
     (noted,) = [each for each in shop.delivery.operations.changes() if SAGA in each.about]
     assert (noted.action, noted.count, noted.by) == ("cancel", 2, "a publisher, by the ingress of Sales.Timeouts")

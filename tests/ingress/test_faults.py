@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.transports.rabbitmq.consuming import consumer
-from delaystore.transports.rabbitmq.raw import connection
+from delaystore.transports.rabbitmq import consuming
 from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, Ground, await_settled, bodies, endpoint, running, settled
@@ -40,7 +39,7 @@ def test_an_ingress_killed_again_and_again_loses_nothing(ground: Ground, postgre
                 victim.kill()
         with running(delivery, ground.url) as survivor:
             wait_until(lambda: stored().keys() == set(range(count)), "all are stored", pause=1)
-            assert survivor.health().dropped == survivor.health().rejected == 0
+            assert survivor.health().discarded == survivor.health().rejected == 0
         twice = [number for number, times in stored().items() if times > 1]
     assert all(number % 2 == 0 for number in twice), "a message with an id is stored once"
     assert len(twice) <= KILLS * PREFETCH
@@ -103,8 +102,8 @@ def test_a_frozen_store_does_not_fill_the_memory(
 def test_while_the_store_is_frozen_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_HEARTBEAT", 1)
-    monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
+    monkeypatch.setattr(consuming, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consuming, "_LONGEST_UNREAD", 0.2)
     url = private_postgresql.create_database()
     with endpoint(url) as delivery, running(delivery, ground.url, memory_bytes=2**20) as ingress:
         ground.publish(b"first", delay=LONG)
@@ -148,7 +147,7 @@ def test_a_broker_that_takes_nothing_does_not_slow_down_what_may_be_forwarded_at
         private_rabbitmq.alarm("memory")
         with endpoint(sqlite_url) as delivery, running(delivery, url, batch_size=1, direct_below=2 * LONG) as ingress:
             await_settled(ingress, 8, patience=20)  # each batch would wait five seconds for a confirm
-            assert (ingress.health().stored, ingress.health().direct) == (8, 0)
+            assert (ingress.health().stored, ingress.health().passthrough) == (8, 0)
             private_rabbitmq.clear_alarms()
 
 

@@ -63,7 +63,7 @@ def test_the_same_message_again_is_acknowledged(ground: Ground, database_url: st
             ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"other", delay=LONG, message_id="invoice-8")
         await_settled(ingress, 4)
-        assert (ingress.health().stored, ingress.health().repeated) == (2, 2)
+        assert (ingress.health().stored, ingress.health().duplicate) == (2, 2)
         assert delivery.count() == 2
 
 
@@ -90,7 +90,7 @@ def test_another_message_with_an_id_that_waits(
                 await_settled(ingress, number)
             await_settled(ingress, 3)
             if at_once and rule == "replace":  # of a batch only the newest is stored
-                assert ingress.health().stored + ingress.health().dropped == 3
+                assert ingress.health().stored + ingress.health().discarded == 3
             else:
                 assert ingress.health().stored == stored
         found = delivery.list().messages
@@ -104,7 +104,7 @@ def test_both_and_the_same_again_are_two(ground: Ground, postgresql_url: str) ->
         for body in (b"one", b"two", b"one", b"two"):
             ground.publish(body, delay=LONG, message_id="invoice-7")
             await_settled(ingress, settled(ingress) + 1)
-        assert (ingress.health().stored, ingress.health().repeated) == (2, 2)
+        assert (ingress.health().stored, ingress.health().duplicate) == (2, 2)
         assert sorted(one.body for one in delivery.list().messages) == [b"one", b"two"]
 
 
@@ -116,7 +116,7 @@ def test_what_a_client_counts_its_publishing_by_makes_no_other_message(
         for number, body in enumerate((b"one", b"two", b"one", b"two")):
             ground.publish(body, delay=LONG, message_id="invoice-7", headers={numbered: str(number)})
             await_settled(ingress, settled(ingress) + 1)
-        assert (ingress.health().stored, ingress.health().repeated) == (2, 2)
+        assert (ingress.health().stored, ingress.health().duplicate) == (2, 2)
         found = {one.body: one.headers[numbered] for one in delivery.list().messages}
         assert found == {b"one": "0", b"two": "1"}
 
@@ -165,7 +165,7 @@ def test_the_newest_that_can_be_stored_replaces_the_others(ground: Ground, sqlit
     ):
         await_settled(ingress, 5)
         assert [one.body for one in delivery.list().messages] == [b"newest"]
-        assert (ingress.health().rejected, ingress.health().repeated) == (1, 1)
+        assert (ingress.health().rejected, ingress.health().duplicate) == (1, 1)
     assert [one.body for one in ground.receive(REJECTED)] == [b"x" * 11]
 
 
@@ -268,7 +268,7 @@ def test_what_is_due_soon_may_be_forwarded_at_once(ground: Ground, postgresql_ur
         ground.publish(b"soon", delay=2000)
         ground.publish(b"later", delay=6000)
         await_settled(ingress, 3)
-        assert (ingress.health().direct, ingress.health().stored) == (2, 1)
+        assert (ingress.health().passthrough, ingress.health().stored) == (2, 1)
         assert sorted(bodies(ground.receive(count=2))) == [b"now", b"soon"]
 
 
@@ -280,7 +280,7 @@ def test_what_is_due_soon_waits_for_a_paused_destination(ground: Ground, postgre
             ground.publish(b"now")
             ground.publish(b"other", key="other")
             await_settled(ingress, 2)
-            assert (ingress.health().direct, ingress.health().stored) == (1, 1)
+            assert (ingress.health().passthrough, ingress.health().stored) == (1, 1)
 
 
 def test_what_cannot_be_forwarded_at_once_goes_into_the_store(ground: Ground, postgresql_url: str) -> None:
@@ -288,7 +288,7 @@ def test_what_cannot_be_forwarded_at_once_goes_into_the_store(ground: Ground, po
     with endpoint(postgresql_url) as delivery, running(delivery, ground.url, direct_below=5.0) as ingress:
         ground.publish(b"now")
         await_settled(ingress, 1)
-        assert (ingress.health().direct, ingress.health().stored) == (0, 1)
+        assert (ingress.health().passthrough, ingress.health().stored) == (0, 1)
 
 
 def test_a_missing_queue_is_told_and_waited_for(rabbitmq_url: str, sqlite_url: str) -> None:

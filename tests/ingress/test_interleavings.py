@@ -19,9 +19,9 @@ from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
-from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress._storing import Storing
-from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
@@ -29,8 +29,8 @@ from delaystore.sql.dialects import mysql
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing import SettableClock
-from delaystore.transports.abc import LateAnswer
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.abc import PendingConfirm
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.faults.scale import scaled
 from tests.long import long
 
@@ -45,7 +45,7 @@ class DeadError(Exception):
     """Ends a dispatcher's block without settling."""
 
 
-class Confirmed(LateAnswer):
+class Confirmed(PendingConfirm):
     """A confirm that has come."""
 
     @property
@@ -119,15 +119,17 @@ class History:
         name, body = self.chance.choice(NAMES), self.chance.choice(CONTENTS)
         message = DelayedMessage(message_id=name, destination="q", due_time=self.now, body=body)
         properties = RawProperties.of({})
-        entry = Entry(Arrival("orders", "orders", "k", properties, body, False, len(self.publishes)), 0.0, message)
+        entry = Entry(
+            IncomingMessage("orders", "orders", "k", properties, body, False, len(self.publishes)), 0.0, message
+        )
         self.publishes.append(Publish(entry, body, self.step))
 
     def take_in(self) -> None:
-        """What an ingress does with a batch; what has no fate stays in the queue."""
+        """What an ingress does with a batch; what has no result stays in the queue."""
         batch = [publish for publish in self.publishes if publish.confirmed is None][: self.chance.randint(1, 4)]
         self.storing.store([publish.entry for publish in batch])
         for publish in batch:
-            if publish.entry.fate is not None:
+            if publish.entry.result is not None:
                 publish.confirmed = self.step
 
     def fetch(self) -> None:
@@ -191,8 +193,8 @@ class History:
 
     def check(self, publish: Publish) -> None:
         """A message that was kept, or was there already, is forwarded after it was published."""
-        assert publish.entry.fate is not None
-        if publish.entry.fate is Fate.DROPPED:
+        assert publish.entry.result is not None
+        if publish.entry.result is IngestResult.DISCARDED:
             return
         name = self.publishes[publish.entry.arrival.tag].entry.meaning
         assert isinstance(name, DelayedMessage)

@@ -13,20 +13,18 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import StoreError
-from delaystore.ingress import _kept_back as kept_back
-from delaystore.ingress._direct import Direct
-from delaystore.ingress._entry import Entry, Fate
-from delaystore.ingress._intake import Intake
-from delaystore.ingress._kept_back import KeptBack
-from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress import _entries as kept_back
+from delaystore.ingress._entries import Entry, IngestResult, KeptBack
+from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.reading.incoming import IncomingMessage
+from delaystore.ingress.reading.reader import IncomingReader
+from delaystore.ingress.rejected import Rejecting
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 RULES = pytest.mark.parametrize("rule", list(OnDuplicate))
@@ -59,7 +57,7 @@ class Nothing:
 class Reader:
     """The routing key is the message_id."""
 
-    def read(self, arrival: Arrival, came: datetime) -> DelayedMessage:
+    def read(self, arrival: IncomingMessage, came: datetime) -> DelayedMessage:
         return message(str(arrival.routing_key), arrival.body)
 
 
@@ -81,7 +79,7 @@ class Ground:
         delivery = DelayedDelivery("sales", self.store)
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
         storing = Storing(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
-        reader, nothing = cast(ArrivalReader, Reader()), Nothing()
+        reader, nothing = cast(IncomingReader, Reader()), Nothing()
         direct, rejecting = cast(Direct, nothing), cast(Rejecting, nothing)
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
         self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
@@ -92,7 +90,7 @@ class Ground:
         """A batch; all of them have one id unless `message_ids` says otherwise."""
         tag = len(self.entries)
         arrivals = [
-            Arrival("orders", "", one, RawProperties.of({}), body, False, tag + number)
+            IncomingMessage("orders", "", one, RawProperties.of({}), body, False, tag + number)
             for number, (body, one) in enumerate(zip(bodies, message_ids or [message_id] * len(bodies), strict=True))
         ]
         new = [Entry(arrival, 0.0) for arrival in arrivals]
@@ -106,11 +104,11 @@ class Ground:
     def take_in(self, entries: Sequence[Entry]) -> None:
         trouble = self.intake.take_in(entries, self.kept_back.ids)
         if trouble is not None:
-            self.kept_back.add([entry for entry in entries if entry.fate is None], trouble)
+            self.kept_back.add([entry for entry in entries if entry.result is None], trouble)
 
     @property
-    def fates(self) -> list[Fate | None]:
-        return [entry.fate for entry in self.entries]
+    def fates(self) -> list[IngestResult | None]:
+        return [entry.result for entry in self.entries]
 
     @property
     def waiting(self) -> list[bytes]:
@@ -143,7 +141,7 @@ def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(groun
         assert ground.fates == [None]
     ground.arrive(b"2")
     ground.arrive(b"other", message_id="b")
-    assert ground.fates[2] is Fate.STORED, "others go on"
+    assert ground.fates[2] is IngestResult.STORED, "others go on"
     assert ground.store.cancel("b")
     for _ in range(3):
         ground.try_again()

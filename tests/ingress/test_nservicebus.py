@@ -11,9 +11,9 @@ import pytest
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.raw.tables import text_value
+from delaystore.transports.rabbitmq.raw import text_value
 from tests.arrivals import arrival
 from tests.faults.patience import wait_until
 from tests.ingress.service import Service

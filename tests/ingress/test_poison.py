@@ -83,7 +83,7 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
     ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
-    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
+    monkeypatch.setattr("delaystore.ingress._entries._TRY_EVERY", 1.0)
     with faulty(sqlite_url, error) as (delivery, store):
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
             ground.publish(body, delay=LONG)
@@ -144,7 +144,7 @@ def test_while_the_store_takes_nothing_else_nothing_is_rejected(
     ground: Ground, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_intake, "FAILS_FOR", 1.0)
-    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
+    monkeypatch.setattr("delaystore.ingress._entries._TRY_EVERY", 1.0)
     with faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _), running(delivery, ground.url) as ingress:
         ground.publish(b"bad", delay=LONG)
         wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
@@ -235,7 +235,7 @@ def test_a_saga_with_many_timeouts_loses_them_all(ground: Ground, sqlite_url: st
         ground.publish(b"", headers=headers)
         with running(delivery, ground.url, forms=["nservicebus"]) as ingress:
             await_settled(ingress, 1)
-            assert ingress.health().obeyed == 1
+            assert ingress.health().applied == 1
             assert delivery.count() == 0
 
 

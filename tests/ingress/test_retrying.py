@@ -9,8 +9,8 @@ import pytest
 
 from delaystore import RabbitMQTransport
 from delaystore.errors import TransportSetupError
-from delaystore.ingress.retrying import retry_rejected
-from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
+from delaystore.ingress.rejected import retry_rejected
+from delaystore.transports.rabbitmq.copies import CopyPublisher
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.integration.cli import CommandLine
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
-from delaystore.ingress import _beats
+from delaystore.ingress import health
 from delaystore.operations import Overview
 from delaystore.stores.operable import IngressRecord
 from delaystore.web import app
@@ -29,7 +29,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_beats, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(health, "BEAT_EVERY", SOON)
     monkeypatch.setattr("delaystore.dispatcher.depth.ASK_EVERY", SOON.total_seconds())
 
 

@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Arrival:
+class IncomingMessage:
     """A message that arrived; `at` by time.time()."""
 
     queue: str
@@ -64,14 +64,14 @@ def send(channel: Any, topology: CascadeTopology, delay: float, address: str, bo
     channel.basic_publish(exchange, key, body, pika.BasicProperties(delivery_mode=2, **properties), mandatory=True)
 
 
-def arrivals(channel: Any, queues: Iterable[str], count: int, patience: float = PATIENCE) -> list[Arrival]:
+def arrivals(channel: Any, queues: Iterable[str], count: int, patience: float = PATIENCE) -> list[IncomingMessage]:
     """The next `count` messages of the queues, in the order of arrival; AssertionError with what came, if too few."""
-    found: list[Arrival] = []
+    found: list[IncomingMessage] = []
     channel.basic_qos(prefetch_count=1000)
 
     def taking(queue: str) -> Any:
         def take(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            found.append(Arrival(queue, time.time(), method, properties, body))
+            found.append(IncomingMessage(queue, time.time(), method, properties, body))
             channel.basic_ack(method.delivery_tag)
 
         return take

@@ -9,16 +9,15 @@ from typing import Final
 from delaystore import DelayedMessage, RabbitMQTransport
 from delaystore.address import Address
 from delaystore.cascades import BrokerClient
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.incoming import IncomingMessage
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.topology import IngressNames, IngressTopology, create
 from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.integration.cli import PATIENCE
 from tests.integration.waiting_messages import channel_to
 
@@ -36,7 +35,7 @@ class IngressPath:
         self.url = url
         self.transport = RabbitMQTransport(url)
         self._publisher = CopyPublisher(broker_from_url(url))
-        self._reader = ArrivalReader(
+        self._reader = IncomingReader(
             ReadingRules(
                 ingress_queue=NAMES.queue,
                 destination=parse_destination(f"/exchanges/{NAMES.out}", "--destination"),
@@ -56,7 +55,7 @@ class IngressPath:
         """With the broker's confirm."""
         assert self._publisher.publish([Copy(address, properties, b"body")], PATIENCE)[0].kind is OutcomeKind.DELIVERED
 
-    def take(self, queue: str) -> Arrival:
+    def take(self, queue: str) -> IncomingMessage:
         """The next message of a queue, acknowledged."""
         deadline = time.monotonic() + PATIENCE
         with channel_to(self.url, raw=True) as channel:
@@ -64,24 +63,24 @@ class IngressPath:
                 method, properties, body = channel.basic_get(queue, auto_ack=True)
                 if method is not None:
                     key = method.routing_key
-                    return Arrival(queue, method.exchange, key, properties, body, method.redelivered, 0)
+                    return IncomingMessage(queue, method.exchange, key, properties, body, method.redelivered, 0)
                 assert time.monotonic() < deadline, f"nothing came to {queue}"
                 time.sleep(0.05)
 
-    def read(self, it: Arrival) -> DelayedMessage:
+    def read(self, it: IncomingMessage) -> DelayedMessage:
         """As it is stored."""
         message = self._reader.read(it, datetime.now(UTC))
         assert isinstance(message, DelayedMessage)
         return message
 
-    def forward(self) -> tuple[DelayedMessage, Arrival]:
+    def forward(self) -> tuple[DelayedMessage, IncomingMessage]:
         """The next message of the ingress queue as it is stored, and as it arrives behind it."""
         message = self.read(self.take(NAMES.queue))
         assert self.transport.send([message], None, PATIENCE)[0].kind is OutcomeKind.DELIVERED
         return message, self.take(END)
 
 
-def entries(it: Arrival) -> Mapping[str, bytes]:
+def entries(it: IncomingMessage) -> Mapping[str, bytes]:
     """The headers, each value as on the wire."""
     return {entry.name.decode(): entry.value for entry in it.properties.headers}
 

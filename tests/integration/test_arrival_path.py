@@ -10,9 +10,9 @@ import pytest
 
 from delaystore.address import Address
 from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.raw.tables import text_of
+from delaystore.transports.rabbitmq.raw import text_of
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 from tests.integration.cli import PATIENCE
 from tests.integration.ingress_path import NAMES, IngressPath, entries, version_of

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from delaystore.cascades._management import Management
 from delaystore.cascades.delivery_limits import limit_policy
+from delaystore.cascades.management import Management
 from delaystore.cascades.policies import complete_layout, policy_for
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import Layout, Queue, topology_named

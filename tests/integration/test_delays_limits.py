@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from delaystore.cascades._management import Management
 from delaystore.cascades.delivery_limits import limit_policy
+from delaystore.cascades.management import Management
 from delaystore.cascades.policies import policy_for
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.rabbitmq.parameters import broker_from_url

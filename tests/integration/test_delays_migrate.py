@@ -17,10 +17,9 @@ from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.mover import BATCH, WORKERS
 from delaystore.headers import EXPIRATION
 from delaystore.transports.abc import DELIVERED
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
-from delaystore.transports.rabbitmq.raw.copies import Copy
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, join_table, text_value
+from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -349,7 +348,7 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
 def test_what_neither_target_nor_poison_queue_takes_stays_and_is_told(
     command: CommandLine, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.raw.aside._MOST", 2**20)  # as if a frame held more
+    monkeypatch.setattr("delaystore.transports.rabbitmq.copies._MOST", 2**20)  # as if a frame held more
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="too large to explain", headers={"h": "x" * 131_000})
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="good", headers=nservicebus_headers(5000))

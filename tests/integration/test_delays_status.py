@@ -8,8 +8,8 @@ from typing import Any
 import pika
 import pytest
 
-from delaystore.cascades._management import Management
 from delaystore.cascades.delivery_limits import limit_policy
+from delaystore.cascades.management import Management
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.parameters import broker_from_url

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cascades import BrokerClient, create, verify
-from delaystore.cascades._management import Management
-from delaystore.cascades._snapshot import Policy
+from delaystore.cascades.management import Management
 from delaystore.cascades.policies import command_for
+from delaystore.cascades.snapshot import Policy
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources import open_source

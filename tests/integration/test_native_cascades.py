@@ -16,7 +16,7 @@ from delaystore.transports.rabbitmq.topology import (
     custom,
 )
 from tests.integration.cascades import (
-    Arrival,
+    IncomingMessage,
     arrivals,
     channel_to,
     declare,
@@ -51,7 +51,7 @@ def channel(rabbitmq_url: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def delayed(rabbitmq: Any) -> Iterator[dict[tuple[str, int], tuple[float, Arrival]]]:
+def delayed(rabbitmq: Any) -> Iterator[dict[tuple[str, int], tuple[float, IncomingMessage]]]:
     """For each preset and delay: when the message was sent, and how it arrived. All wait at once."""
     url = rabbitmq.create_vhost()
     try:
@@ -72,7 +72,7 @@ def delayed(rabbitmq: Any) -> Iterator[dict[tuple[str, int], tuple[float, Arriva
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_messages_arrive_never_early_and_soon(
-    delayed: dict[tuple[str, int], tuple[float, Arrival]], preset: str
+    delayed: dict[tuple[str, int], tuple[float, IncomingMessage]], preset: str
 ) -> None:
     """Under 1.5 s late, all presets at once; on an idle machine it is some 10 ms."""
     lateness = {delay: delayed[preset, delay][1].at - delayed[preset, delay][0] - delay for delay in DELAYS}
@@ -82,7 +82,7 @@ def test_messages_arrive_never_early_and_soon(
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_message_passes_the_queues_that_its_delay_says(
-    delayed: dict[tuple[str, int], tuple[float, Arrival]], preset: str
+    delayed: dict[tuple[str, int], tuple[float, IncomingMessage]], preset: str
 ) -> None:
     """By x-death: its last comes first, but RabbitMQ 3.10 turns round the others at each death."""
     for delay in DELAYS[1:]:
@@ -94,7 +94,7 @@ def test_a_message_passes_the_queues_that_its_delay_says(
         assert (headers["x-first-death-queue"], headers["x-death"][0]["queue"]) == (passed[0], passed[-1])
 
 
-def test_ten_seconds_are_eight_and_then_two(delayed: dict[tuple[str, int], tuple[float, Arrival]]) -> None:
+def test_ten_seconds_are_eight_and_then_two(delayed: dict[tuple[str, int], tuple[float, IncomingMessage]]) -> None:
     headers = delayed["nservicebus-v2", 10][1].properties.headers
     queues = [death["queue"] for death in reversed(headers["x-death"])]
     assert queues == [

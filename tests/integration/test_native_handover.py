@@ -21,15 +21,15 @@ from delaystore.testing import RecordingTransport
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, due_time
-from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.native import (
+    _OWN_LAYOUT,
     CascadeDelay,
     DelayedMessagePluginDelay,
     EphemeralQueueDelay,
     FixedDelay,
     NativeDelay,
 )
-from delaystore.transports.rabbitmq.native._abc import _OWN_LAYOUT
+from delaystore.transports.rabbitmq.queues import queue_exists
 from delaystore.transports.rabbitmq.topology import CascadeTopology, custom
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -328,7 +328,7 @@ def test_a_queue_that_may_not_be_bound_harms_no_other(
 def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
     rabbitmq: RabbitMQVhosts, rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")  # one that is there
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native.EXCHANGE_TYPE", "direct")  # one that is there
     transport.declare("locked")
     with (
         rabbitmq.user(rabbitmq_url, configure=".*", write="^(?!locked)", read=".*") as url,
@@ -340,7 +340,7 @@ def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
 @pytest.fixture(params=["cascade", "plugin", "fixed", "ephemeral"])
 def delays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CascadeTopology | NativeDelay:
     """Each way of delaying. In place of the plugin's exchange there is one that routes at once."""
-    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native.EXCHANGE_TYPE", "direct")
     made: dict[str, CascadeTopology | NativeDelay] = {
         "cascade": CASCADE,
         "plugin": DelayedMessagePluginDelay(),
@@ -378,7 +378,7 @@ def test_a_queue_that_was_deleted_a_moment_ago_is_noticed_before_anything_is_pub
 def test_what_has_no_queue_when_the_plugin_delivers_it_is_kept(
     rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native.EXCHANGE_TYPE", "direct")
     with closing(RabbitMQTransport(rabbitmq_url, delays=DelayedMessagePluginDelay("later"))) as delaying:
         assert outcomes(delaying, SECOND, {}) == [OutcomeKind.DELIVERED]
         transport.delete("billing")

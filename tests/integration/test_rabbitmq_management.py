@@ -14,8 +14,8 @@ import pytest
 import trustme
 
 from delaystore.cascades import BrokerClient, bind, check_deletion, create, delete, verify
-from delaystore.cascades._management import Management, ManagementRefusedError
-from delaystore.cascades._snapshot import NO_PERMISSIONS, Permissions, Policy
+from delaystore.cascades.management import Management, ManagementRefusedError
+from delaystore.cascades.snapshot import NO_PERMISSIONS, Permissions, Policy
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Binding, DestinationKind

@@ -21,10 +21,10 @@ from delaystore.errors import TransportError, TransportSetupError, TransportUnav
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq import _carriage as carriage_module
-from delaystore.transports.rabbitmq import _watch as watch_module
-from delaystore.transports.rabbitmq import channel as channel_module
+from delaystore.transports.rabbitmq import channels as carriage_module
+from delaystore.transports.rabbitmq import channels as channel_module
 from delaystore.transports.rabbitmq import owner as owner_module
+from delaystore.transports.rabbitmq import owner as watch_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import Proxy, RabbitMQ, RabbitMQVhosts

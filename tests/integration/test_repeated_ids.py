@@ -18,7 +18,7 @@ from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.testing import FakeTransaction, SettableClock
-from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
+from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import ScriptedTransport, settings
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ KEY = "order 17"
 Store = SqlDelayedMessageStore | InMemoryDelayedMessageStore
 
 
-class Late(LateAnswer):
+class Late(PendingConfirm):
     """A confirm that comes when the test says so."""
 
     def __init__(self) -> None:

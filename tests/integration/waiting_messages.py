@@ -11,7 +11,7 @@ import pika
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.transports.rabbitmq.declaring import ensure_declared
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
-from delaystore.transports.rabbitmq.raw.connection import RawConnection
+from delaystore.transports.rabbitmq.pika_internals import RawConnection
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 QUORUM = {"x-queue-type": "quorum"}

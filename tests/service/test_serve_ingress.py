@@ -207,7 +207,7 @@ def test_an_ingress_has_metrics(
         url = service.says(r"^serving metrics at (\S+)").group(1)
         service.wait_until_ready()
         publish(rabbitmq_url, "orders", 3_600_000)
-        stored = r'^delaystore_ingress_messages_total\{.*endpoint="sales".*fate="stored".*\} 1'
+        stored = r'^delaystore_ingress_messages_total\{.*endpoint="sales".*result="stored".*\} 1'
         wait_for(lambda: re.search(stored, httpx.get(url).text, re.MULTILINE), "the metric")
         assert service.stop() == 0
 

@@ -7,21 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading._values import read_table
-from delaystore.ingress.reading.counting import CountFrom
-from delaystore.ingress.reading.destinations.abc import DestinationRule
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.content import CountFrom
+from delaystore.ingress.reading.destinations import DestinationRule, parse_destination
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared, read_table
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
-from delaystore.transports.rabbitmq._checks import check_message
-from delaystore.transports.rabbitmq._floats import holds_float
-from delaystore.transports.rabbitmq._properties import encoded_properties
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import check_message, encoded_properties, holds_float
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
@@ -92,14 +85,14 @@ values = st.recursive(
 rules = st.sampled_from(["/exchanges/OUT", "header", "q"]).map(lambda text: parse_destination(text, "--destination"))
 
 
-def outcome(it: Arrival, rule: DestinationRule, count_from: CountFrom) -> DelayedMessage | SagaCleared | str:
+def outcome(it: IncomingMessage, rule: DestinationRule, count_from: CountFrom) -> DelayedMessage | SagaCleared | str:
     """What is read; or why it is rejected."""
-    read = ArrivalReader(
+    read = IncomingReader(
         ReadingRules(ingress_queue="E.ingress", destination=rule, check=check_message, count_from=count_from)
     )
     try:
         return read.read(it, NOW)
-    except RejectedArrivalError as error:
+    except RejectedMessageError as error:
         return str(error)
 
 
@@ -136,10 +129,10 @@ def test_a_message_that_is_read_can_be_forwarded_as_it_came(
 @given(content=st.binary(max_size=200), rule=rules)
 def test_bytes_that_may_be_no_table_are_a_message_or_rejected(content: bytes, rule: DestinationRule) -> None:
     encoded = (1 << 13).to_bytes(2) + len(content).to_bytes(4) + content
-    assert outcome(Arrival("q", "", "k", RawProperties(encoded), b"", False, 1), rule, CountFrom.SENT)
+    assert outcome(IncomingMessage("q", "", "k", RawProperties(encoded), b"", False, 1), rule, CountFrom.SENT)
 
 
 @given(encoded=st.binary(max_size=60))
 def test_bytes_that_may_be_no_properties_are_a_message_or_rejected(encoded: bytes) -> None:
-    it = Arrival("q", "", "k", RawProperties(encoded), b"", False, 1)
+    it = IncomingMessage("q", "", "k", RawProperties(encoded), b"", False, 1)
     assert outcome(it, parse_destination("q", ""), CountFrom.SENT)

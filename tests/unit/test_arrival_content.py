@@ -8,24 +8,21 @@ import pytest
 from pika import spec
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.destinations import parse_destination
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
-from delaystore.transports.rabbitmq._checks import check_message
-from delaystore.transports.rabbitmq._properties import amqp_properties
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
 
 
-def read(it: Arrival, **rules: Any) -> DelayedMessage:
+def read(it: IncomingMessage, **rules: Any) -> DelayedMessage:
     rules.setdefault("destination", parse_destination("/exchanges/OUT", "--destination"))
-    found = ArrivalReader(ReadingRules(ingress_queue="E.ingress", check=check_message, **rules)).read(it, NOW)
+    found = IncomingReader(ReadingRules(ingress_queue="E.ingress", check=check_message, **rules)).read(it, NOW)
     assert isinstance(found, DelayedMessage)
     return found
 
@@ -118,14 +115,14 @@ def test_a_header_of_the_same_value_in_another_width(value: bytes, kept: Any, wr
     ],
 )
 def test_what_cannot_be_carried_unchanged_is_rejected(headers: dict[str, bytes], says: str) -> None:
-    with pytest.raises(RejectedArrivalError, match=says):
+    with pytest.raises(RejectedMessageError, match=says):
         read(arrival({"x-delay": 5, **headers}))
 
 
-def raw(headers: bytes) -> Arrival:
+def raw(headers: bytes) -> IncomingMessage:
     """An arrival whose header table has this content."""
     encoded = spec.BasicProperties.FLAG_HEADERS.to_bytes(2) + len(headers).to_bytes(4) + headers
-    return Arrival("E.ingress", "E", "key", RawProperties(encoded), b"", False, 1)
+    return IncomingMessage("E.ingress", "E", "key", RawProperties(encoded), b"", False, 1)
 
 
 NESTED = typed("V")
@@ -144,12 +141,12 @@ for _ in range(40):
         (raw(b"\x01aS\x00\x00\x00\x05abc"), "a value that ends beyond its table"),
         (raw(b"\x05a"), "a name without a value"),
         (raw(b"\x01h" + NESTED), "values nested deeper than 32 levels"),
-        (Arrival("q", "", "k", RawProperties(b"\x00"), b"", False, 1), "properties without flags"),
-        (Arrival("q", "", "k", RawProperties(b"\x00\x01"), b"", False, 1), "flags of unknown properties"),
+        (IncomingMessage("q", "", "k", RawProperties(b"\x00"), b"", False, 1), "properties without flags"),
+        (IncomingMessage("q", "", "k", RawProperties(b"\x00\x01"), b"", False, 1), "flags of unknown properties"),
     ],
 )
-def test_what_is_no_table_is_rejected(it: Arrival, says: str) -> None:
-    with pytest.raises(RejectedArrivalError, match=rf"^its headers or properties cannot be read: .*{says}"):
+def test_what_is_no_table_is_rejected(it: IncomingMessage, says: str) -> None:
+    with pytest.raises(RejectedMessageError, match=rf"^its headers or properties cannot be read: .*{says}"):
         read(it)
 
 
@@ -200,8 +197,8 @@ def test_what_a_queue_counts_is_not_carried(redelivered: bool) -> None:
 @pytest.mark.parametrize("name", ["message_id", "type", "user_id", "content_type"])
 def test_a_property_that_is_no_text_is_rejected(name: str) -> None:
     flag = getattr(spec.BasicProperties, f"FLAG_{name.upper()}")
-    it = Arrival("q", "", "k", RawProperties(flag.to_bytes(2) + b"\x02\xff\xfe"), b"", False, 1)
-    with pytest.raises(RejectedArrivalError, match=rf"^property {name} is no UTF-8: b'"):
+    it = IncomingMessage("q", "", "k", RawProperties(flag.to_bytes(2) + b"\x02\xff\xfe"), b"", False, 1)
+    with pytest.raises(RejectedMessageError, match=rf"^property {name} is no UTF-8: b'"):
         read(it)
 
 
@@ -214,21 +211,21 @@ def test_the_id_is_the_messages_own_or_a_fresh_one() -> None:
 
 
 def test_an_id_that_no_store_keeps_is_rejected() -> None:
-    with pytest.raises(RejectedArrivalError, match="NUL"):
+    with pytest.raises(RejectedMessageError, match="NUL"):
         read(arrival(message_id="a\0b"))
 
 
 def test_the_body_is_carried_up_to_its_limit() -> None:
     body = bytes(range(256))
     assert read(arrival(body=body), most_body_bytes=256).body == body
-    with pytest.raises(RejectedArrivalError, match=r"^its body has 256 bytes; at most 255 are taken$"):
+    with pytest.raises(RejectedMessageError, match=r"^its body has 256 bytes; at most 255 are taken$"):
         read(arrival(body=body), most_body_bytes=255)
 
 
 def test_headers_that_fit_no_frame_once_they_are_written_anew_are_rejected() -> None:
     many = {f"{number:04}": typed("b", 1) for number in range(14_000)}
     assert len(read(arrival(dict(list(many.items())[:9_000]))).headers) == 9_000
-    with pytest.raises(RejectedArrivalError, match=r"headers and properties take \d+ bytes; at most"):
+    with pytest.raises(RejectedMessageError, match=r"headers and properties take \d+ bytes; at most"):
         read(arrival(many))
 
 
@@ -286,7 +283,7 @@ def test_deaths_of_another_shape_are_carried(headers: dict[str, bytes]) -> None:
 
 
 def test_an_expiration_that_is_made_up_is_rejected() -> None:
-    with pytest.raises(RejectedArrivalError, match="property expiration 'soon' must be whole milliseconds"):
+    with pytest.raises(RejectedMessageError, match="property expiration 'soon' must be whole milliseconds"):
         read(arrival({"x-death": array(death("E.ingress", expiration="soon"))}))
 
 
@@ -309,7 +306,7 @@ def test_destinations_by_rule(rule: str, key: str | bytes, destination: str) -> 
 
 
 def test_a_routing_key_that_is_no_utf_8_is_rejected() -> None:
-    with pytest.raises(RejectedArrivalError, match=r"^its routing key is no UTF-8: b'\\xff'$"):
+    with pytest.raises(RejectedMessageError, match=r"^its routing key is no UTF-8: b'\\xff'$"):
         read(arrival(routing_key=b"\xff"))
 
 
@@ -320,17 +317,17 @@ def test_destinations_that_messages_name() -> None:
             message = read(arrival({header: to}), destination=by_header)
             assert message.destination == to
             assert message.headers == {header: to, "delaystore.forwarded-to": to}
-        with pytest.raises(RejectedArrivalError, match=rf"it has no destination: there is no header {header}"):
+        with pytest.raises(RejectedMessageError, match=rf"it has no destination: there is no header {header}"):
             read(arrival(), destination=by_header)
-        with pytest.raises(RejectedArrivalError, match=rf"header {header} is no text but 5"):
+        with pytest.raises(RejectedMessageError, match=rf"header {header} is no text but 5"):
             read(arrival({header: 5}), destination=by_header)
         for wrong in ("/nothing", "a\nb", "a" * 256, "/exchanges/%FF"):
-            with pytest.raises(RejectedArrivalError, match=rf"^header {header}: destination "):
+            with pytest.raises(RejectedMessageError, match=rf"^header {header}: destination "):
                 read(arrival({header: wrong}), destination=by_header)
 
 
 def test_a_reason_is_short_whatever_the_message_says() -> None:
-    with pytest.raises(RejectedArrivalError) as it:
+    with pytest.raises(RejectedMessageError) as it:
         read(arrival({"delaystore.destination": "/" + "x" * 50_000}), destination=parse_destination("header", "-d"))
     assert str(it.value).startswith("header delaystore.destination: destination '/xxx")
     assert len(str(it.value)) == 500

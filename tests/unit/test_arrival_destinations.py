@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, text_value
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
@@ -54,7 +52,7 @@ def rules(destination: str = "/exchanges/OUT", queue: str = "E.ingress", **other
 
 
 def read(rules: ReadingRules, headers: Any, **properties: Any) -> DelayedMessage:
-    message = ArrivalReader(rules).read(arrival(headers, **properties), NOW)
+    message = IncomingReader(rules).read(arrival(headers, **properties), NOW)
     assert isinstance(message, DelayedMessage)
     return message
 
@@ -66,7 +64,7 @@ def named(to: str, **others: Any) -> str:
 
 def test_a_timeout_is_read_where_it_is_expected_and_rejected_elsewhere() -> None:
     timeout = {EXPIRE: FUTURE, ROUTE_TO: "payments"}
-    with pytest.raises(RejectedArrivalError, match=r"the form nservicebus is off here; name it in forms \(--forms\)"):
+    with pytest.raises(RejectedMessageError, match=r"the form nservicebus is off here; name it in forms \(--forms\)"):
         read(rules(), timeout)
     assert read(rules(), {EXPIRE: PAST, ROUTE_TO: "payments"}).destination == "/exchanges/OUT/key"
     assert read(rules(), {"x-delay": 5, **timeout}).destination == "/exchanges/OUT/key"
@@ -77,14 +75,14 @@ def test_a_timeout_is_read_where_it_is_expected_and_rejected_elsewhere() -> None
 
 def test_a_saga_is_cleared_only_where_timeouts_are_expected() -> None:
     assert read(rules(), CLEAR).destination == "/exchanges/OUT/key"
-    found = ArrivalReader(rules(queue="Sales.Timeouts")).read(arrival(CLEAR), NOW)
+    found = IncomingReader(rules(queue="Sales.Timeouts")).read(arrival(CLEAR), NOW)
     assert isinstance(found, SagaCleared)
 
 
 @pytest.mark.parametrize("to", LEADS_BACK)
 def test_what_leads_back_is_never_allowed(to: str) -> None:
     for patterns in (None, ("*",), (to,)):
-        with pytest.raises(RejectedArrivalError, match="leads back to the ingress: it would come back for ever"):
+        with pytest.raises(RejectedMessageError, match="leads back to the ingress: it would come back for ever"):
             named(to, allow_destination=patterns)
 
 
@@ -92,7 +90,7 @@ def test_what_leads_back_is_never_allowed(to: str) -> None:
 def test_a_queue_of_ours_is_allowed_only_by_its_full_name(to: str) -> None:
     own = frozenset({"/queues/failed", "/exchanges/dead"})
     for patterns in (None, ("*",), ("sales.*", "E*", "/exchanges/*")):
-        with pytest.raises(RejectedArrivalError, match="is a queue or an exchange of delaystore's own; if publishers"):
+        with pytest.raises(RejectedMessageError, match="is a queue or an exchange of delaystore's own; if publishers"):
             named(to, own=own, allow_destination=patterns)
     assert named(to, own=own, allow_destination=(to,)) == to
 
@@ -106,7 +104,7 @@ def test_each_way_in_which_a_timeout_names_its_queue_is_checked(header: str) -> 
         properties["reply_to"] = "sales.control"
     else:
         headers["NServiceBus.ReplyToAddress"] = "sales.control"
-    with pytest.raises(RejectedArrivalError, match="delaystore's own"):
+    with pytest.raises(RejectedMessageError, match="delaystore's own"):
         read(rules(queue="Sales.Timeouts"), headers, **properties)
 
 
@@ -152,7 +150,7 @@ def test_destinations_are_limited_by_patterns(to: str, allowed: bool) -> None:
     if allowed:
         assert named(to, allow_destination=patterns) == to
     else:
-        with pytest.raises(RejectedArrivalError, match="is none that publishers may name; add it to allow_destination"):
+        with pytest.raises(RejectedMessageError, match="is none that publishers may name; add it to allow_destination"):
             named(to, allow_destination=patterns)
 
 

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.counting import CountFrom, parse_count_from
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.content import CountFrom, parse_count_from
+from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
@@ -32,10 +30,10 @@ def read(headers: Any = None, *, now: datetime = NOW, rules: Any = None, **field
     return found
 
 
-def reader(**rules: Any) -> ArrivalReader:
+def reader(**rules: Any) -> IncomingReader:
     rules.setdefault("destination", parse_destination("/exchanges/OUT", "--destination"))
     rules.setdefault("forms", FORMS)
-    return ArrivalReader(ReadingRules(ingress_queue="E.ingress", check=check_message, **rules))
+    return IncomingReader(ReadingRules(ingress_queue="E.ingress", check=check_message, **rules))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_delay_beyond_the_plugins_is_one(delay: int) -> None:
 )
 def test_an_x_delay_that_is_no_number_is_rejected(value: bytes, says: str) -> None:
     with pytest.raises(
-        RejectedArrivalError, match=r"^header x-delay is .*; it must be a whole number of milliseconds$"
+        RejectedMessageError, match=r"^header x-delay is .*; it must be a whole number of milliseconds$"
     ) as it:
         read({"x-delay": value})
     assert says in str(it.value)
@@ -127,9 +125,9 @@ def test_an_x_delay_that_is_no_number_is_rejected(value: bytes, says: str) -> No
 
 @pytest.mark.parametrize("value", [typed("l", 2**63 - 1), text_value("9" * 31), text_value("9" * 5000)])
 def test_a_delay_beyond_the_year_9999_is_rejected(value: bytes) -> None:
-    with pytest.raises(RejectedArrivalError, match="beyond the year 9999"):
+    with pytest.raises(RejectedMessageError, match="beyond the year 9999"):
         read({"x-delay": value})
-    with pytest.raises(RejectedArrivalError, match="latest is 9999-12-30"):
+    with pytest.raises(RejectedMessageError, match="latest is 9999-12-30"):
         read({"x-delay": typed("l", (datetime(9999, 12, 31, tzinfo=UTC) - NOW) // MS)})
 
 
@@ -200,7 +198,7 @@ def test_annotations_as_rabbitmq_3_hands_them_on(section: bytes, due: datetime) 
 
 @pytest.mark.parametrize("cut", range(len(SEVERAL)))
 def test_annotations_that_are_cut_off_are_rejected(cut: int) -> None:
-    with pytest.raises(RejectedArrivalError, match=r"x-amqp-1\.0-message-annotations cannot be read"):
+    with pytest.raises(RejectedMessageError, match=r"x-amqp-1\.0-message-annotations cannot be read"):
         read({"x-amqp-1.0-message-annotations": raw_text(SEVERAL[:cut])})
 
 
@@ -215,7 +213,7 @@ def test_annotations_that_are_cut_off_are_rejected(cut: int) -> None:
     ],
 )
 def test_annotations_that_cannot_be_read_are_rejected(headers: dict[str, bytes]) -> None:
-    with pytest.raises(RejectedArrivalError, match=r"^header x-"):
+    with pytest.raises(RejectedMessageError, match=r"^header x-"):
         read(headers)
 
 
@@ -234,7 +232,7 @@ def test_a_due_time(value: bytes, due: datetime) -> None:
 
 @pytest.mark.parametrize("value", [text_value("tomorrow"), text_value("2027-02-01T09:00:00"), typed("I", 5)])
 def test_a_due_time_that_is_none_is_rejected(value: bytes) -> None:
-    with pytest.raises(RejectedArrivalError, match=r"header delaystore\.due-time"):
+    with pytest.raises(RejectedMessageError, match=r"header delaystore\.due-time"):
         read({"delaystore.due-time": value})
 
 
@@ -363,7 +361,7 @@ def test_no_saga_is_a_guid_of_zeros() -> None:
     ],
 )
 def test_a_timeout_that_cannot_be_read_is_rejected(headers: dict[str, Any], says: str) -> None:
-    with pytest.raises(RejectedArrivalError, match=says):
+    with pytest.raises(RejectedMessageError, match=says):
         read(headers, message_id="m")
 
 

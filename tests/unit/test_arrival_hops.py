@@ -6,38 +6,35 @@ from typing import Any
 import pytest
 
 from delaystore.address import parse_address
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading.destinations.naming import parse_destination
-from delaystore.ingress.reading.hops import MOST
-from delaystore.ingress.reading.reader import ArrivalReader
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.content import MOST
+from delaystore.ingress.reading.destinations import parse_destination
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError
+from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
-from delaystore.transports.rabbitmq._checks import check_message
-from delaystore.transports.rabbitmq._properties import amqp_properties
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
+from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import arrival
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
 LOOP = "RabbitMQ has brought it back from there 20 times, without a program in between: correct the bindings"
 
 
-def reader(destination: str, queue: str = "E.ingress", **rules: Any) -> ArrivalReader:
+def reader(destination: str, queue: str = "E.ingress", **rules: Any) -> IncomingReader:
     rule = parse_destination(destination, "--destination")
-    return ArrivalReader(ReadingRules(ingress_queue=queue, destination=rule, check=check_message, **rules))
+    return IncomingReader(ReadingRules(ingress_queue=queue, destination=rule, check=check_message, **rules))
 
 
-def read(reader: ArrivalReader, it: Arrival) -> DelayedMessage:
+def read(reader: IncomingReader, it: IncomingMessage) -> DelayedMessage:
     message = reader.read(it, NOW)
     assert isinstance(message, DelayedMessage)
     return message
 
 
-def forwarded(message: DelayedMessage, **others: Any) -> Arrival:
+def forwarded(message: DelayedMessage, **others: Any) -> IncomingMessage:
     """The message as it comes to an ingress queue, published with the address that it was forwarded to, or `others`."""
     exchange, key = parse_address(message.destination)
     properties = RawProperties(b"".join(amqp_properties(message).encode()))
-    return Arrival("q", exchange, key, properties, message.body, False, 1)._replace(**others)
+    return IncomingMessage("q", exchange, key, properties, message.body, False, 1)._replace(**others)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +55,7 @@ def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str,
     ingress = reader(destination)
     message = read(ingress, arrival({**headers, "delaystore.destination": "elsewhere"}))
     rounds = 0
-    with pytest.raises(RejectedArrivalError, match=LOOP):
+    with pytest.raises(RejectedMessageError, match=LOOP):
         while rounds < 3 * MOST:
             message = read(ingress, forwarded(message))
             rounds += 1
@@ -71,7 +68,7 @@ def test_a_loop_over_several_ingresses_ends(first: str) -> None:
     ingresses = [reader(first, "A.ingress"), reader("/exchanges/B.out", "B.ingress")]
     message = read(ingresses[0], arrival({"x-delay": 5}, queue="A.ingress"))
     rounds = 0
-    with pytest.raises(RejectedArrivalError, match=LOOP):
+    with pytest.raises(RejectedMessageError, match=LOOP):
         while rounds < 5 * MOST:
             message = read(ingresses[(rounds + 1) % 2], forwarded(message))
             rounds += 1

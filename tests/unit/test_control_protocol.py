@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.control._commands import Asked
-from delaystore.control._senders import sender_of
+from delaystore.control._replies import sender_of
 from delaystore.control.protocol import Answer, Protocol, Read
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 ASKED = Asked(by="ada", now=NOON)

@@ -10,10 +10,8 @@ import pytest
 from pika import BasicProperties, data, spec
 from pika.compat import long
 
-from delaystore.cascades.moving._messages import WaitingMessage
-from delaystore.cascades.moving._planning import Planner
+from delaystore.cascades.moving._planning import Planner, WaitingMessage
 from delaystore.message import DelayedMessage
-from delaystore.transports.rabbitmq._properties import amqp_properties
 from delaystore.transports.rabbitmq.delay_headers import (
     DELAY_IN_SECONDS,
     TIME_SENT,
@@ -22,10 +20,11 @@ from delaystore.transports.rabbitmq.delay_headers import (
     time_sent_text,
     to_be_delayed,
 )
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.properties import amqp_properties
+from delaystore.transports.rabbitmq.raw import RawProperties
 from delaystore.transports.rabbitmq.retry import next_step
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
-from delaystore.transports.rabbitmq.topology.cascade import DueBy
+from delaystore.transports.rabbitmq.topology.cascades import DueBy
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 11, 22, 8, 5, 3, 120, UTC)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.cascades._collisions import collisions, collisions_of
+from delaystore.cascades.binding import collisions, collisions_of
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V2,
     Binding,

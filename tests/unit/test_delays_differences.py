@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.cascades._differences import differences, missing_parts
-from delaystore.cascades._findings import Finding, FindingKind
-from delaystore.cascades._snapshot import ExchangeState, QueueState, Snapshot
+from delaystore.cascades.findings import Finding, FindingKind, differences, missing_parts
+from delaystore.cascades.snapshot import ExchangeState, QueueState, Snapshot
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,

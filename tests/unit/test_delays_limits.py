@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from delaystore.cascades._findings import FindingKind
-from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
 from delaystore.cascades.delivery_limits import (
     check_limits,
     delivery_limit,
@@ -16,7 +14,9 @@ from delaystore.cascades.delivery_limits import (
     limit_policy,
     limited_queues,
 )
+from delaystore.cascades.findings import FindingKind
 from delaystore.cascades.policies import command_for, complete_layout
+from delaystore.cascades.snapshot import Policy, QueueState, Snapshot
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
 
 OURS = limit_policy(NSERVICEBUS_V2)

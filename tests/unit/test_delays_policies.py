@@ -6,9 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from delaystore.cascades._differences import Snapshot
-from delaystore.cascades._findings import FindingKind
-from delaystore.cascades._snapshot import ExchangeState, Policy
+from delaystore.cascades.findings import FindingKind, Snapshot
 from delaystore.cascades.policies import (
     check_policy,
     command_for,
@@ -17,6 +15,7 @@ from delaystore.cascades.policies import (
     policy_for,
     undeliverable_name,
 )
+from delaystore.cascades.snapshot import ExchangeState, Policy
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V2,
     SKIPPING,

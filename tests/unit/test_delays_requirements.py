@@ -2,8 +2,7 @@
 
 import pytest
 
-from delaystore.cascades._findings import FindingKind
-from delaystore.cascades._requirements import (
+from delaystore.cascades.checking import (
     Access,
     accesses,
     check_broker,
@@ -11,7 +10,8 @@ from delaystore.cascades._requirements import (
     check_permissions,
     flags_needed,
 )
-from delaystore.cascades._snapshot import NO_PERMISSIONS, Permissions
+from delaystore.cascades.findings import FindingKind
+from delaystore.cascades.snapshot import NO_PERMISSIONS, Permissions
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,

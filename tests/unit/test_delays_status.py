@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.cascades._blocked import blocked_destinations
-from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
-from delaystore.cascades.levels import Level, watch_levels
-from delaystore.cascades.undeliverable import FOREIGN, reason_by_snapshot
+from delaystore.cascades.snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.status import FOREIGN, Level, blocked_destinations, reason_by_snapshot, watch_levels
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Routing, topology_named
 
 TOPOLOGY = topology_named("custom:mine:2")

@@ -11,13 +11,13 @@ from delaystore.dispatcher import _on_their_way as module
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.message import DelayedMessage
-from delaystore.transports.abc import LateAnswer
+from delaystore.transports.abc import PendingConfirm
 from tests.dispatching import NOON, message
 
 ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"})
 
 
-class Late(LateAnswer):
+class Late(PendingConfirm):
     @property
     def arrived(self) -> bool | None:
         return None

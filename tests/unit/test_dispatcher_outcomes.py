@@ -27,7 +27,7 @@ from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import FailedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import SettableClock
-from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
+from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import (
     NOON,
     REFUSED,
@@ -45,7 +45,7 @@ LATER = timedelta(days=1)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-class Late(LateAnswer):
+class Late(PendingConfirm):
     """A confirm that has come after its batch had ended."""
 
     @property

@@ -12,14 +12,14 @@ from delaystore.dispatcher import Dispatcher, DispatchReport, _set_aside
 from delaystore.dispatcher._set_aside import LATECOMERS, LONGEST_GAP, Part, SetAside
 from delaystore.message import DelayedMessage
 from delaystore.testing import SettableClock
-from delaystore.transports.abc import DELIVERED, LateAnswer, Outcome, OutcomeKind
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import NOON, REFUSED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
 
 UNREADY = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
 MINUTE = timedelta(minutes=1)
 
 
-class Late(LateAnswer):
+class Late(PendingConfirm):
     def __init__(self) -> None:
         self.answer: bool | None = None
 
@@ -36,7 +36,7 @@ class Seconds:
         return self.now
 
 
-def silent(late: LateAnswer) -> Outcome:
+def silent(late: PendingConfirm) -> Outcome:
     return Outcome(OutcomeKind.UNREADY, "no answer", late)
 
 
@@ -288,7 +288,7 @@ def test_a_batch_keeps_its_size_when_destinations_take_nothing(
     assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
 
 
-def aside(seconds: Seconds, *destinations: str, late: LateAnswer | None = None) -> SetAside:
+def aside(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> SetAside:
     set_aside = SetAside("the destination", seconds)
     messages = [message(name, name) for name in destinations]
     set_aside.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)

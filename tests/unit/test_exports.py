@@ -8,7 +8,7 @@ import pytest
 
 from delaystore.cascades.exports import definitions, mermaid, terraform
 from delaystore.cascades.policies import complete_layout, policy_for
-from delaystore.cascades.spans import span_text
+from delaystore.cascades.status import span_text
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, custom, topology_named
 

@@ -4,13 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from delaystore.control._copies import request_copy
-from delaystore.ingress._entry import Entry as Arrived
-from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY, _copy
-from delaystore.ingress._restoring import IrretrievableError, restored
-from delaystore.transports.rabbitmq.raw.connection import Delivery
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
+from delaystore.control._replies import request_copy
+from delaystore.ingress._entries import Entry as Arrived
+from delaystore.ingress.rejected import EXCHANGE, ROUTING_KEY, IrretrievableError, _copy, restored
+from delaystore.transports.rabbitmq.raw import Delivery, Entry, RawProperties, text_value
 from tests.arrivals import arrival
 
 FORGED = [Entry(EXCHANGE.encode(), text_value("")), Entry(ROUTING_KEY.encode(), text_value("sales.control"))]

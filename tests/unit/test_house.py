@@ -121,3 +121,52 @@ def test_the_rule_of_underscores_knows_what_it_forbids() -> None:
         assert list(private_imports(module, ("delaystore", "stores")))
         assert not list(private_imports(module, ("delaystore", "stores", "sql")))
         assert not list(private_imports(module, ("delaystore", "stores", "sql", "migrations")))
+
+
+PIKAS_OWN = frozenset(
+    (
+        "_impl",
+        "_impl_class",
+        "_closing_reason",
+        "_terminate_stream",
+        "_output_marshaled_frames",
+        "_flush_output",
+        "_frame_buffer",
+        "_process_frame",
+        "_adapter_call_later",
+        "_adapter_remove_timeout",
+        "_content_assembler",
+        "_sock",
+    )
+)
+"""Private members of pika's connections and channels."""
+
+
+def touches_pika(node: ast.AST) -> bool:
+    """A private member of pika's by its name, or one that is given or overridden."""
+    named = node.attr if isinstance(node, ast.Attribute) else None
+    named = node.arg if isinstance(node, ast.keyword) else named
+    return (node.name if isinstance(node, ast.FunctionDef) else named) in PIKAS_OWN
+
+
+def test_only_one_module_touches_what_is_pika_s_own() -> None:
+    found = [
+        f"{path}:{getattr(node, 'lineno', '')} {ast.unparse(node)[:80]}"
+        for path, module in sources()
+        if path != Path("transports/rabbitmq/pika_internals.py")
+        for node in ast.walk(module)
+        if touches_pika(node)
+    ]
+    assert not found, f"add a function to pika_internals, with the reason: {found}"
+
+
+def test_the_rule_of_pika_knows_what_it_forbids() -> None:
+    for forbidden in (
+        "channel.connection._impl.server_properties",
+        "open(parameters, _impl_class=Lenient)",
+        "def _flush_output(self): ...",
+    ):
+        assert any(touches_pika(node) for node in ast.walk(ast.parse(forbidden))), forbidden
+    assert not any(
+        touches_pika(node) for node in ast.walk(ast.parse("self._transport.send(server_properties(channel))"))
+    )

@@ -9,11 +9,11 @@ import pytest
 
 from delaystore import DelayedDelivery
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.destinations.fixed import FixedDestination
-from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.destinations import FixedDestination
+from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 
 NOBODY = "amqp://127.0.0.1:1"
 PATIENCE = 30.0
@@ -34,7 +34,7 @@ def test_where_no_thread_is_to_be_had_it_can_be_started_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(RuntimeError, match="can start no thread for the ingress of 'orders'"):
+        with pytest.raises(RuntimeError, match="can start no thread for the ingress queue 'orders'"):
             ingress.start()
     assert not ingress.health().running
     assert ingress.stop(PATIENCE)

@@ -19,8 +19,8 @@ from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, 
 from delaystore.migrations.sources.legacy._table_names import TableNames
 from delaystore.records.nservicebus import parse_json_headers, without_machine
 from delaystore.records.xml_headers import parse_xml_headers
-from delaystore.transports.rabbitmq._checks import check_message
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
+from delaystore.transports.rabbitmq.properties import check_message
 
 DUE = datetime(2034, 5, 6, 7, 8, 9, 120000, UTC)
 ROW = UUID("0d4f7f5a-3e1e-4b7a-9f0e-a1b2c3d4e5f6")

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cascades.moving._forwarding import BatchResult, Result, ResultKind
-from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._planning import WaitingMessage
 from delaystore.cascades.moving.mover import MoveSettings
 from delaystore.cascades.moving.report import MoveReport
 from delaystore.errors import ConfigurationError
-from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledgement, Acknowledgements
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.consuming import Acknowledgement, Acknowledgements
+from delaystore.transports.rabbitmq.raw import RawProperties
 
 
 @given(st.lists(st.lists(st.integers(1, 40), unique=True), max_size=10), st.integers(0, 10))

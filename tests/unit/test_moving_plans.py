@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import spec
 
-from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import (
     POISON_PROPERTIES,
     POISON_REASON,
     Plan,
     Planner,
     UnmovableError,
+    WaitingMessage,
     poisoned,
 )
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
-from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND, DueBy
+from delaystore.transports.rabbitmq.topology.cascades import MILLISECOND, DueBy
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 V1 = NSERVICEBUS_V1

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import data, spec
 
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import (
+from delaystore.transports.rabbitmq.raw import (
     Entry,
+    MalformedPropertiesError,
     MalformedTableError,
+    RawProperties,
     integer_of,
     integer_value,
     join_table,

@@ -10,11 +10,15 @@ from pika import frame, spec
 
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
 from delaystore.message import FAR_TIMESTAMPS, DelayedMessage
-from delaystore.transports.rabbitmq._checks import MAX_ENCODED_BYTES, check_message
-from delaystore.transports.rabbitmq._properties import encoded_properties, read_headers, read_properties
+from delaystore.transports.rabbitmq.properties import (
+    MAX_ENCODED_BYTES,
+    check_message,
+    encoded_properties,
+    read_headers,
+    read_properties,
+)
 from delaystore.transports.rabbitmq.publication import content_header
-from delaystore.transports.rabbitmq.raw.properties import RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry
+from delaystore.transports.rabbitmq.raw import Entry, RawProperties
 
 
 def message(destination: str = "q", message_id: str = "a", **fields: Any) -> DelayedMessage:

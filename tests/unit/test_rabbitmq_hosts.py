@@ -17,9 +17,8 @@ from pika import spec
 
 from delaystore.errors import ConfigurationError, TransportUnavailableError
 from delaystore.transports import RabbitMQTransport, open_transport
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.blocking import BlockingConnections, open_connection
 from delaystore.transports.rabbitmq.nodes import Nodes, nodes_of
-from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import Proxy
 from tests.servers.ports import free_port

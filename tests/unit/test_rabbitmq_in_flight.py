@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from delaystore.address import Address
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
+from delaystore.transports.rabbitmq.channels import BatchPendingConfirm, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.publication import Publication
 
 NACKED = Outcome(OutcomeKind.REFUSED, "nacked")
@@ -87,7 +87,7 @@ def test_what_is_not_sent_takes_no_delivery_tag() -> None:
 
 def test_what_is_left_behind_is_answered_later_and_keeps_no_body() -> None:
     batch = batch_of("a", "b", "c", "d")
-    late = [LateConfirm(batch, position) for position in range(4)]
+    late = [BatchPendingConfirm(batch, position) for position in range(4)]
     batch.leave()
     assert batch.publications == ()
     batch.answered(0, DELIVERED, multiple=False)

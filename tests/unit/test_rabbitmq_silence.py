@@ -23,11 +23,10 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.blocking import BlockingConnections, open_connection
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.native import FixedDelay
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.raw.connection import open_raw
 from delaystore.transports.rabbitmq.retry import retry_later
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Queue
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker
@@ -42,10 +41,16 @@ T = TypeVar("T")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short deadlines in place of ours."""
     package = "delaystore.transports.rabbitmq"
-    for name in ("punctual.ANSWER", "blocking.ANSWER", "blocking.OPENING", "_transport.PREPARING", "retry.ANSWER"):
+    for name in (
+        "pika_internals.ANSWER",
+        "blocking.ANSWER",
+        "blocking.OPENING",
+        "_transport.PREPARING",
+        "retry.ANSWER",
+    ):
         monkeypatch.setattr(f"{package}.{name}", SHORT)
     for name, seconds in {"QUIET": SHORT, "DOUBT": 2 * SHORT, "SILENCE_SECONDS": 5 * SHORT}.items():
-        monkeypatch.setattr(f"{package}._watch.{name}", seconds)
+        monkeypatch.setattr(f"{package}.owner.{name}", seconds)
 
 
 def ended(what: Callable[[], T], broker: ScriptedBroker) -> T:
@@ -143,7 +148,7 @@ def test_a_handshake_that_stops_is_an_outage(greets: bool) -> None:
 
     def connect() -> None:
         with pytest.raises(TransportUnavailableError, match="cannot be reached"):
-            open_raw(broker_from_url(f"{broker.url}?connection_timeout=1"))
+            open_connection(broker_from_url(f"{broker.url}?connection_timeout=1"))
 
     ended(connect, broker)
 
@@ -152,7 +157,7 @@ def test_a_moving_connection_gives_up_too() -> None:
     broker = scripted()
 
     def ask() -> None:
-        channel = open_raw(broker_from_url(broker.url)).channel()
+        channel = open_connection(broker_from_url(broker.url)).channel()
         with pytest.raises(pika.exceptions.AMQPError, match="no answer"):
             channel.basic_qos(prefetch_count=1)
 
@@ -286,7 +291,7 @@ def test_what_is_silent_holds_up_nothing_else_of_its_batch(acknowledging: Mappin
 def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.channel.WINDOW", 4)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.WINDOW", 4)
     broker = lonely(acknowledging, [])
 
     def send() -> None:
@@ -303,7 +308,7 @@ def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
 def test_what_stays_silent_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"delaystore.transports.rabbitmq._carriage.{bound}", 1)
+    monkeypatch.setattr(f"delaystore.transports.rabbitmq.channels.{bound}", 1)
     broker = lonely(acknowledging, [])
 
     def send() -> None:
@@ -341,7 +346,7 @@ def test_a_channel_that_takes_longer_to_open_than_a_batch_waits_is_there_for_the
 def test_a_channel_that_never_opens_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
     asked = count()
     select = {spec.Confirm.Select: lambda _: None if next(asked) == 0 else spec.Confirm.SelectOk()}
     broker = scripted({**acknowledging, **select})
@@ -419,7 +424,7 @@ class Interrupt(BaseException):
 def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
 
     def interrupt(*_: Any) -> None:
         raise Interrupt
@@ -431,7 +436,7 @@ def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
             threading.Timer(SHORT, os.kill, [os.getpid(), signal.SIGUSR1]).start()
             with pytest.raises(Interrupt):
                 transport.send([a_message("silent")], None, LONG)
-            carriage = transport._running_owner()._carriage
+            carriage = transport._running_owner()._pool
             assert carriage is not None
             wait_for(lambda: not carriage.batches)
     finally:
@@ -459,7 +464,7 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
 def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.punctual.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.pika_internals.ANSWER", LONG)
     monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
     monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
     broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})

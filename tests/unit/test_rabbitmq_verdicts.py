@@ -14,13 +14,10 @@ from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq import _verdicts
-from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._verdicts import of_return
-from delaystore.transports.rabbitmq.channel import NACKED
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, queue_exists
+from delaystore.transports.rabbitmq.channels import NACKED, InFlightBatch
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.publisher import Sending, look_at_all, of_return
+from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, queue_exists
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
 LONG = 60.0
@@ -137,11 +134,11 @@ RETURNED = Outcome(OutcomeKind.UNROUTABLE, "returned by the broker: NO_ROUTE")
 @pytest.mark.parametrize(
     ("look", "kind", "why"),
     [
-        (QueueLook(Standing.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE, "no such queue"),
+        (QueueLook(QueueAvailability.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE, "no such queue"),
         (None, OutcomeKind.UNROUTABLE, "no queue is bound to the exchange"),
-        (QueueLook(Standing.DOWN, reason=DOWN), OutcomeKind.UNREADY, DOWN),
-        (QueueLook(Standing.UNKNOWN, reason="no answer"), OutcomeKind.UNREADY, "no answer"),
-        (QueueLook(Standing.THERE), OutcomeKind.UNREADY, "although the queue exists"),
+        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNREADY, DOWN),
+        (QueueLook(QueueAvailability.UNKNOWN, reason="no answer"), OutcomeKind.UNREADY, "no answer"),
+        (QueueLook(QueueAvailability.THERE), OutcomeKind.UNREADY, "although the queue exists"),
     ],
 )
 def test_a_return_is_final_only_where_the_queue_is_missing(look: QueueLook | None, kind: OutcomeKind, why: str) -> None:
@@ -153,9 +150,9 @@ def test_a_return_is_final_only_where_the_queue_is_missing(look: QueueLook | Non
 
 def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Queue) -> None:
     queue.silent = True
-    addresses = [_verdicts.Address("", f"q{n}") for n in range(1000)]
-    looks = _verdicts.look_at_all(transport._looking, addresses, 0.3)
-    assert {look.standing for look in looks.values()} == {Standing.UNKNOWN}
+    addresses = [Address("", f"q{n}") for n in range(1000)]
+    looks = look_at_all(transport._looking, addresses, 0.3)
+    assert {look.standing for look in looks.values()} == {QueueAvailability.UNKNOWN}
     assert queue.looks <= 10
 
 
@@ -200,14 +197,14 @@ class Turns:
 @pytest.mark.parametrize(
     ("second", "kind"),
     [
-        (QueueLook(Standing.DOWN, reason=DOWN), OutcomeKind.UNREADY),
-        (QueueLook(Standing.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE),
+        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNREADY),
+        (QueueLook(QueueAvailability.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE),
     ],
 )
 def test_what_comes_back_after_a_nack_is_looked_at_too(second: QueueLook, kind: OutcomeKind) -> None:
     """The queue was full, and its node went down before the second publish."""
     message = DelayedMessage(message_id="0", destination="q", due_time=datetime.now(UTC), body=b"")
-    looks = [QueueLook(Standing.THERE, ready=7), second]
+    looks = [QueueLook(QueueAvailability.THERE, ready=7), second]
     owner: Any = Turns()
     sending = Sending(
         [Publication(message, Address("", "q"))],

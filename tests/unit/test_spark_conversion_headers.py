@@ -34,7 +34,7 @@ from delaystore.loading.options import UnknownColumns
 from delaystore.message import NOTHING, DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.stores.sql.rows import to_row
-from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.properties import check_message
 from tests.converting import DUE, Column, convert, instants, not_utf8, reasons, rows
 
 UNFIT = "headers holds a name or value that no message can"

@@ -1,43 +1,183 @@
-"""What is published in place of a waiting message: its copy, or a poisoned one for the poison queue."""
+"""What a move is to do, how fast, and what it says of each message."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
-from delaystore.cascades.moving._due import Remaining, at_least, remaining
-from delaystore.cascades.moving._messages import WaitingMessage
-from delaystore.errors import InvalidMessageError
+from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit, limited_queues
+from delaystore.cascades.moving.broker_cascade import BrokerCascade
+from delaystore.cascades.snapshot import Snapshot
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.headers import EXPIRATION
+from delaystore.times import parse_time
+from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_aside
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
     DEAD_LETTER_HEADERS,
     DELAY_IN_SECONDS,
     TIME_SENT,
     dated,
+    due_time,
     time_sent,
 )
-from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, copy_aside
-from delaystore.transports.rabbitmq.raw.copies import Copy
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import (
+from delaystore.transports.rabbitmq.raw import (
     Entry,
+    MalformedPropertiesError,
+    RawProperties,
     bytes_value,
+    integer_of,
     integer_value,
     text_of,
     text_value,
     with_entries,
 )
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, DelayKey, DueBy
+
+_TIME_SENT: Final = TIME_SENT.encode()
+_DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()
+_TIME_SENT_LENGTH: Final = len("2026-05-01 12:00:00:000000 Z")
+_DECADES: Final = 2**32
+"""Seconds; a longer delay may lead beyond the calendar."""
+_CELERY_TASK: Final = b"task"
+_CELERY_ETA: Final = b"eta"
+"""ISO 8601 with an offset, in the headers of a Celery task (task message protocol, version 2)."""
+
+
+class Remaining(NamedTuple):
+    """How long a message has yet to wait; below 0: it is overdue. `exact`: known by its headers."""
+
+    delay: timedelta
+    exact: bool
+
+
+def remaining(
+    headers: Mapping[bytes, bytes], key: DelayKey, level: int, cascade: CascadeTopology, due_by: DueBy, now: datetime
+) -> Remaining | None:
+    """How long a message in the queue of `level` has yet to wait; None: nobody can tell."""
+    due = None if due_by is DueBy.KEY else due_by_headers(headers)
+    if due is not None:
+        return Remaining(due - now, exact=True)
+    if due_by is DueBy.HEADERS:
+        return None
+    return Remaining(at_most(key, level, cascade), exact=False)
+
+
+def due_by_headers(headers: Mapping[bytes, bytes]) -> datetime | None:
+    """TimeSent + DelayInSeconds, or a Celery task's eta; None: neither can be read."""
+    sent, delay = text_of(headers.get(_TIME_SENT)), integer_of(headers.get(_DELAY_IN_SECONDS))
+    due = None if sent is None or delay is None else _sum(sent, delay)
+    if due is None and _CELERY_TASK in headers:
+        due = _instant(text_of(headers.get(_CELERY_ETA)))
+    return due
+
+
+def at_most(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
+    """The delays of the present level, and of the levels below it that the key leads through."""
+    return (key.units & (2 << level) - 1) * cascade.unit
+
+
+def at_least(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
+    """The delays of the levels below the present one that the key leads through."""
+    return (key.units & (1 << level) - 1) * cascade.unit
+
+
+def _sum(sent: str, delay: int) -> datetime | None:
+    """The due time by both headers. Text exactly as NServiceBus writes it is read ten times faster."""
+    if len(sent) == _TIME_SENT_LENGTH and sent[10] + sent[19] == " :" and sent.endswith(" Z") and abs(delay) < _DECADES:
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(f"{sent[:19]}.{sent[20:26]}+00:00") + timedelta(seconds=delay)
+    return due_time({TIME_SENT: sent, DELAY_IN_SECONDS: delay})
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        instant = parse_time(text or "")
+        return instant.astimezone(UTC) if instant.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+_COUNT: Final = b"x-delivery-count"
+"""What the broker compares with the limit: how often a message was given back; since RabbitMQ 4.3, after failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMessage:
+    """A message read from a level queue, not yet acknowledged. `routing_key`: bytes where it is no UTF-8."""
+
+    tag: int
+    level: int
+    queue: str
+    routing_key: str | bytes
+    properties: RawProperties
+    body: bytes
+    redelivered: bool
+
+
+def reading_limits(source: BrokerCascade) -> Mapping[str, int]:
+    """The level queues whose messages may be given back so often only; where no management API tells, by default.
+
+    Raises ConfigurationError for the API of another broker, TransportUnavailableError, TransportError.
+    """
+    version, management = source.version(), source.management
+    if management is not None:
+        source.check_same_cluster()
+
+        def take() -> Snapshot:
+            return Snapshot(queues=management.queues(), policies=tuple(management.policies()))
+
+        limits = limited_queues(version, source.cascade, current_snapshot(version, source.cascade, take(), take))
+    else:
+        default = delivery_limit(version, None)
+        quorum = (queue.name for queue in source.cascade.layout().queues if queue.type == "quorum")
+        limits = {} if default is None else dict.fromkeys(quorum, default)
+    return {name: limit for name, limit in limits.items() if name in source.queues}
+
+
+def refuse_dry_run(source: BrokerCascade) -> None:
+    """ConfigurationError where a dry run would use up a part of a limit; raises as `reading_limits`."""
+    limits = reading_limits(source)
+    if limits:
+        name, limit = next(iter(limits.items()))
+        raise ConfigurationError(
+            f"a dry run gives back what it reads, and {'' if source.management else 'by default '}RabbitMQ sends a "
+            f"message of {name!r} on early after {limit} times; {_how_to_lift(source)}"
+        )
+
+
+def refuse_worn(source: BrokerCascade, messages: Iterable[WaitingMessage], limits: Mapping[str, int]) -> None:
+    """ConfigurationError where one of `messages` has used up half of its queue's limit: a failure gives it back."""
+    for message in messages:
+        if message.redelivered and message.queue in limits:
+            count, limit = _given_back(message), limits[message.queue]
+            if count >= max(1, limit // 2):
+                raise ConfigurationError(
+                    f"a message of {message.queue!r} was read and given back {count} times, and after {limit} RabbitMQ "
+                    f"sends it on early; {_how_to_lift(source)}"
+                )
+
+
+def _how_to_lift(source: BrokerCascade) -> str:
+    if source.management is None:
+        return "pass --management URL, which tells whether a policy lifts this (delaystore delays create sets it)"
+    return f"run delaystore delays create --cascade {source.name}, which sets the policy that lifts this"
+
+
+def _given_back(message: WaitingMessage) -> int:
+    try:
+        return integer_of(dict(message.properties.headers).get(_COUNT)) or 0
+    except MalformedPropertiesError:
+        return 0
+
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
 """RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
 _COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
 _TOLERANCE: Final = timedelta(minutes=1)
 """How much later than due a cascade may deliver before headers and key are said to disagree."""
-_TIME_SENT: Final = TIME_SENT.encode()
-_DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()
 _WRITTEN: Final = re.compile(rb"S\0\0\0\x1c\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z")
 """TIME_SENT as NServiceBus writes it: a long string of 28 bytes."""
 _INTEGER: Final = b"I"

@@ -6,14 +6,15 @@ from typing import Any
 from pika import exceptions
 from typing_extensions import override
 
-from delaystore.cascades._broker_client import BrokerClient
+from delaystore.cascades.management import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.transports.abc import Outcome
-from delaystore.transports.rabbitmq.existence import missing, queue_exists, ready_counts
+from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_internals import server_properties, virtual_host_of
 from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.queues import missing, queue_exists, ready_counts
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
 
 class BrokerCascade(BrokerClient):
@@ -115,9 +116,8 @@ class BrokerCascade(BrokerClient):
 
 def _may_be_one(ours: Any, theirs: Any) -> bool:
     """Whether two channels may lead to one virtual host of one cluster."""
-    one, other = ours.connection._impl, theirs.connection._impl
-    if one.params.virtual_host != other.params.virtual_host:
+    if virtual_host_of(ours) != virtual_host_of(theirs):
         return False
-    names = {str(impl.server_properties.get("cluster_name")) for impl in (one, other)}
+    names = {str(server_properties(channel).get("cluster_name")) for channel in (ours, theirs)}
     # each node of a cluster that was given no name has another one for it, with an @
     return len(names) == 1 or all("@" in name for name in names)

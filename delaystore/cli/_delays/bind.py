@@ -12,7 +12,7 @@ from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.errors import ConfigurationError
 from delaystore.names import control_character
-from delaystore.transports.rabbitmq.topology.cascade import Routing
+from delaystore.transports.rabbitmq.topology.cascades import Routing
 
 if TYPE_CHECKING:
     from delaystore.cascades import BindingResult

@@ -14,7 +14,7 @@ from delaystore.cli._output import print_document, say, tell
 from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
-    from delaystore.cascades import Creation, PolicyOutcome
+    from delaystore.cascades import CascadeCreation, PolicyOutcome
 
 
 def create(
@@ -56,7 +56,7 @@ def create(
         raise typer.Exit(1)
 
 
-def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
+def _print_json(cascade: str, creation: "CascadeCreation", dry_run: bool) -> None:
     print_document(
         {
             "cascade": cascade,
@@ -81,7 +81,7 @@ def _policy_document(policy: "PolicyOutcome") -> dict[str, str | None]:
     }
 
 
-def _print_text(cascade: str, creation: "Creation", dry_run: bool) -> None:
+def _print_text(cascade: str, creation: "CascadeCreation", dry_run: bool) -> None:
     if dry_run:
         for part in creation.missing:
             tell(f"would declare: {part}")

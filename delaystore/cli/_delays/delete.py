@@ -1,6 +1,7 @@
 """`delaystore delays delete`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ from delaystore.cli._output import print_document, print_table, say
 from delaystore.transports.rabbitmq.topology import Exchange, Queue
 
 if TYPE_CHECKING:
-    from delaystore.cascades import Deletion, DeletionCheck
+    from delaystore.cascades import CascadeDeletion, CascadeDeletionCheck
 
 
 def delete(
@@ -45,55 +46,56 @@ def delete(
 
     with open_cascade(broker, cascade, management) as (client, topology):
         found = cascades.check_deletion(client, topology)
-        refused = not force and found.refusable
-        if dry_run or (refused and found.messages):
+        refused = not force and found.uses.certain is not None
+        if dry_run or (refused and found.uses.messages):
             _print_check(found, cascade, dry_run, as_json)
             raise typer.Exit(1 if refused else 0)
         if refused:
-            raise cascades.MessagesWaitError(found)
+            raise cascades.TopologyInUseError(found.uses, cascades.CASCADE)
         _confirm(found, f"{cascade} on {client.label}", yes)
         if yes:
             _say_cut_off(found)
-        if found.waiting and not force:
+        if found.queues and not force:
             say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
         try:
             with telling_what_is_deleted(deleted):
                 deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
-        except cascades.MessagesWaitError as error:
-            _print_check(error.check, cascade, dry_run, as_json)
+        except cascades.TopologyInUseError as error:
+            _print_check(replace(found, uses=error.uses), cascade, dry_run, as_json)
             say(str(error))
             raise typer.Exit(1) from None
     _print_deletion(deletion, cascade, as_json)
 
 
-def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
+def _confirm(found: "CascadeDeletionCheck", what: str, yes: bool) -> None:
     if yes or not found.parts:
         return
-    bound = f", from which {counted(len(found.destinations), 'destination')} get messages" if found.destinations else ""
-    waiting = f" with {counted(found.messages, 'message')}" if found.messages else ""
+    bound = f", from which {counted(len(found.cut_off), 'destination')} get messages" if found.cut_off else ""
+    count = _messages(found)
+    waiting = f" with {counted(count, 'message')}" if count else ""
     ask_whether_to_delete(f"Delete {what}{waiting}{bound}?")
 
 
-def _say_cut_off(found: "DeletionCheck") -> None:
-    for binding in found.destinations:
+def _say_cut_off(found: "CascadeDeletionCheck") -> None:
+    for binding in found.cut_off:
         say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more, whoever bound it")
 
 
-def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
+def _print_check(found: "CascadeDeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
         return
     if dry_run:
         tell_planned([*found.parts, *_policies(found.policy, found.limit_policy)])
         _say_cut_off(found)
-    if found.messages:
-        rows = [(name, f"{count:,}") for name, count in found.waiting.items() if count]
+    if found.uses.messages:
+        rows = [(name, f"{count:,}") for name, count in found.uses.messages.items()]
         print_table(("queue", "messages"), rows, right=("messages",))
-    say_obstacle(found.obstacle)
+    say_obstacle(found.uses.obstacle)
 
 
-def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
+def _print_deletion(deletion: "CascadeDeletion", cascade: str, as_json: bool) -> None:
     if as_json:
         print_document(
             {
@@ -108,17 +110,22 @@ def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
         tell_deleted(deletion, *_policies(deletion.policy, deletion.limit_policy), what=cascade)
 
 
+def _messages(found: "CascadeDeletionCheck") -> int:
+    """How many messages are known to wait."""
+    return sum(found.uses.messages.values())
+
+
 def _policies(*names: str | None) -> Sequence[str]:
     return [f"policy {name!r}" for name in names if name is not None]
 
 
-def _document(found: "DeletionCheck") -> dict[str, Any]:
+def _document(found: "CascadeDeletionCheck") -> dict[str, Any]:
     return {
         "parts": [part_document(part) for part in found.parts],
-        "waiting": dict(found.waiting),
-        "messages": found.messages,
-        "obstacle": found.obstacle,
-        "destinations": [part_document(binding) for binding in found.destinations],
+        "waiting": dict(found.uses.counts),
+        "messages": _messages(found),
+        "obstacle": found.uses.obstacle,
+        "destinations": [part_document(binding) for binding in found.cut_off],
         "policy": found.policy,
         "limit_policy": found.limit_policy,
     }

@@ -13,7 +13,7 @@ from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.times import parse_duration
 from delaystore.transports.rabbitmq.topology import topology_named
-from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
+from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
 if TYPE_CHECKING:
     from delaystore.cascades.moving.broker_cascade import BrokerCascade

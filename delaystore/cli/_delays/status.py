@@ -15,8 +15,7 @@ from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus
-    from delaystore.cascades.levels import Level
-    from delaystore.cascades.undeliverable import UndeliverableQueue
+    from delaystore.cascades.status import Level, UndeliverableQueue
 
 _COUNTS = ("messages", "ready", "unacked", "dead-lettering")
 _COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
@@ -98,7 +97,7 @@ def _print_undeliverable(queue: "UndeliverableQueue") -> None:
 
 
 def _row(level: "Level") -> tuple[str, ...]:
-    from delaystore.cascades.spans import span_text
+    from delaystore.cascades.status import span_text
 
     counts = (level.messages, level.ready, level.unacknowledged, level.dead_lettering)
     shown = ("?" if count is None else f"{count:,}" for count in counts)

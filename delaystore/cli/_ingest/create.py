@@ -26,8 +26,7 @@ from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 if TYPE_CHECKING:
-    from delaystore.cascades import BrokerClient
-    from delaystore.ingress.topology import Creation, TopologyRefusedError
+    from delaystore.cascades import BrokerClient, Creation, TopologyRefusedError
 
 
 def create(
@@ -113,7 +112,7 @@ def _created(client: "BrokerClient", plan: Plan, wish: Wish, dry_run: bool) -> "
 
 
 def _refusals() -> "type[TopologyRefusedError]":
-    from delaystore.ingress.topology import TopologyRefusedError
+    from delaystore.cascades import TopologyRefusedError
 
     return TopologyRefusedError
 

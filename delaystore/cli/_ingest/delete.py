@@ -21,7 +21,7 @@ from delaystore.cli._output import print_document, say
 from delaystore.transports.rabbitmq.topology import layout
 
 if TYPE_CHECKING:
-    from delaystore.ingress.topology import Deletion, DeletionCheck
+    from delaystore.cascades import Deletion, DeletionCheck
 
 
 def delete(
@@ -47,7 +47,7 @@ def delete(
     Needs the management API, which alone counts every message. It checks twice, six seconds apart, since the broker's
     counts can be that old. Exit code 1: refused, and nothing was deleted.
     """
-    from delaystore.cascades import STATISTICS_AGE
+    from delaystore.cascades import STATISTICS_AGE, TopologyInUseError
     from delaystore.ingress import topology as ingress
 
     names = ingress.IngressNames.of(exchange, queue=queue, out=out)
@@ -64,7 +64,7 @@ def delete(
         try:
             with telling_what_is_deleted(deleted):
                 deletion = ingress.delete(client, names, with_out=with_out, force=force, on_deleted=deleted.append)
-        except ingress.IngressInUseError as error:
+        except TopologyInUseError as error:
             say(str(error))
             raise typer.Exit(1) from None
     _print_deletion(deletion, exchange, as_json)
@@ -93,7 +93,7 @@ def _print_check(found: "DeletionCheck", exchange: str, dry_run: bool, as_json: 
     say_obstacle(found.uses.certain)
 
 
-def _print_deletion(deletion: "Deletion", exchange: str, as_json: bool) -> None:
+def _print_deletion(deletion: "Deletion[DeletionCheck]", exchange: str, as_json: bool) -> None:
     if as_json:
         print_document({"exchange": exchange, **deletion_document(deletion), **_document(deletion.check)})
     else:

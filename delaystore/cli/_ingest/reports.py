@@ -11,8 +11,7 @@ from delaystore.cli._output import print_document, say, tell
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 if TYPE_CHECKING:
-    from delaystore.cascades import Snapshot
-    from delaystore.ingress.topology import Creation
+    from delaystore.cascades import Creation, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

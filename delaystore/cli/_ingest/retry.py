@@ -13,7 +13,7 @@ from delaystore.cli._signals import stop_requests
 from delaystore.errors import TransportError
 
 if TYPE_CHECKING:
-    from delaystore.ingress.retrying import Retry
+    from delaystore.ingress.rejected import Retry
 
 
 def retry(
@@ -32,7 +32,7 @@ def retry(
     says why.
     """
     from delaystore.cli._progress_bar import ProgressBar
-    from delaystore.ingress.retrying import RejectedFilter, retry_rejected
+    from delaystore.ingress.rejected import RejectedFilter, retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
     url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")

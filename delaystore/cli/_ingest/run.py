@@ -83,7 +83,7 @@ def run(
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
-    from delaystore.ingress.reading.counting import parse_count_from
+    from delaystore.ingress.reading.content import parse_count_from
     from delaystore.ingress.reading.forms.naming import parse_forms
     from delaystore.service.configuration.ingress import IngressConfiguration
     from delaystore.transports.rabbitmq import RabbitMQTransport
@@ -179,11 +179,11 @@ def _served(address: str | None, endpoint: str, ingress: "Ingress") -> Iterator[
 
 def _outcome(health: "IngressHealth") -> str:
     others = {
-        "were in the store already": health.repeated,
-        "forwarded at once": health.direct,
-        "dropped": health.dropped,
+        "were in the store already": health.duplicate,
+        "forwarded at once": health.passthrough,
+        "dropped": health.discarded,
         "rejected": health.rejected,
-        "obeyed": health.obeyed,
+        "obeyed": health.applied,
     }
     told = "".join(f", {count} {what}" for what, count in others.items() if count)
     return f"stopped: {health.stored} stored{told}"

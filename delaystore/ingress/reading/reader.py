@@ -1,24 +1,81 @@
-"""Reading arrivals."""
+"""Reading an incoming message by the rules of its ingress."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.headers import without_carbon_copies
-from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.names import expired_of
-from delaystore.ingress.reading._dead_letters import DEATHS, undo_deaths
-from delaystore.ingress.reading.content import Content, read_content
-from delaystore.ingress.reading.counting import start_of
-from delaystore.ingress.reading.forms.abc import Delay
+from delaystore.ingress.reading.content import (
+    DEATHS,
+    Content,
+    CountFrom,
+    count_hop,
+    note_hop,
+    read_content,
+    start_of,
+    undo_deaths,
+)
+from delaystore.ingress.reading.destinations import AllowedDestinations, DestinationRule
+from delaystore.ingress.reading.forms.abc import Delay, DelayForm
+from delaystore.ingress.reading.forms.naming import usual_forms
 from delaystore.ingress.reading.forms.nservicebus import is_timeout
-from delaystore.ingress.reading.hops import count_hop, note_hop
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.rules import ReadingRules
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared
+from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import NOTHING, DelayedMessage, new_message_id
 from delaystore.transports.floats import without_floats
+
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""What RabbitMQ 4 takes, unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingRules:
+    """How an ingress reads what arrives.
+
+    `ingress_queue`: the queue that messages are published to, by whose name is known what its dead-lettering added.
+    `destination`: where messages go that do not say it by their form. `forms`: tried in this order; the first that fits
+    is taken, and a message that none fits is due at once; none: `usual_forms`. `exchange`: the one that leads to the
+    queue; None: as the queue's name has it. `allow_destination`, `own`: which destinations a message may name, as
+    `patterns` and `own` of AllowedDestinations. `count_from`: from when delays count. `most_body_bytes`: a larger body
+    is rejected. `check`: the transport's own check, which raises InvalidMessageError; it is asked only about messages
+    that it could refuse.
+
+    Raises ConfigurationError for what cannot work.
+    """
+
+    ingress_queue: str
+    destination: DestinationRule
+    forms: tuple[DelayForm, ...] = ()
+    exchange: str | None = None
+    allow_destination: tuple[str, ...] | None = None
+    own: frozenset[str] = frozenset()
+    count_from: CountFrom = CountFrom.RECEIVED
+    most_body_bytes: int = MOST_BODY_BYTES
+    check: Callable[[DelayedMessage], None]
+    forms_are_usual: bool = field(default=False, init=False)
+    """Whether no forms were given. A message that needs one which is off then is rejected."""
+
+    def __post_init__(self) -> None:
+        if type(self.most_body_bytes) is not int or self.most_body_bytes < 1:
+            raise ConfigurationError(f"most_body_bytes must be a whole number from 1, not {self.most_body_bytes!r}")
+        if not self.ingress_queue:
+            raise ConfigurationError("ingress_queue must name a queue")
+        if self.exchange is None and self.ingress_queue.endswith(QUEUE_ENDING):
+            object.__setattr__(self, "exchange", self.ingress_queue.removesuffix(QUEUE_ENDING))
+        if not self.forms:
+            object.__setattr__(self, "forms", usual_forms(self.ingress_queue, self.exchange or ""))
+            object.__setattr__(self, "forms_are_usual", True)
+        self.allowed()
+
+    def allowed(self) -> AllowedDestinations:
+        """Which destinations a message may name."""
+        return AllowedDestinations(
+            queue=self.ingress_queue, exchange=self.exchange, patterns=self.allow_destination, own=self.own
+        )
+
 
 _SURE_TO_FIT: Final = 32 * 1024
 """Bytes of properties that fit a frame however they are written anew: a number of one byte takes five then."""
@@ -28,7 +85,7 @@ _CHECKED: Final = frozenset({"CC", "BCC", "expiration", "reply_to"})
 """Headers and properties that RabbitMQ itself understands, and may refuse."""
 
 
-class ArrivalReader:
+class IncomingReader:
     """Makes messages for the store of what arrives. It has no state; several threads may share it."""
 
     def __init__(self, rules: ReadingRules) -> None:
@@ -39,15 +96,15 @@ class ArrivalReader:
         if rules.destination.routed_by_publishers:
             self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
 
-    def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
+    def read(self, arrival: IncomingMessage, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
 
         `now`: aware; when the arrival was taken. Where nothing better is known, delays count from it. A message that is
-        due already has a due time in the past. Raises RejectedArrivalError for what is neither.
+        due already has a due time in the past. Raises RejectedMessageError for what is neither.
         """
         rules = self._rules
         if len(arrival.body) > rules.most_body_bytes:
-            raise RejectedArrivalError(
+            raise RejectedMessageError(
                 f"its body has {len(arrival.body)} bytes; at most {rules.most_body_bytes} are taken"
             )
         content = read_content(arrival.properties)
@@ -58,7 +115,7 @@ class ArrivalReader:
         if isinstance(delay, SagaCleared):
             return delay
         for name, problem in content.problems.items():
-            raise RejectedArrivalError(f"header {name!r} {problem}")
+            raise RejectedMessageError(f"header {name!r} {problem}")
         hops = count_hop(content.headers, arrival, asks_anew=delay.taken_off)
         destination = delay.destination or rules.destination.destination(arrival, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
@@ -70,12 +127,12 @@ class ArrivalReader:
                 note_hop(content.headers, hops, destination)
             return self._message(arrival, content, delay, destination)
         except InvalidMessageError as error:
-            raise RejectedArrivalError(str(error)) from None
+            raise RejectedMessageError(str(error)) from None
 
     def _check_allowed(self, destination: str) -> None:
         objection = self._allowed.objection(destination)
         if objection is not None:
-            raise RejectedArrivalError(objection)
+            raise RejectedMessageError(objection)
 
     def _delay(self, content: Content, start: datetime) -> Delay | SagaCleared:
         for form in self._rules.forms:
@@ -83,12 +140,12 @@ class ArrivalReader:
             if delay is not None:
                 return delay
         if self._rules.forms_are_usual and is_timeout(content, start):
-            raise RejectedArrivalError(
+            raise RejectedMessageError(
                 "it is a timeout of NServiceBus, and the form nservicebus is off here; name it in forms (--forms)"
             )
         return Delay(start)
 
-    def _message(self, arrival: Arrival, content: Content, delay: Delay, destination: str) -> DelayedMessage:
+    def _message(self, arrival: IncomingMessage, content: Content, delay: Delay, destination: str) -> DelayedMessage:
         message = DelayedMessage(
             message_id=delay.message_id or content.message_id or new_message_id(),
             destination=destination,

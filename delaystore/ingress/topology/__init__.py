@@ -1,28 +1,25 @@
 """What an ingress needs on a broker: its exchanges, queues and bindings; created, verified, read and deleted."""
 
-from delaystore.ingress.names import IngressNames
-from delaystore.ingress.topology._creation import Creation, TopologyRefusedError, create
-from delaystore.ingress.topology._deletion import Deletion, IngressInUseError, delete
-from delaystore.ingress.topology._deletion_check import DeletionCheck, check_deletion
-from delaystore.ingress.topology._layout import IngressTopology, entrance_type_for
-from delaystore.ingress.topology._plugin import PluginExchange
-from delaystore.ingress.topology._replacement import replace_exchange
+from delaystore.ingress.settings import IngressNames
 from delaystore.ingress.topology._status import IngressStatus, QueueStatus, read_status
-from delaystore.ingress.topology._switch import Switch, switch_from_plugin
-from delaystore.ingress.topology._verification import verify
+from delaystore.ingress.topology.changes import (
+    Switch,
+    check_deletion,
+    create,
+    delete,
+    replace_exchange,
+    switch_from_plugin,
+    verify,
+)
+from delaystore.ingress.topology.layout import IngressTopology, PluginExchange, entrance_type_for
 
 __all__ = [
-    "Creation",
-    "Deletion",
-    "DeletionCheck",
-    "IngressInUseError",
     "IngressNames",
     "IngressStatus",
     "IngressTopology",
     "PluginExchange",
     "QueueStatus",
     "Switch",
-    "TopologyRefusedError",
     "check_deletion",
     "create",
     "delete",

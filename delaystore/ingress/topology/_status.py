@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delaystore.cascades import BrokerClient, QueueState, Snapshot
-from delaystore.ingress.names import IngressNames
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at, missing
+from delaystore.ingress.settings import IngressNames
+from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at, missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 
 _UNKNOWN_BY_AMQP: Final = (
@@ -21,7 +21,9 @@ _NO_AGE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
-    """One queue of an ingress; None: not known. `role`: ingress, expired or rejected. `standing`: see `Standing`.
+    """One queue of an ingress; None: not known. `role`: ingress, expired or rejected.
+
+    `standing`: whether it is there.
 
     `ready`: messages that wait for a consumer. `messages`: with those that are unacknowledged, or on their way to where
     the expired go. `publish_rate`, `deliver_rate`: messages a second, lately. `oldest`: when the message at the head
@@ -30,7 +32,7 @@ class QueueStatus:
 
     role: str
     name: str
-    standing: Standing
+    standing: QueueAvailability
     ready: int | None = None
     messages: int | None = None
     unacknowledged: int | None = None
@@ -77,10 +79,10 @@ class IngressStatus:
         for name in self.missing:
             yield f"exchange {name!r} is missing; correct the name, or run delaystore ingest create"
         for queue in self.queues:
-            if queue.standing is not Standing.THERE:
-                advice = "; run delaystore ingest create" if queue.standing is Standing.MISSING else ""
+            if queue.standing is not QueueAvailability.THERE:
+                advice = "; run delaystore ingest create" if queue.standing is QueueAvailability.MISSING else ""
                 yield f"queue {queue.name!r} is {queue.standing.value}{advice}"
-        if ingress.standing is Standing.THERE and not ingress.consumers:
+        if ingress.standing is QueueAvailability.THERE and not ingress.consumers:
             yield f"nobody takes from {ingress.name!r}; run delaystore serve, or delaystore ingest"
         for queue in others:
             if queue.most:
@@ -135,7 +137,7 @@ def _at_least(messages: int | None, ready: int | None) -> int | None:
 
 
 def _queue(role: str, name: str, look: QueueLook, state: QueueState | None) -> QueueStatus:
-    there = look.standing is Standing.THERE
+    there = look.standing is QueueAvailability.THERE
     ready, consumers = (look.ready, look.consumers) if there else (None, None)
     if state is None:
         return QueueStatus(role=role, name=name, standing=look.standing, ready=ready, consumers=consumers)

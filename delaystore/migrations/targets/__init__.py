@@ -39,7 +39,7 @@ def open_target(url: str, endpoint: str) -> MigrationTarget:
 def _on_broker(url: str) -> MigrationTarget:
     from delaystore.migrations.targets._direct import DirectTarget
     from delaystore.migrations.targets._native import NativeTarget
-    from delaystore.transports.rabbitmq.urls import take_parameter
+    from delaystore.transports.rabbitmq.parameters import take_parameter
 
     plain, delays = take_parameter(url, "delays")
     return DirectTarget(plain) if delays is None else NativeTarget(plain, delays)

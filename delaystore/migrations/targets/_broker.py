@@ -15,7 +15,7 @@ from delaystore.migrations.abc import MigrationTarget, Problem
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.native import delay_named
-from delaystore.transports.rabbitmq.urls import take_parameter
+from delaystore.transports.rabbitmq.parameters import take_parameter
 
 _SEND_TIMEOUT: Final = 30.0
 """Seconds that the broker has to confirm a batch, however small."""

@@ -10,7 +10,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Problem
 from delaystore.migrations.targets._broker import BrokerTarget
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.existence import exists, queue_exists
+from delaystore.transports.rabbitmq.queues import exists, queue_exists
 from delaystore.transports.rabbitmq.topology import Exchange
 
 

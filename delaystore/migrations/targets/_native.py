@@ -13,8 +13,8 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Problem
 from delaystore.migrations.targets._broker import BrokerTarget
 from delaystore.transports.abc import Outcome
-from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.native import CascadeDelay
+from delaystore.transports.rabbitmq.queues import queue_exists
 from delaystore.transports.rabbitmq.topology import topology_named
 
 

@@ -6,15 +6,12 @@ from typing import Annotated, Final
 from urllib.parse import quote
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.names import IngressNames
-from delaystore.ingress.reading.counting import CountFrom
-from delaystore.ingress.reading.destinations.abc import DestinationRule
-from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
-from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.content import CountFrom
+from delaystore.ingress.reading.destinations import AllowedDestinations, DestinationRule, parse_destination
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.naming import is_for_timeouts, parse_forms
-from delaystore.ingress.reading.rules import MOST_BODY_BYTES, ReadingRules
-from delaystore.ingress.settings import IngressSettings, OnDuplicate
+from delaystore.ingress.reading.reader import MOST_BODY_BYTES, ReadingRules
+from delaystore.ingress.settings import IngressNames, IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
 from delaystore.service.configuration.tables import Positive, Table
 from delaystore.service.configuration.values import Names, Secret, Span, Url

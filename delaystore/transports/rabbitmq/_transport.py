@@ -1,7 +1,9 @@
-"""The RabbitMQ transport."""
+"""Queues that a transport was made with: they are declared once there is a broker."""
 
+import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,20 +22,60 @@ from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
-from delaystore.transports.rabbitmq._checks import check_message
 from delaystore.transports.rabbitmq._open_queue import open_queue
-from delaystore.transports.rabbitmq._verdicts import LOOK_SECONDS, look_at_all
-from delaystore.transports.rabbitmq._wanted import WantedQueues
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing, exists, look_at
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url
+from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
+from delaystore.transports.rabbitmq.properties import check_message
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
-from delaystore.transports.rabbitmq.publisher import Sending
-from delaystore.transports.rabbitmq.queues import QUEUE_TYPES, declare_queue, delete_queue, receive
+from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, Sending, look_at_all
+from delaystore.transports.rabbitmq.queues import (
+    QUEUE_TYPES,
+    QueueAvailability,
+    QueueLook,
+    declare_queue,
+    delete_queue,
+    exists,
+    look_at,
+    receive,
+)
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Exchange
-from delaystore.transports.rabbitmq.urls import take_parameter
+
+_AGAIN: Final = 30.0
+"""Seconds until a queue that the broker refused is declared again."""
+
+log = logging.getLogger(__name__)
+
+
+class WantedQueues:
+    """Has each of `names` declared once, by `declare`, which creates no queue that exists.
+
+    Threads may share it. Raises ConfigurationError for names that cannot be.
+    """
+
+    def __init__(self, names: Iterable[str], declare: Callable[[str], None]) -> None:
+        if isinstance(names, str):
+            raise ConfigurationError(f"queues must be a list of names, as in queues=[{names!r}]")
+        try:
+            self._missing = dict.fromkeys((named_queue(name) for name in names), 0.0)
+        except TransportSetupError as error:
+            raise ConfigurationError(f"queues: {error}") from None
+        self._declare = declare
+
+    def ensure(self) -> None:
+        """Declare what is not declared yet; a refusal of the broker's is logged. Raises TransportUnavailableError."""
+        for name, not_before in tuple(self._missing.items()):
+            if time.monotonic() < not_before:
+                continue
+            try:
+                self._declare(name)
+            except TransportSetupError as error:
+                self._missing[name] = time.monotonic() + _AGAIN
+                log.warning("%s; it is tried again in %.0f s", error, _AGAIN)
+            else:
+                self._missing.pop(name, None)
+
 
 _IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
 """Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
@@ -208,7 +250,7 @@ class RabbitMQTransport(Transport):
         Raises TransportSetupError for what is no queue, TransportUnavailableError.
         """
         look = look_at(self._looking, named_queue(queue))
-        return look.ready if look.standing is Standing.THERE else None
+        return look.ready if look.standing is QueueAvailability.THERE else None
 
     @override
     def reaches(self, destination: str) -> bool | None:
@@ -219,7 +261,7 @@ class RabbitMQTransport(Transport):
             return False
         if address.exchange == DEFAULT_EXCHANGE:
             standing = look_at(self._looking, address.routing_key).standing
-            return {Standing.THERE: True, Standing.MISSING: False}.get(standing)
+            return {QueueAvailability.THERE: True, QueueAvailability.MISSING: False}.get(standing)
         try:
             return None if exists(self._looking, Exchange(address.exchange)) else False
         except TransportSetupError:

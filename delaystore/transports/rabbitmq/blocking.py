@@ -1,19 +1,56 @@
-"""Connections for the calling thread: to receive, and to declare queues."""
+"""Connections for the calling thread: opened to one of a broker's nodes, and kept for the next use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from pika import exceptions
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from delaystore.errors import TransportUnansweredError, TransportUnavailableError
-from delaystore.transports.rabbitmq._lenient import LenientConnection
-from delaystore.transports.rabbitmq._sockets import drop_socket
-from delaystore.transports.rabbitmq.nodes import Node
-from delaystore.transports.rabbitmq.opening import open_connection
+from delaystore.transports.rabbitmq.nodes import Node, nodes_of, told
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import ANSWER, SilenceError, answered_within
+from delaystore.transports.rabbitmq.pika_internals import (
+    ANSWER,
+    PunctualConnection,
+    SilenceError,
+    answered_within,
+    drop,
+    drop_socket_of,
+)
+
+_NOT_CONNECTED: Final = (exceptions.AMQPError, AMQPConnectorException, OSError)
+"""What pika raises where there is no connection to be had."""
+
+
+def open_connection(
+    broker: Broker,
+    *,
+    first: Node | None = None,
+    last: Node | None = None,
+    answer: float | None = None,
+    decoded: bool = False,
+    **parameters: int,
+) -> PunctualConnection:
+    """A connection to one of the broker's nodes, tried in turn; its `node` says which.
+
+    `first`, `last`: see `Nodes.in_turn`. `answer`: see PunctualConnection. `decoded`: messages have pika's
+    properties. `parameters`: of pika, in place of the broker's. Raises TransportUnavailableError, which says for
+    each node why it could not be reached.
+    """
+    nodes = nodes_of(broker)
+    failures = list(nodes.unknown.items())
+    turn = nodes.in_turn(first=first, last=last)
+    for node in turn:
+        attempt = node.parameters(last=node is turn[-1], **parameters)
+        try:
+            with quiet_pika():
+                return PunctualConnection(attempt, node, answer=answer, decoded=decoded)
+        except _NOT_CONNECTED as error:
+            failures.append((node.label, reason_of(error, attempt.stack_timeout)))
+    raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {told(failures)}")
+
 
 _HEARTBEAT: Final = 60
 """Seconds. Nobody answers heartbeats while the caller handles messages, so it has about two minutes for that."""
@@ -56,7 +93,7 @@ class BlockingConnections:
             self._put_back(connection, channel)
             raise
         except BaseException:
-            _drop(connection)  # an interrupt does not wait for an answer that may never come
+            drop(connection)  # an interrupt does not wait for an answer that may never come
             raise
         else:
             self._put_back(connection, channel)
@@ -71,7 +108,7 @@ class BlockingConnections:
     def disown(self) -> None:
         """In a forked child: give up the sockets, which stay the parent's."""
         while (connection := self._take()) is not None:
-            drop_socket(connection._impl)
+            drop_socket_of(connection)
 
     def _take(self) -> Any | None:
         """An idle connection, for this caller alone; None: there is none. Atomic, so it needs no lock."""
@@ -107,7 +144,7 @@ class BlockingConnections:
             first=self._worked,
             last=self._failed,
             answer=self._answer,
-            impl_class=LenientConnection,
+            decoded=True,
             **self._parameters,
         )
         try:
@@ -144,16 +181,10 @@ class BlockingConnections:
         kept = []
         while (idle := self._take()) is not None:
             if idle.node == connection.node:
-                _drop(idle)
+                drop(idle)
             else:
                 kept.append(idle)
         self._idle.extend(kept)
-
-
-def _drop(connection: Any) -> None:
-    """Give up a connection, and its loop, without telling the broker."""
-    drop_socket(connection._impl)
-    connection._impl.ioloop.close()
 
 
 def _close(connection: Any) -> None:
@@ -162,4 +193,4 @@ def _close(connection: Any) -> None:
             with answered_within(connection, OPENING):
                 connection.close()
     except exceptions.AMQPError:
-        drop_socket(connection._impl)
+        drop_socket_of(connection)

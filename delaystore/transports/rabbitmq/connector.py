@@ -11,6 +11,7 @@ from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
 from delaystore.transports.rabbitmq.nodes import Node, Nodes, is_address, nodes_of, told
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import reason_of
+from delaystore.transports.rabbitmq.pika_internals import RawConnection
 
 _PAUSE: Final = wait_exponential(multiplier=0.1, max=5) + wait_random(0, 0.1)
 """Seconds between two rounds."""
@@ -23,7 +24,7 @@ class Connector:
 
     Each round looks the names up afresh. It ends with the node that was connected to last; the pause between rounds
     grows. Everything happens in the thread of `loop`, but for looking names up.
-    `connection_type`: a kind of SelectConnection. `on_open(connection)`: connected, to `node`. `on_failed(reason)`: a
+    `on_open(connection)`: connected, to `node`. `on_failed(reason)`: a
     round was in vain, and another one follows. `on_close(connection, error)`: a connection that was open is lost.
     """
 
@@ -31,7 +32,6 @@ class Connector:
         self,
         broker: Broker,
         loop: Any,
-        connection_type: Any,
         *,
         on_open: Callable[[Any], None],
         on_failed: Callable[[str], None],
@@ -39,7 +39,6 @@ class Connector:
     ) -> None:
         self._broker = broker
         self._loop = loop
-        self._connection_type = connection_type
         self._on_open = on_open
         self._on_failed = on_failed
         self._on_close = on_close
@@ -94,7 +93,7 @@ class Connector:
             self._fail()
             return
         parameters = node.parameters(last=last)
-        self.connection = self._connection_type(
+        self.connection = RawConnection(
             parameters,
             on_open_callback=partial(self._opened, node),
             on_open_error_callback=partial(self._refused, node, parameters.stack_timeout),

@@ -1,15 +1,16 @@
 """Declaring a layout by AMQP, part by part."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from pika import exceptions
 
 from delaystore.errors import TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import queue_exists
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
+from delaystore.transports.rabbitmq.queues import declare_queue, missing, queue_exists, surely_missing
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
 
 
@@ -84,6 +85,38 @@ def declare_parts(
                 raise DeclarationError(part, reason_of(error), declared) from None
             declared.append(part)
             on_declared(part)
+
+
+def declare_missing(
+    broker: Broker, connections: BlockingConnections, layout: Layout, *, optional: Collection[str] = ()
+) -> None:
+    """Declare what does not exist of `layout`; what exists stays as it is, whatever its type and arguments.
+
+    A binding is declared if an end of it did not exist. A new quorum queue gets a delivery limit that is never reached:
+    a message goes back to its queue whenever a process dies, and must not be dropped for that.
+
+    Args:
+        broker: The one that `connections` lead to.
+        connections: Connections of the calling thread.
+        layout: Exchanges, queues and bindings.
+        optional: Queues whose absence is no obstacle: one that does not answer within 3 seconds counts as existing.
+
+    Raises:
+        TransportSetupError: The broker refuses a part, or does not say whether it exists.
+        TransportUnavailableError: The broker cannot be reached.
+
+    """
+    needed = [node for node in layout.nodes if not (isinstance(node, Queue) and node.name in optional)]
+    absent = missing(connections, needed)
+    absent += [queue for queue in layout.queues if queue.name in optional and surely_missing(broker, queue.name)]
+    for queue in layout.queues:
+        if queue in absent:
+            declare_queue(connections, queue.name, queue.type, lift_limit=True)
+    names = {node.name for node in absent}
+    bindings = tuple(one for one in layout.bindings if not names.isdisjoint((one.source, one.destination)))
+    exchanges = tuple(one for one in layout.exchanges if one in absent)
+    if exchanges or bindings:
+        declare(connections, Layout(exchanges=exchanges, bindings=bindings))
 
 
 def declare_part(channel: Any, part: Part) -> None:

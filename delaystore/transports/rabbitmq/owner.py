@@ -1,25 +1,134 @@
-"""The thread that owns a connection to the broker."""
+"""The thread that owns a connection to the broker, and tells a silent broker from silent destinations."""
 
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
-from delaystore.transports.rabbitmq._carriage import Carriage
-from delaystore.transports.rabbitmq._farewell import Farewell
-from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
-from delaystore.transports.rabbitmq._sockets import drop_socket
-from delaystore.transports.rabbitmq._watch import Watch
+from delaystore.transports.rabbitmq.channels import AbandonedBatch, ChannelPool, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import SilenceError
+from delaystore.transports.rabbitmq.pika_internals import SilenceError, drop_socket, end_stream, unsent
+
+QUIET: Final = 1.0
+"""Seconds without an answer after which the broker is asked for a sign of life."""
+DOUBT: Final = 2.0
+"""Seconds without a sign of life after which the broker counts as silent."""
+SILENCE_SECONDS: Final = 10.0
+"""Seconds without a sign of life after which its connection is given up."""
+_BACKLOG: Final = 4096
+"""Bytes yet to leave from which on their leaving is progress: fewer are a heartbeat, or the question itself."""
+
+
+class Watch:
+    """Watches one connection: a round trip on a channel of its own tells whether the broker lives.
+
+    Answers to a batch say that too, and heartbeats do not: a broker sends them whatever it reads. Bytes that leave the
+    machine are progress. `changed` is called when the broker has given a sign of life.
+    """
+
+    def __init__(self, connection: Any, changed: Callable[[], None]) -> None:
+        self._connection = connection
+        self._changed = changed
+        self._signed_at = time.monotonic()
+        """When the broker last gave a sign of life."""
+        self._moved_at = 0.0
+        """When bytes were last seen to have left."""
+        self.gone = 0
+        """Bytes that had left at the last look."""
+        self._backlog = 0
+        """Bytes that had not, then."""
+        self._asked_at: float | None = None
+        """When the broker was asked, and has not answered yet."""
+        self._doubted = False
+        """Whether a sender takes it to be silent until it answers."""
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether the broker was asked, and has not answered yet."""
+        return self._asked_at is not None
+
+    @property
+    def silent(self) -> bool:
+        """Whether the broker gives no sign of life."""
+        return self._doubted or self._silence() >= DOUBT
+
+    @property
+    def dead(self) -> SilenceError | None:
+        """Why its connection is worth nothing: it has given none for long. None: it may be worth something."""
+        return SilenceError(f"no answer within {SILENCE_SECONDS:g} s") if self._silence() >= SILENCE_SECONDS else None
+
+    @property
+    def moving(self) -> bool:
+        """Whether bytes are still leaving."""
+        self._look()
+        return self._backlog >= _BACKLOG and time.monotonic() - self._moved_at < QUIET
+
+    def lives_since(self, moment: float) -> bool:
+        """Whether the broker gave a sign of life a moment ago, and after `moment` (of time.monotonic)."""
+        return self._signed_at > moment and time.monotonic() - self._signed_at < DOUBT
+
+    def heed(self, batches: Collection[InFlightBatch], *, alarm: bool) -> None:
+        """Take notice of the answers to `batches`, which are in flight; ask for a sign of life if there are none.
+
+        A batch hears news once the broker lives, and answers no more of it. `alarm`: the broker says itself that it
+        reads nothing.
+        """
+        self._look()
+        now = time.monotonic()
+        for batch in batches:
+            if batch.heard_at > batch.began_at:  # otherwise it has heard nothing, and has only begun
+                self._sign(batch.heard_at)
+            idle_since = max(batch.heard_at, self._moved_at)
+            if batch.partly_answered and now - idle_since >= QUIET and self._signed_at > idle_since:
+                batch.news.set()
+        first = min((batch.began_at for batch in batches), default=now)
+        if alarm and self._asked_at is not None:
+            self._asked_at = now
+        elif not alarm and now - max(self._signed_at, self._moved_at, first) >= QUIET:
+            self.ask()
+
+    def doubt(self) -> None:
+        """Take the broker to be silent until it gives a sign of life, and ask for one."""
+        self._doubted = True
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for a sign of life, unless the answer to an earlier question is awaited. Raises pika's NoFreeChannels."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._connection.channel(on_open_callback=self._answered)
+
+    def _answered(self, channel: Any) -> None:
+        channel.close()
+        self._asked_at = None
+        self._sign(time.monotonic())
+        self._changed()
+
+    def _sign(self, at: float) -> None:
+        if at > self._signed_at:
+            self._signed_at = at
+            self._doubted = False
+
+    def _silence(self) -> float:
+        """Seconds since the broker was asked, without a sign of life or bytes that left."""
+        if self._asked_at is None:
+            return 0.0
+        return time.monotonic() - max(self._asked_at, self._signed_at, self._moved_at)
+
+    def _look(self) -> None:
+        before, self._backlog = self._backlog, unsent(self._connection)
+        gone = self._connection.bytes_sent - self._backlog
+        if gone > self.gone and before >= _BACKLOG:
+            self._moved_at = time.monotonic()
+        self.gone = gone
+
 
 THREAD_NAME: Final = "delaystore-rabbitmq"
 _CLOSE_SECONDS: Final = 2.0
@@ -40,10 +149,9 @@ class Owner:
 
     The thread starts at construction and ends with `close`; then a new owner takes its place. Batches handed over with
     `publish` always end: answered, closed by a message, or with the connection.
-    `connection_type`: a kind of SelectConnection.
     """
 
-    def __init__(self, broker: Broker, connection_type: Any = pika.SelectConnection) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._changed = threading.Condition()
         self._obstacle: str | None = _CONNECTING
@@ -53,12 +161,11 @@ class Owner:
         self._connector = Connector(
             broker,
             self._loop,
-            connection_type,
             on_open=self._opened,
             on_failed=self._failed,
             on_close=self._closed,
         )
-        self._carriage: Carriage | None = None
+        self._pool: ChannelPool | None = None
         """The channels of the connection; None: it is not open."""
         self._watch: Watch | None = None
         self._ticking = False
@@ -96,25 +203,25 @@ class Owner:
             self._batches.add(batch)
         self._loop.add_callback_threadsafe(lambda: self._carry(batch))
 
-    def leave(self, batch: InFlightBatch) -> Farewell:
+    def leave(self, batch: InFlightBatch) -> AbandonedBatch:
         """Wait for `batch` no longer. What is on the wire goes on, and may be answered later; the rest is not sent.
 
         Where the broker has not just shown that it lives, `obstacle` says that it is silent until it does. This waits a
         moment for that, so that the caller can tell an outage from destinations that do not answer.
         """
-        farewell = Farewell(batch)
+        abandoned = AbandonedBatch(batch)
         with self._changed:
             if self.alive:
-                self._loop.add_callback_threadsafe(lambda: self._leave(farewell))
-            self._changed.wait_for(lambda: farewell.seen or self._closing, _CLOSE_SECONDS)
+                self._loop.add_callback_threadsafe(lambda: self._leave(abandoned))
+            self._changed.wait_for(lambda: abandoned.seen or self._closing, _CLOSE_SECONDS)
             self._changed.wait_for(lambda: self._obstacle != self._silence or self._closing, _SIGN_OF_LIFE)
-            farewell.obstacle = self._obstacle
-        return farewell
+            abandoned.obstacle = self._obstacle
+        return abandoned
 
     def forsake(self, batch: InFlightBatch) -> None:
         """`leave`, for a sender that was interrupted: it waits for nothing, and asks nothing."""
         if self.alive:
-            self._loop.add_callback_threadsafe(lambda: self._leave(Farewell(batch)))
+            self._loop.add_callback_threadsafe(lambda: self._leave(AbandonedBatch(batch)))
 
     def close(self) -> None:
         """End the connection and the thread; batches in flight end unsettled."""
@@ -165,7 +272,7 @@ class Owner:
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
-        self._carriage = Carriage(connection, self._ended)
+        self._pool = ChannelPool(connection, self._ended)
         self._watch = Watch(connection, self._report)
         self._told = False
         self._silence = f"RabbitMQ at {self._node} does not answer"
@@ -207,7 +314,7 @@ class Owner:
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all batches with `closure`."""
         self._alarm = None
-        self._carriage = self._watch = None
+        self._pool = self._watch = None
         with self._changed:
             self._obstacle = obstacle
             batches, self._batches = self._batches, set()
@@ -231,12 +338,12 @@ class Owner:
     def _carry(self, batch: InFlightBatch) -> None:
         if batch not in self._batches:
             return
-        if self._carriage is None or not self._connection.is_open:
+        if self._pool is None or not self._connection.is_open:
             self._ended(batch)
             batch.end(Closure(self._obstacle or "no connection"))
             return
         with self._channels_sufficing():
-            self._carriage.carry(batch)
+            self._pool.carry(batch)
         if not self._ticking:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
@@ -248,35 +355,35 @@ class Owner:
 
     def _tick(self) -> None:
         """Look after what is in flight, as long as there is anything."""
-        carriage, watch = self._carriage, self._watch
+        pool, watch = self._pool, self._watch
         self._ticking = False
-        if carriage is None or watch is None or not self._connection.is_open:
+        if pool is None or watch is None or not self._connection.is_open:
             return
         with self._channels_sufficing():
-            carriage.go_on(watch.gone, alarm=self._alarm is not None)
-            if carriage.batches:
-                watch.heed(carriage.batches, alarm=self._alarm is not None)
+            pool.go_on(watch.gone, alarm=self._alarm is not None)
+            if pool.batches:
+                watch.heed(pool.batches, alarm=self._alarm is not None)
         self._report()
         dead = watch.dead
         if dead is not None and self._alarm is None:
             self._give_up(dead)
-        elif carriage.batches or watch.awaiting:
+        elif pool.batches or watch.awaiting:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
 
-    def _leave(self, farewell: "Farewell") -> None:
-        batch = farewell.batch
-        carriage, watch = self._carriage, self._watch
-        if carriage is not None and watch is not None and self._connection.is_open and not batch.ended:
+    def _leave(self, abandoned: "AbandonedBatch") -> None:
+        batch = abandoned.batch
+        pool, watch = self._pool, self._watch
+        if pool is not None and watch is not None and self._connection.is_open and not batch.ended:
             with self._channels_sufficing():
-                watch.heed(carriage.batches, alarm=self._alarm is not None)
-                farewell.moving = watch.moving
-                if not farewell.moving and not watch.lives_since(batch.began_at):
+                watch.heed(pool.batches, alarm=self._alarm is not None)
+                abandoned.moving = watch.moving
+                if not abandoned.moving and not watch.lives_since(batch.began_at):
                     watch.doubt()
-                carriage.leave(batch)
+                pool.leave(batch)
             self._report()
         with self._changed:
-            farewell.seen = True
+            abandoned.seen = True
             self._changed.notify_all()
 
     @contextmanager
@@ -289,7 +396,7 @@ class Owner:
 
     def _give_up(self, reason: Exception) -> None:
         """End the connection, as after missed heartbeats."""
-        self._connection._terminate_stream(reason)
+        end_stream(self._connection, reason)
 
     def _shut(self) -> None:
         self._connector.stop()

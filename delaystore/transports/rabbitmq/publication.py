@@ -16,7 +16,7 @@ from delaystore.address import Address, parse_address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._properties import PERSISTENT, amqp_properties, encoding_errors
+from delaystore.transports.rabbitmq.properties import PERSISTENT, amqp_properties, encoding_errors
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Queue
 
 FRAME_OVERHEAD: Final = 8

@@ -1,21 +1,85 @@
-"""Sending a batch: what to do with the answers, and how to single out a message that closes its channel."""
+"""Sending a batch: what to do with the answers, what a nack and a return mean, and which message closes its channel."""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.amounts import counted
+from delaystore.errors import TransportUnavailableError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._farewell import Farewell
-from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
-from delaystore.transports.rabbitmq._verdicts import may_refuse, of_nack, of_return, of_second_nack
-from delaystore.transports.rabbitmq.channel import NACKED
-from delaystore.transports.rabbitmq.existence import QueueLook
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.channels import NACKED, AbandonedBatch, BatchPendingConfirm, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND
 from delaystore.transports.rabbitmq.publication import Publishable
+from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
+
+LOOK_SECONDS: Final = 2.0
+"""Seconds that the looks after one send may take."""
+_UNKNOWN: Final = QueueLook(QueueAvailability.UNKNOWN, reason="it could not be looked at in time")
+
+
+def look_at_all(
+    connections: BlockingConnections, addresses: Iterable[Address], seconds: float = LOOK_SECONDS
+) -> Mapping[Address, QueueLook]:
+    """How each queue among `addresses` stands, within about so many seconds; exchanges are left out."""
+    deadline = time.monotonic() + seconds
+    looks: dict[Address, QueueLook] = {}
+    for address in addresses:
+        if address.exchange != DEFAULT_EXCHANGE:
+            continue
+        if time.monotonic() > deadline:
+            looks[address] = _UNKNOWN
+            continue
+        try:
+            looks[address] = look_at(connections, address.routing_key)
+        except TransportUnavailableError as error:
+            looks[address] = QueueLook(QueueAvailability.UNKNOWN, reason=str(error))
+    return looks
+
+
+def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
+    """What the return of a message means. `look`: at its queue; None: it was for an exchange.
+
+    A queue that exists has no route to it while its node is down. Of an exchange nobody can tell which queues are bound
+    to it: no route is no route.
+    """
+    if look is None:
+        return replace(returned, reason=f"no queue is bound to the exchange for it; {returned.reason}")
+    if look.standing is QueueAvailability.MISSING:
+        how = "create it with `delaystore setup --queue NAME`"
+        return replace(returned, reason=f"there is no such queue; {how}; {returned.reason}")
+    if look.standing is QueueAvailability.THERE:
+        return Outcome(OutcomeKind.UNREADY, f"{returned.reason}, although the queue exists")
+    return Outcome(OutcomeKind.UNREADY, f"{returned.reason}; {look.reason}")
+
+
+def may_refuse(look: QueueLook) -> bool:
+    """Whether a queue that has nacked may be full: it answers, and holds messages. Without a leader it shows none."""
+    return look.standing is QueueAvailability.THERE and look.ready > 0
+
+
+def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
+    """What a nack means from a queue that is not known to refuse."""
+    if look is None:
+        return nacked
+    if look.standing is QueueAvailability.THERE:
+        return Outcome(nacked.kind, f"{nacked.reason}; the queue shows no messages, so it may have lost its leader")
+    return Outcome(nacked.kind, f"{nacked.reason}; {look.reason}")
+
+
+def of_second_nack(look: QueueLook) -> Outcome:
+    """What the nack means that follows such a look."""
+    return Outcome(
+        OutcomeKind.REFUSED,
+        f"nacked by the broker, and again after a look at the queue, which holds "
+        f"{counted(look.ready, 'message')}: it is full and rejects",
+    )
+
 
 _ACCESS_REFUSED: Final = 403
 _LOSSES_ALONE: Final = 3
@@ -93,7 +157,7 @@ class Sending:
                 try:
                     owner.publish(in_flight)
                     in_flight.news.wait(self._remaining())
-                    farewell = None if in_flight.ended else owner.leave(in_flight)
+                    abandoned = None if in_flight.ended else owner.leave(in_flight)
                 except BaseException:
                     owner.forsake(in_flight)  # otherwise it would keep its channel, and bodies, for an answer
                     raise
@@ -104,8 +168,8 @@ class Sending:
                 if closure is not None and not closure.own and not quarantined:
                     # one sender at a time searches for the message that closes the shared connection
                     quarantined = self._quarantine.acquire(timeout=self._remaining())
-                if closure is None and farewell is not None:
-                    self._leave_behind(farewell, positions, rest)
+                if closure is None and abandoned is not None:
+                    self._leave_behind(abandoned, positions, rest)
                 else:
                     self._try_again(rest, closure)
             return ""
@@ -129,16 +193,16 @@ class Sending:
                     self._doubted.append(position)
         return rest
 
-    def _leave_behind(self, farewell: Farewell, positions: list[int], rest: list[int]) -> None:
+    def _leave_behind(self, abandoned: AbandonedBatch, positions: list[int], rest: list[int]) -> None:
         """Settle what is on its way; what was not sent waits on, unless its destination is one of the silent.
 
         What the owner thread has not come to may be sent yet.
         """
-        kind, reason = _of_silence(farewell)
+        kind, reason = _of_silence(abandoned)
         indexes = {position: index for index, position in enumerate(positions)}
-        sent = [position for position in rest if not farewell.seen or indexes[position] < farewell.batch.next]
+        sent = [position for position in rest if not abandoned.seen or indexes[position] < abandoned.batch.next]
         for position in sent:
-            late = LateConfirm(farewell.batch, indexes[position])
+            late = BatchPendingConfirm(abandoned.batch, indexes[position])
             self._outcomes[position] = Outcome(kind, reason, late)
         if kind is OutcomeKind.UNREADY:
             silent = {self._publications[position].address for position in sent}
@@ -213,13 +277,13 @@ class Sending:
         return max(0.0, self._deadline - time.monotonic())
 
 
-def _of_silence(farewell: Farewell) -> tuple[OutcomeKind, str]:
+def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
     """What a message is that is on its way without an answer, and why."""
-    if farewell.obstacle is not None:
-        return OutcomeKind.UNSETTLED, farewell.obstacle
-    if not farewell.seen:
+    if abandoned.obstacle is not None:
+        return OutcomeKind.UNSETTLED, abandoned.obstacle
+    if not abandoned.seen:
         return OutcomeKind.UNSETTLED, "still to be sent: this machine is busy"
-    if farewell.moving:
+    if abandoned.moving:
         return OutcomeKind.UNSETTLED, "still being sent: the network takes it slowly"
     return OutcomeKind.UNREADY, "no answer, although the broker answers others"
 

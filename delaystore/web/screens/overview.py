@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from delaystore.cascades.spans import span_text
+from delaystore.cascades.status import span_text
 from delaystore.errors import DelaystoreError
 from delaystore.operations import Operations, Overview
 from delaystore.web.errors import Refusal

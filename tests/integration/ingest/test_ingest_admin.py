@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.ingress.topology import IngressInUseError, IngressNames, delete
-from delaystore.ingress.topology import _deletion as deletion_module
+from delaystore.cascades import TopologyInUseError
+from delaystore.ingress.topology import IngressNames, delete
 from tests.integration.cli import CommandLine, started
 from tests.integration.ingress_brokers import Broker
 from tests.integration.plugin_stand_in import declare_shop, plugin_management
@@ -258,31 +258,19 @@ def test_delete_waits_for_a_consumer_that_is_just_leaving(run: CommandLine, brok
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_comes_after_the_last_check_is_kept_and_the_way_restored(
-    run: CommandLine, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_after_the_last_check_is_kept_and_the_way_restored(broker: Broker) -> None:
     with broker.channel() as channel:
         channel.exchange_declare("events", "topic", durable=True)
         channel.exchange_bind("orders", "events", "order.#")
 
-    def publish_late(_seconds: float) -> None:
-        checked.append(True)
+    def publish_late(_part: Any) -> None:
+        if broker.ready("orders.ingress") == 0:
+            broker.publish("", "orders.ingress")  # as what was on its way when the exchange was deleted
+            broker.wait_for(lambda: broker.ready("orders.ingress") == 1)
 
-    checked: list[bool] = []
-    monkeypatch.setattr(time, "sleep", publish_late)
-    uses_of = deletion_module.uses_of
-
-    def late(*arguments: Any) -> Any:
-        broker.publish("", "orders.ingress")  # as what was on its way when the exchange was deleted
-        broker.wait_for(lambda: broker.ready("orders.ingress") == 1)
-        return uses_of(*arguments)
-
-    monkeypatch.setattr(deletion_module, "uses_of", late)
-    with pytest.raises(IngressInUseError, match="just now; what had been deleted is restored"):
-        delete(broker.client, IngressNames.of("orders"))
-    assert checked
+    with pytest.raises(TopologyInUseError, match="just now; what had been deleted is restored"):
+        delete(broker.client, IngressNames.of("orders"), statistics_age=0, on_deleted=publish_late)
     assert broker.ready("orders.ingress") == 1
-    monkeypatch.undo()
     with broker.channel() as channel:
         channel.basic_publish("events", "order.7", b"", mandatory=True)
     broker.wait_for(lambda: broker.ready("orders.ingress") == 2)

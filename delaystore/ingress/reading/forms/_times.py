@@ -4,9 +4,8 @@ import re
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.ingress.reading._values import EPOCH
 from delaystore.ingress.reading.content import shown
-from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.incoming import EPOCH, RejectedMessageError
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 30
@@ -26,11 +25,11 @@ def integer_in(value: Any) -> int | None:
 
 
 def later(start: datetime, milliseconds: int, header: str) -> datetime:
-    """`start` and a delay; raises RejectedArrivalError where no datetime holds it."""
+    """`start` and a delay; raises RejectedMessageError where no datetime holds it."""
     try:
         return start + timedelta(milliseconds=milliseconds)
     except OverflowError:
-        raise RejectedArrivalError(f"header {header}: it would be due beyond the year 9999") from None
+        raise RejectedMessageError(f"header {header}: it would be due beyond the year 9999") from None
 
 
 def since_epoch(milliseconds: int, header: str) -> datetime:
@@ -43,6 +42,6 @@ def whole_second(time: datetime) -> datetime:
     return time + _REST_OF_SECOND
 
 
-def unreadable(header: str, value: object, wanted: str) -> RejectedArrivalError:
+def unreadable(header: str, value: object, wanted: str) -> RejectedMessageError:
     """Why a header cannot be read."""
-    return RejectedArrivalError(f"header {header} is {shown(value)}; it must be {wanted}")
+    return RejectedMessageError(f"header {header} is {shown(value)}; it must be {wanted}")

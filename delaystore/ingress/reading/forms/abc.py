@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from delaystore.ingress.reading.content import Content
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import SagaCleared
 
 
 class Delay(NamedTuple):
@@ -35,5 +35,5 @@ class DelayForm(ABC):
         """What the message says in this form; None: nothing.
 
         `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises
-        RejectedArrivalError for what is meant to be of this form and cannot be read.
+        RejectedMessageError for what is meant to be of this form and cannot be read.
         """

@@ -10,7 +10,7 @@ from delaystore.ingress.reading.content import Content, shown
 from delaystore.ingress.reading.forms._annotations import read_annotations
 from delaystore.ingress.reading.forms._times import integer_in, later, since_epoch, unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
-from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.incoming import RejectedMessageError
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 """Milliseconds since 1970."""
@@ -61,4 +61,4 @@ def _annotations(section: Any) -> Mapping[str, int | str]:
             raise ValueError("neither text nor bytes")
         return read_annotations(encoded)
     except ValueError as error:
-        raise RejectedArrivalError(f"header {ANNOTATIONS} cannot be read: {error}: {shown(section)}") from None
+        raise RejectedMessageError(f"header {ANNOTATIONS} cannot be read: {error}: {shown(section)}") from None

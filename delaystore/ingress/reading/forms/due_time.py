@@ -10,7 +10,7 @@ from delaystore.headers import DUE_TIME
 from delaystore.ingress.reading.content import Content
 from delaystore.ingress.reading.forms._times import unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
-from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.incoming import RejectedMessageError
 from delaystore.times import parse_instant
 
 
@@ -31,4 +31,4 @@ class DueTimeForm(DelayForm):
         try:
             return Delay(max(start, parse_instant(value, f"header {DUE_TIME}")))
         except ConfigurationError as error:
-            raise RejectedArrivalError(str(error)) from None
+            raise RejectedMessageError(str(error)) from None

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.names import QUEUE_ENDING
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.amqp1 import Amqp1Form
 from delaystore.ingress.reading.forms.due_time import DueTimeForm
 from delaystore.ingress.reading.forms.nservicebus import NServiceBusForm
 from delaystore.ingress.reading.forms.x_delay import XDelayForm
+from delaystore.ingress.settings import QUEUE_ENDING
 
 FORMS: Final[tuple[DelayForm, ...]] = (XDelayForm(), Amqp1Form(), DueTimeForm(), NServiceBusForm())
 """All there are, in the order in which they are tried."""

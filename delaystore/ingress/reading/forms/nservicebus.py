@@ -11,8 +11,7 @@ from typing_extensions import override
 from delaystore.ingress.reading.content import Content, text_of
 from delaystore.ingress.reading.forms._times import unreadable
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
-from delaystore.ingress.reading.rejection import RejectedArrivalError
-from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.message import MAX_MESSAGE_ID_BYTES, new_message_id
 from delaystore.records.nservicebus import MESSAGE_ID, SAGA_ID, destination
 from delaystore.transports.rabbitmq.delay_headers import TIME_SENT, parsed_time, time_sent_text
@@ -76,7 +75,7 @@ def _message_id(content: Content) -> str:
 def _cleared(headers: Mapping[str, Any]) -> SagaCleared:
     saga = _saga(headers)
     if not saga:
-        raise RejectedArrivalError(f"header {CLEAR} without {SAGA_ID}: nothing says whose timeouts are to be cancelled")
+        raise RejectedMessageError(f"header {CLEAR} without {SAGA_ID}: nothing says whose timeouts are to be cancelled")
     return SagaCleared(f"{saga}/")
 
 

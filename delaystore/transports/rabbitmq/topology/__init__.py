@@ -1,16 +1,17 @@
 """Cascades as values: exchanges, queues and bindings, and a message's way through them. Needs no pika."""
 
-from delaystore.transports.rabbitmq.topology._presets import (
+from delaystore.transports.rabbitmq.topology.cascades import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,
     SKIPPING,
+    CascadeTopology,
+    Routing,
+    SkippingCascade,
+    WalkingCascade,
     celery,
     custom,
     topology_named,
 )
-from delaystore.transports.rabbitmq.topology._skipping import SkippingCascade
-from delaystore.transports.rabbitmq.topology._walking import WalkingCascade
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue, matches
 
 __all__ = [

@@ -1,0 +1,280 @@
+"""Creating, verifying and deleting a cascade: everything is checked before anything is changed."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from delaystore.cascades.binding import collisions
+from delaystore.cascades.checking import LayoutCheck
+from delaystore.cascades.declared import (
+    STATISTICS_AGE,
+    Creation,
+    CreationPlan,
+    DeclaredTopology,
+    Deletion,
+    DeletionCheck,
+    Verification,
+    delete_topology,
+    uses_of,
+)
+from delaystore.cascades.delivery_limits import (
+    WITHOUT_LIFTING,
+    check_limits,
+    current_snapshot,
+    lifted_by_policy,
+    limit_advice,
+    limit_competitor,
+    limit_policy,
+)
+from delaystore.cascades.findings import CASCADE, Finding, differences
+from delaystore.cascades.management import BrokerClient, ManagementRefusedError
+from delaystore.cascades.policies import (
+    WITHOUT_IT,
+    advice_against,
+    check_policy,
+    command_for,
+    competitor,
+    complete_layout,
+    needs_policy,
+    policy_for,
+    undeliverable_layout,
+    undeliverable_name,
+)
+from delaystore.cascades.snapshot import Policy, Snapshot
+from delaystore.transports.rabbitmq.queues import has_default_limit, missing
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
+from delaystore.transports.rabbitmq.topology.layout import Exchange, Part, Queue
+
+_NO_MANAGEMENT: Final = "without the management API no policy can be set"
+
+
+class PolicyState(StrEnum):
+    """What became of a policy.
+
+    NOT_NEEDED: the layout or the broker does without. PRESENT: what it is for is seen to already. SET: it was set, or
+    would be without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
+    """
+
+    NOT_NEEDED = "not-needed"
+    PRESENT = "present"
+    SET = "set"
+    NOT_SET = "not-set"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutcome:
+    """`command`: the shell command that sets the policy, where that is left to do. `advice`: a sentence for people."""
+
+    state: PolicyState
+    name: str | None = None
+    command: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadeCreation(Creation):
+    """What `create` did, or would do.
+
+    `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
+    """
+
+    policy: PolicyOutcome
+    limit_policy: PolicyOutcome
+
+
+def create(
+    broker: BrokerClient,
+    topology: CascadeTopology,
+    *,
+    dry_run: bool = False,
+    on_declared: Callable[[Part], object] = lambda _part: None,
+) -> CascadeCreation:
+    """Declare the cascade, and its policies. May be run again.
+
+    Checks first, and changes nothing where the check finds a hindrance. `on_declared` is called after each part.
+    Raises TopologyRefusedError for a hindrance; DeclarationError, as that a TransportSetupError, where the broker
+    refuses a part anyway, saying what had been declared until then; TransportUnavailableError, TransportError.
+    """
+    plan = CreationPlan(
+        broker, DeclaredTopology(stages=[complete_layout(topology)], words=CASCADE, ends={topology.delivery})
+    )
+    limit = _ensure_limit(broker, topology, plan.found, dry_run)  # first, so that new queues begin with it
+    done = plan.carry_out(dry_run=dry_run, on_declared=on_declared)
+    return CascadeCreation(
+        broker=done.broker,
+        version=done.version,
+        missing=done.missing,
+        declared=done.declared,
+        unchecked=done.unchecked,
+        policy=_ensure_undeliverable(broker, topology, plan.found, dry_run),
+        limit_policy=limit,
+    )
+
+
+def _ensure_undeliverable(
+    broker: BrokerClient, topology: CascadeTopology, found: LayoutCheck, dry_run: bool
+) -> PolicyOutcome:
+    policy = policy_for(topology)
+    if policy is None:
+        return PolicyOutcome(PolicyState.NOT_NEEDED)
+    if found.snapshot is None:
+        return _left_to_do(broker, policy, f"{_NO_MANAGEMENT}; {WITHOUT_IT}")
+    if _is_caught(topology, found.snapshot):
+        return PolicyOutcome(PolicyState.PRESENT, policy.name)
+    other = competitor(topology, found.snapshot)
+    if other is not None:
+        advice = f"exchange {topology.delivery!r}: {advice_against(other)}; {WITHOUT_IT}"
+        return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, advice)
+    return _set(broker, policy, WITHOUT_IT, dry_run)
+
+
+def _is_caught(topology: CascadeTopology, snapshot: Snapshot) -> bool:
+    """Whether the alternate exchange exists, or is ours, which has just been declared."""
+    name = snapshot.alternate_exchange(topology.delivery)
+    return name is not None and (name == undeliverable_name(topology) or name in snapshot.exchanges)
+
+
+def _ensure_limit(broker: BrokerClient, topology: CascadeTopology, found: LayoutCheck, dry_run: bool) -> PolicyOutcome:
+    policy = limit_policy(topology)
+    if policy is None or not has_default_limit(found.version):
+        return PolicyOutcome(PolicyState.NOT_NEEDED)
+    if found.snapshot is None:
+        return _left_to_do(broker, policy, f"{_NO_MANAGEMENT}; {WITHOUT_LIFTING}")
+    if lifted_by_policy(topology, found.snapshot.policies):
+        return PolicyOutcome(PolicyState.PRESENT, policy.name)
+    other = limit_competitor(topology, found.snapshot)
+    if other is not None:
+        return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, f"{limit_advice(other)}; {WITHOUT_LIFTING}")
+    return _set(broker, policy, WITHOUT_LIFTING, dry_run)
+
+
+def _set(broker: BrokerClient, policy: Policy, without: str, dry_run: bool) -> PolicyOutcome:
+    assert broker.management is not None
+    try:
+        if not dry_run:
+            broker.management.set_policy(policy)
+    except ManagementRefusedError:
+        return _left_to_do(
+            broker, policy, f"this user may not set policies (that takes the tag policymaker); {without}"
+        )
+    return PolicyOutcome(PolicyState.SET, policy.name)
+
+
+def _left_to_do(broker: BrokerClient, policy: Policy, advice: str) -> PolicyOutcome:
+    return PolicyOutcome(PolicyState.NOT_SET, policy.name, command_for(policy, broker.broker.virtual_host), advice)
+
+
+def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = False) -> Verification:
+    """Verify the broker's version and feature flags, the user's permissions, and every part of the cascade.
+
+    Uses the management API where there is one, otherwise what AMQP can tell. Changes nothing.
+    `passive`: the user may not declare, so only passive declares are made, and permissions are left out.
+    Raises TransportUnavailableError, TransportError where the broker does not answer.
+    """
+    declared = DeclaredTopology(stages=[topology.layout()], words=CASCADE, ends={topology.delivery})
+    found = declared.check(broker, declaring=not passive)
+    if found.snapshot is None or broker.management is None:
+        return Verification.of(broker, found, unchecked=_unknown_policies(found.version, topology))
+    findings = _verify_behind_delivery(broker, topology, found.snapshot)
+    if has_default_limit(found.version):
+        current = current_snapshot(found.version, topology, found.snapshot, broker.management.snapshot)
+        findings += check_limits(found.version, topology, current, broker.broker.virtual_host)
+    return Verification.of(broker, found, findings)
+
+
+def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, snapshot: Snapshot) -> list[Finding]:
+    """Messages without a destination must be caught, and destinations must not get each other's messages."""
+    virtual_host = broker.broker.virtual_host
+    findings = check_policy(topology, snapshot, virtual_host)
+    if not findings and snapshot.alternate_exchange(topology.delivery) == undeliverable_name(topology):
+        own = undeliverable_layout(topology)
+        findings = differences(own, snapshot, ends={exchange.name for exchange in own.exchanges})
+    return [*findings, *collisions(topology, snapshot.bindings, snapshot.routing())]
+
+
+def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:
+    unknown = []
+    if needs_policy(topology):
+        unknown.append("whether what has no destination is caught: only the management API shows policies")
+    if limit_policy(topology) is not None and has_default_limit(version):
+        unknown.append("whether the delivery limit of its queues is lifted: only the management API shows policies")
+    return unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadeDeletionCheck(DeletionCheck):
+    """What there is to delete of a cascade. `policy`, `limit_policy`: the names of our policies that exist."""
+
+    policy: str | None = None
+    limit_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadeDeletion(Deletion[CascadeDeletionCheck]):
+    """What was deleted of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
+
+    policy: str | None
+    limit_policy: str | None
+
+
+def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> CascadeDeletionCheck:
+    """Check what `delete` would delete, and whether it may. Raises TransportUnavailableError, TransportError."""
+    layout = complete_layout(topology)
+    absent = missing(broker.connections, layout.nodes)
+    exchanges = [exchange for exchange in layout.exchanges if exchange not in absent]
+    queues = [queue for queue in layout.queues if queue not in absent]
+    management = broker.management
+    broker.check_same_cluster()
+    counted = {} if management is None else management.message_counts()
+    existing = set() if management is None else {policy.name for policy in management.policies()}
+    bound = () if management is None else management.bindings(topology.delivery)
+    own = frozenset(layout.bindings)
+    return CascadeDeletionCheck(
+        exchanges=exchanges,
+        queues=queues,
+        uses=uses_of(broker, queues, counted, minds_consumers=False, unknowable=management is None),
+        entrances=[one for one in exchanges if one.type != "fanout" and one.name != topology.delivery],
+        restoring=topology.layout().parts,
+        cut_off=[binding for binding in bound if binding not in own],
+        policy=_existing(policy_for(topology), existing),
+        limit_policy=_existing(limit_policy(topology), existing),
+    )
+
+
+def delete(
+    broker: BrokerClient,
+    topology: CascadeTopology,
+    *,
+    force: bool = False,
+    statistics_age: float = STATISTICS_AGE,
+    on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
+) -> CascadeDeletion:
+    """Delete the cascade's exchanges and queues, and our policies. Destinations stay, unbound. May be run again.
+
+    Raises TopologyInUseError where messages wait, or where that cannot be known (no management API), unless `force`;
+    else as `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the end.
+    Messages that are put into the level queues without the levels' exchanges (as by a plugin) are not protected.
+    """
+    done = delete_topology(
+        broker,
+        lambda: check_deletion(broker, topology),
+        CASCADE,
+        force=force,
+        minds_consumers=False,
+        statistics_age=statistics_age,
+        on_deleted=on_deleted,
+    )
+    policy, limit = (_delete_policy(broker, name) for name in (done.check.policy, done.check.limit_policy))
+    return CascadeDeletion(check=done.check, deleted=done.deleted, lost=done.lost, policy=policy, limit_policy=limit)
+
+
+def _existing(policy: Policy | None, names: Collection[str]) -> str | None:
+    return policy.name if policy is not None and policy.name in names else None
+
+
+def _delete_policy(broker: BrokerClient, name: str | None) -> str | None:
+    """`name`; None: there was no such policy."""
+    if name is None or broker.management is None:
+        return None
+    return name if broker.management.delete_policy(name) else None

@@ -1,0 +1,165 @@
+"""Copies of messages: published as they came, or put aside until they are restored."""
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delaystore import headers
+from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES
+from delaystore.transports.abc import Outcome
+from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.publication import Publishable
+from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.raw import (
+    Entry,
+    MalformedPropertiesError,
+    RawProperties,
+    bytes_value,
+    integer_value,
+    text_of,
+    text_value,
+    with_entries,
+)
+from delaystore.transports.rabbitmq.topology import Binding, Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What is published in a message's place; a `Publishable`."""
+
+    address: Address
+    properties: RawProperties
+    body: bytes
+    mandatory: bool = True
+    requires: Sequence[Queue | Binding] = ()
+
+    @property
+    def message_id(self) -> str | None:
+        """The message's own id; None: it has none."""
+        return self.properties.message_id
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has what the broker checks: a user, an expiration."""
+        return not self.properties.fields.keys().isdisjoint(("user_id", "expiration"))
+
+    def content_header(self, channel_number: int) -> bytes:
+        """The frame that holds the properties."""
+        return self.properties.content_header(channel_number, len(self.body))
+
+
+class CopyPublisher:
+    """Publishes copies with confirms, on a connection of its own. Several threads may share it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        self._owner: Owner | None = None
+
+    def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
+        """Publish, and return one outcome for each, within about `timeout` seconds."""
+        return Sending(copies, timeout, self._running_owner, self._quarantine).run()
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        with self._lock:
+            owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+
+    def _running_owner(self) -> Owner:
+        with self._lock:
+            if self._owner is None or not self._owner.alive:
+                self._owner = Owner(self._broker)
+            return self._owner
+
+
+_SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
+"""Properties that must not take effect again, and the headers that keep them."""
+CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in headers.CARBON_COPIES.items()}
+"""Headers that would have copies sent elsewhere, and those that keep them."""
+_MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
+_NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
+_PERSISTENT: Final = {"delivery_mode": b"\x02"}
+"""What a copy has in place of properties that it cannot have: a queue that is no quorum queue keeps it as well."""
+_MOST: Final = 112 * 1024
+"""Bytes of properties that fit into a frame, whatever it is that is said beside them."""
+
+
+class PutAsideWholeError(ValueError):
+    """The properties were put aside as bytes, in a header or before the body."""
+
+
+def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry]) -> Copy:
+    """A copy for a rejected queue, as `copy_aside` makes it."""
+    return copy_aside(queue, properties, body, said, REJECTED_PROPERTIES)
+
+
+def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry], whole: str) -> Copy:
+    """A copy that only people look at, with the headers `said`.
+
+    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
+    cannot be read are kept whole in the header `whole`. Those that leave no room for `said` stand before the body, and
+    the header `whole` with `-size` behind it says how many bytes they are. A sender's own headers that begin as `whole`
+    does, such as `delaystore.rejected-`, are left out: only delaystore says where a message was published to.
+    """
+    aside = _changed(properties, said, whole)
+    if len(aside.encoded) > _MOST:
+        size = Entry(_size_of(whole), integer_value(len(properties.encoded)))
+        aside, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
+    return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
+
+
+def restored(properties: RawProperties, whole: str) -> RawProperties:
+    """What `copy_aside` was given, with the headers `said` beside its own. `whole`: as it was told.
+
+    user_id stays in its header: the broker takes it from that user alone. Raises PutAsideWholeError, and
+    MalformedPropertiesError.
+    """
+    found = dict(properties.headers)
+    if not found.keys().isdisjoint({whole.encode(), _size_of(whole)}):
+        raise PutAsideWholeError(whole)
+    expiration = _expiration_of(found)
+    own = [
+        Entry(_NAMES.get(name, name), value)
+        for name, value in properties.headers
+        if expiration is None or name != EXPIRATION.encode()
+    ]
+    before = properties.changed(own)
+    if expiration is None:
+        return before
+    return RawProperties.of({**before.fields, "expiration": bytes((len(expiration),)) + expiration})
+
+
+def _expiration_of(headers: dict[bytes, bytes]) -> bytes | None:
+    """The expiration that was set aside; None: there is none, or it is somebody else's header, and none could be so."""
+    text = text_of(headers.get(EXPIRATION.encode())) or ""
+    return text.encode() if _MILLISECONDS.fullmatch(text) else None
+
+
+def _size_of(whole: str) -> bytes:
+    """The header that says how many bytes of properties stand before the body."""
+    return f"{whole}-size".encode()
+
+
+def _changed(properties: RawProperties, said: Sequence[Entry], whole: str) -> RawProperties:
+    try:
+        aside = [
+            Entry(header.encode(), text_value(value))
+            for name, header in _SET_ASIDE.items()
+            if (value := properties.text(name)) is not None
+        ]
+        forged = whole.removesuffix("properties").encode()
+        own = [
+            Entry(CARBON_COPIES.get(name, name), value)
+            for name, value in properties.headers
+            if not name.startswith(forged)
+        ]
+        return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
+    except MalformedPropertiesError:
+        return RawProperties.of(_PERSISTENT).changed([*said, Entry(whole.encode(), bytes_value(properties.encoded))])

@@ -1,0 +1,390 @@
+"""Letting RabbitMQ itself keep a message until it is due: by a cascade, one queue, a queue per message, the plugin."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from math import inf
+from typing import Final
+from uuid import uuid4
+
+from typing_extensions import override
+
+from delaystore.address import DEFAULT_EXCHANGE, Address, queue_or_none
+from delaystore.errors import (
+    ConfigurationError,
+    TransportError,
+    TransportSetupError,
+    TransportUnansweredError,
+    UnsupportedMessageError,
+)
+from delaystore.message import DelayedMessage
+from delaystore.names import control_character
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.declaring import declare, ensure_bound
+from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
+from delaystore.transports.rabbitmq.publication import Publication
+from delaystore.transports.rabbitmq.queues import queue_exists
+from delaystore.transports.rabbitmq.topology import (
+    Binding,
+    CascadeTopology,
+    DestinationKind,
+    Exchange,
+    Layout,
+    Queue,
+    topology_named,
+)
+from delaystore.transports.rabbitmq.topology.cascades import MILLISECOND, QUORUM
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, fanout_queue
+
+__all__ = [
+    "CascadeDelay",
+    "DelayedMessagePluginDelay",
+    "EphemeralQueueDelay",
+    "FixedDelay",
+    "NativeDelay",
+    "delay_named",
+]
+
+ASK_AGAIN_AFTER: Final = 30.0
+"""Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
+_OWN_LAYOUT: Final = ""
+"""No queue's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A message to hand over, and how long it is to wait from now on."""
+
+    message: DelayedMessage
+    delay: timedelta
+    token: str = field(default_factory=lambda: uuid4().hex)
+    """A new one for each attempt to send the message."""
+
+    @property
+    def queue(self) -> str:
+        """The destination's queue; it is one, or the message would have been UNSUITED."""
+        return str(queue_or_none(self.message.destination))
+
+
+class NativeDelay(ABC):
+    """A way to have RabbitMQ keep a message until it is due. May be shared by threads.
+
+    `layout`: what it needs on the broker, whatever the messages.
+    """
+
+    def __init__(self, layout: Layout | None = None) -> None:
+        for node in () if layout is None else layout.nodes:
+            check_name(node.name)
+        self._layout = layout
+        self._prepared: dict[str, float] = {}
+        """When what is prepared was, by name. Threads share it without a lock, which a fork could leave taken."""
+
+    @property
+    @abstractmethod
+    def maximum(self) -> timedelta:
+        """The longest delay."""
+
+    @abstractmethod
+    def address(self, handover: Handover) -> Publication:
+        """What to publish, and where. Raises UnsupportedMessageError for what cannot be delayed this way."""
+
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
+        """Declare what `batch` needs; returns the queues that nothing can be delayed for, each with the reason.
+
+        What was declared or found a short while ago is not asked for again. Raises TransportSetupError where nothing
+        at all can be delayed, TransportUnavailableError.
+        """
+        prepared, now = self._prepared, time.monotonic()
+        queues = {handover.queue for handover in batch}
+        stale = {name for name in (_OWN_LAYOUT, *queues) if now - prepared.get(name, -inf) >= ASK_AGAIN_AFTER}
+        if self._layout is not None and _OWN_LAYOUT in stale:
+            declare(connections, self._layout)
+            prepared[_OWN_LAYOUT] = time.monotonic()
+            stale |= queues  # an exchange that is declared anew has lost its bindings
+        reasons, unanswered = {}, False
+        for queue in queues & stale:
+            try:
+                if self.prepare_queue(connections, queue):
+                    prepared[queue] = time.monotonic()
+                else:
+                    reasons[queue] = f"no queue {queue!r}"
+            except TransportSetupError as error:
+                reasons[queue] = str(error)
+            except TransportUnansweredError as error:
+                if unanswered:
+                    raise  # it is not the queue
+                unanswered = True
+                reasons[queue] = str(error)
+        return reasons
+
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        """Have messages reach `queue`; False: it does not exist.
+
+        Raises TransportSetupError where it may not be checked or bound, TransportUnavailableError.
+        """
+        return queue_exists(connections, queue)
+
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        """What a message for `queue` needs, and is asked for right before it is published.
+
+        What was prepared a while ago may be gone: a queue that somebody deletes and declares anew has no bindings.
+        """
+        return (Queue(queue),)
+
+    def forget(self) -> None:
+        """Ask the broker for everything again: something may have been deleted."""
+        self._prepared = {}
+
+    def publications(
+        self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
+    ) -> Sequence[Publication | Outcome]:
+        """What to publish for each of `messages`, or UNSUITED. Raises as `prepare`.
+
+        Delays are counted when everything is prepared, so that preparing makes nothing late.
+        """
+        began = time.monotonic()
+        batch = [self._checked(message, now) for message in messages]
+        suited = [one for one in batch if isinstance(one, Handover)]
+        hindered = self.prepare(connections, suited) if suited else {}
+        spent = timedelta(seconds=time.monotonic() - began)
+        return [one if isinstance(one, Outcome) else self._publication(one, hindered, spent) for one in batch]
+
+    def _checked(self, message: DelayedMessage, now: datetime) -> Handover | Outcome:
+        try:
+            _check_delayable(message)
+            handover = Handover(to_be_delayed(message, now), message.due_time - now)
+            self.address(handover)
+        except UnsupportedMessageError as error:
+            return Outcome(OutcomeKind.UNSUITED, str(error))
+        return handover
+
+    def _publication(self, handover: Handover, hindered: Mapping[str, str], spent: timedelta) -> Publication | Outcome:
+        if handover.queue in hindered:
+            return Outcome(OutcomeKind.UNSUITED, hindered[handover.queue])
+        try:
+            publication = self.address(replace(handover, delay=handover.delay - spent))
+            return replace(publication, requires=self.required(handover.queue))
+        except UnsupportedMessageError as error:
+            return Outcome(OutcomeKind.UNSUITED, str(error))
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigurationError for a name with control characters, such as line breaks."""
+    character = control_character(name)
+    if character is not None:
+        raise ConfigurationError(f"the name {name[:80]!r} contains the control character {character!r}")
+
+
+def _check_delayable(message: DelayedMessage) -> None:
+    """Raise UnsupportedMessageError for a message that no native delay can take."""
+    if queue_or_none(message.destination) is None:
+        raise UnsupportedMessageError(
+            f"destination {message.destination!r} is an exchange; native delays lead to queues, for other destinations "
+            "the store keeps messages until they are due"
+        )
+    if "CC" in message.headers:
+        raise UnsupportedMessageError("header 'CC' would deliver copies at once; the store can keep the message")
+
+
+class CascadeDelay(NativeDelay):
+    """Any delay up to the cascade's maximum, in its units, rounded up.
+
+    The cascade is declared and each destination's queue is bound when they are first needed.
+    """
+
+    def __init__(self, topology: CascadeTopology) -> None:
+        super().__init__(topology.layout())
+        self._topology = topology
+
+    @property
+    @override
+    def maximum(self) -> timedelta:
+        return self._topology.maximum
+
+    @override
+    def address(self, handover: Handover) -> Publication:
+        return Publication(handover.message, self._topology.route(handover.delay, handover.queue))
+
+    @override
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        return ensure_bound(connections, self._topology, queue)
+
+    @override
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        return self._topology.destination_bindings(queue) or super().required(queue)
+
+
+_EXTRA_LIFE: Final = 60_000
+"""Milliseconds that a queue outlives its message, in case the broker is late."""
+_LONGEST: Final = 2**32 - 1 - _EXTRA_LIFE
+"""Milliseconds; RabbitMQ refuses a queue's life beyond 2^32-1."""
+
+
+class EphemeralQueueDelay(NativeDelay):
+    """Any delay up to 49 days, in milliseconds. For few messages: each costs the broker a queue.
+
+    Queues are classic and durable: RabbitMQ 4 has no transient ones. `prefix`: of their names.
+    """
+
+    def __init__(self, prefix: str = "delaystore.ephemeral") -> None:
+        super().__init__()
+        check_name(prefix)
+        self._prefix = prefix
+
+    @property
+    @override
+    def maximum(self) -> timedelta:
+        return _LONGEST * MILLISECOND
+
+    @override
+    def address(self, handover: Handover) -> Publication:
+        if handover.delay > self.maximum:
+            raise UnsupportedMessageError(f"a queue for each message delays by at most {self.maximum}")
+        return Publication(handover.message, Address(DEFAULT_EXCHANGE, self._name(handover)))
+
+    @override
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
+        reasons = super().prepare(connections, batch)
+        own = tuple(self._queue(handover) for handover in batch if handover.queue not in reasons)
+        declare(connections, Layout(queues=own))
+        return reasons
+
+    def _name(self, handover: Handover) -> str:
+        return f"{self._prefix}.{handover.token}"
+
+    def _queue(self, handover: Handover) -> Queue:
+        milliseconds = max(0, -(-handover.delay // MILLISECOND))
+        arguments = {
+            "x-queue-type": "classic",
+            "x-message-ttl": milliseconds,
+            "x-expires": milliseconds + _EXTRA_LIFE,
+            "x-dead-letter-exchange": DEFAULT_EXCHANGE,
+            "x-dead-letter-routing-key": handover.queue,
+        }
+        return Queue(self._name(handover), arguments)
+
+
+TOLERANCE: Final = timedelta(seconds=1)
+"""A message may be due this much sooner than the queue's delay, and is then late by that: sending takes time."""
+
+
+class FixedDelay(NativeDelay):
+    """Always the same delay, by a fanout exchange and a queue of one name.
+
+    A message with another delay would have to wait for those before it, and is refused.
+    """
+
+    def __init__(self, delay: timedelta, name: str | None = None) -> None:
+        if not isinstance(delay, timedelta) or delay < MILLISECOND:
+            raise ConfigurationError(f"a fixed delay is a timedelta of at least a millisecond, not {delay!r}")
+        self._delay = delay
+        milliseconds = -(-delay // MILLISECOND)
+        self._name = name or f"delaystore.fixed.{milliseconds}"
+        arguments = {"x-message-ttl": milliseconds, "x-dead-letter-exchange": DEFAULT_EXCHANGE}
+        super().__init__(fanout_queue(self._name, {**QUORUM, **arguments}))
+
+    @property
+    @override
+    def maximum(self) -> timedelta:
+        return self._delay
+
+    @override
+    def address(self, handover: Handover) -> Publication:
+        """The routing key is the destination: the queue gives it to the default exchange, where it names a queue."""
+        if not timedelta(0) <= self._delay - handover.delay <= TOLERANCE:
+            raise UnsupportedMessageError(
+                f"this queue delays by {self._delay} and not by {handover.delay}; messages leave it one after another"
+            )
+        return Publication(handover.message, Address(self._name, handover.queue))
+
+
+DELAY_HEADER: Final = "x-delay"
+"""Milliseconds."""
+MAXIMUM: Final = 2**32 - 1
+"""Milliseconds; the plugin delivers at once what has a longer delay."""
+EXCHANGE_TYPE: Final = "x-delayed-message"
+
+
+class DelayedMessagePluginDelay(NativeDelay):
+    """Any delay up to 49 days, in milliseconds, where the broker has the plugin.
+
+    It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
+    `mandatory`: every delayed message would come back as unroutable, so they are published without it.
+
+    `exchange`: its name. What is due goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
+    queue is bound by its own name. What has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the plugin
+    would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
+    delayed, it counts as unroutable.
+    """
+
+    def __init__(self, exchange: str = "delaystore.delayed") -> None:
+        self._exchange = exchange
+        self._delivery = f"{exchange}.delivery"
+        undeliverable = f"{exchange}.undeliverable"
+        end = (
+            Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),
+            Exchange(self._delivery, "direct", {ALTERNATE_EXCHANGE: undeliverable}),
+        )
+        super().__init__(fanout_queue(undeliverable, {"x-queue-type": "quorum"}) + Layout(exchanges=end))
+
+    @property
+    @override
+    def maximum(self) -> timedelta:
+        return MAXIMUM * MILLISECOND
+
+    @override
+    def address(self, handover: Handover) -> Publication:
+        milliseconds = -(-handover.delay // MILLISECOND)
+        if milliseconds > MAXIMUM:
+            raise UnsupportedMessageError(f"the delayed-message plugin delays by at most {self.maximum}")
+        message = replace(handover.message, headers={**handover.message.headers, DELAY_HEADER: milliseconds})
+        return Publication(message, Address(self._exchange, handover.queue), mandatory=False)
+
+    @override
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
+        try:
+            return super().prepare(connections, batch)
+        except TransportError as error:
+            if "exchange type" not in str(error):
+                raise
+            raise TransportSetupError(
+                f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
+            ) from None
+
+    @override
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        if not queue_exists(connections, queue):
+            return False
+        declare(connections, Layout(bindings=self._bindings(queue)))
+        return True
+
+    @override
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        return self._bindings(queue)
+
+    def _bindings(self, queue: str) -> tuple[Binding, Binding]:
+        return (
+            Binding(self._exchange, self._delivery, DestinationKind.EXCHANGE, queue),
+            Binding(self._delivery, queue, DestinationKind.QUEUE, queue),
+        )
+
+
+def delay_named(name: str) -> NativeDelay:
+    """A cascade by its name (see `topology_named`), or `plugin`, `ephemeral`, `fixed:SECONDS`.
+
+    Raises ConfigurationError for another.
+    """
+    if name == "plugin":
+        return DelayedMessagePluginDelay()
+    if name == "ephemeral":
+        return EphemeralQueueDelay()
+    kind, _, seconds = name.partition(":")
+    if kind != "fixed":
+        return CascadeDelay(topology_named(name))
+    try:
+        return FixedDelay(timedelta(seconds=float(seconds)))
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f"a fixed delay is written fixed:SECONDS, as in fixed:30, not {name!r}") from None
