@@ -139,9 +139,9 @@ def send(
         from delaystore.cli._send_file import send_file
 
         options = given_options(given, _TYPED)
-        if not create:
-            where.require_existing(dry_run=dry_run)
-        send_file(file, options, mapping=mapping or (), kind=kind, dry_run=dry_run, as_json=as_json)
+        send_file(
+            file, options, where, mapping=mapping or (), kind=kind, create=create, dry_run=dry_run, as_json=as_json
+        )
         return
     of_file = {option_of(name): value for name, value in rules.items()}
     _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")

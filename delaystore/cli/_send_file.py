@@ -2,17 +2,18 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import typer
 
+from delaystore.cli._endpoint import EndpointOptions
 from delaystore.cli._files import missing_file
 from delaystore.cli._input import standard_input
 from delaystore.cli._load.reports import report_dry_run, report_load
-from delaystore.cli._load.request import parse_columns, parse_kind
+from delaystore.cli._load.request import parse_columns, parse_kind, require_existing
 from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from delaystore.loading.reading.files import DataFiles
     from delaystore.loading.report import DryRun, LoadReport
     from delaystore.loading.request import LoadRequest
+    from delaystore.loading.staging import LoadStore
     from delaystore.progress import ProgressListener
 
 MOST: Final = 1_000_000
@@ -33,39 +35,48 @@ _STDIN: Final = "-"
 def send_file(
     file: str,
     options: Mapping[str, str],
+    where: EndpointOptions,
     *,
     mapping: Sequence[str],
     kind: str | None,
+    create: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
 
-    `options`: those of a load, by their names. `mapping` and `kind`: as typed.
+    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
+    `kind`: as typed.
     """
     _check_arrow()
     from delaystore.loading.preflight import check_files
     from delaystore.loading.rejects.folder import check_reject_folder
     from delaystore.loading.report import DryRun
     from delaystore.loading.request import LoadRequest, finished_before
+    from delaystore.loading.staging import open_load_store
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
-        stored = missing_file(request.given.store) is None
-        before = finished_before(request) if stored or not dry_run else None
-        if before is not None:
-            report_load(before, as_json=as_json)
-            return
-        check_reject_folder(request.given)
-        request.files = check_files(found)
-        report = _stored(request, _count(request, file), dry_run=dry_run, stored=stored)
+        with closing(open_load_store(request.given)) as store:
+            if not create:
+                require_existing(store, where, dry_run=dry_run)
+            stored = missing_file(request.given.store) is None
+            before = finished_before(request, store) if stored or not dry_run else None
+            if before is not None:
+                report_load(before, as_json=as_json)
+                return
+            check_reject_folder(request.given)
+            request.files = check_files(found)
+            report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
     if isinstance(report, DryRun):
         report_dry_run(report, as_json=as_json)
     else:
         report_load(report, as_json=as_json)
 
 
-def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored: bool) -> "LoadReport | DryRun":
+def _stored(
+    request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
+) -> "LoadReport | DryRun":
     from delaystore.loading.direct import DirectLoad
     from delaystore.loading.request import finished_meanwhile, left_by_failure
 
@@ -75,17 +86,17 @@ def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored:
             show("stopping" if stop.made else "finishing" if done == total else "sending", done, total)
             return stop.made
 
-        load = DirectLoad(request, watch)
+        load = DirectLoad(request, store, watch)
         try:
             return load.dry_run(stored=stored) if dry_run else load.run()
         except DelaystoreError:
             if not stop.made:
                 raise
-            meanwhile = None if dry_run else finished_meanwhile(request)
+            meanwhile = None if dry_run else finished_meanwhile(request, store)
             if meanwhile is not None:
                 say("too late to stop: the messages were stored meanwhile")
                 return meanwhile
-            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request)}")
+            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
             raise typer.Exit(stop.exit_code) from None
 
 

@@ -15,10 +15,10 @@ from delaystore.loading.conversion.planning import plan_conversion
 from delaystore.loading.promoting import promote
 from delaystore.loading.reading.rows import Rows, read_rows
 from delaystore.loading.rejects.counts import MAX_EXAMPLES, Rejects, count_rejects
-from delaystore.loading.rejects.folder import RejectFolder, reject_folder
+from delaystore.loading.rejects.folder import RejectFolder, kept_rejects, reject_folder
 from delaystore.loading.report import DryRun, LoadReport
-from delaystore.loading.request import LoadRequest, report_of
-from delaystore.loading.staging import LoadKey, Owner, Staging, open_staging, waiting_ids
+from delaystore.loading.request import LoadRequest
+from delaystore.loading.staging import LoadKey, LoadStore, Owner, Staging
 from delaystore.message import new_message_id
 
 Watch = Callable[[int], bool]
@@ -26,14 +26,14 @@ Watch = Callable[[int], bool]
 
 
 class DirectLoad:
-    """A file of a request, whose columns can be messages. `watch` is asked after each batch.
+    """A file of a request, whose columns can be messages, into an open store. `watch` is asked after each batch.
 
     Raises ConfigurationError for a file or options that cannot work.
     """
 
-    def __init__(self, request: LoadRequest, watch: Watch) -> None:
+    def __init__(self, request: LoadRequest, store: LoadStore, watch: Watch) -> None:
         (path,) = request.files.local
-        self._request = request
+        self._request, self._store = request, store
         self._watch = watch
         self._rows: Rows = read_rows(path, request.files.kind, request.mapping)
         self._conversion = plan_conversion(self._rows.columns, request.given, datetime.now(UTC))
@@ -42,16 +42,26 @@ class DirectLoad:
         """Store the messages. LoadError if it was stopped; RejectedRowsError, DuplicateMessageError and their kin."""
         clock, given = time.monotonic(), self._request.given
         key = LoadKey(self._request.load_id)
-        rejects = reject_folder(given, key, run=new_message_id())
-        staging = open_staging(given, given.lease_seconds, Owner.of(os.getpid()))
+        folder = reject_folder(given, key, run=new_message_id())
+        staging = self._store.staging(given.lease_seconds, Owner.of(os.getpid()))
         try:
-            if staging.begin(key) is None:
-                attempt = stage(self._batches(), self._conversion, staging, rejects)
-                promote([attempt], staging, rejects, given.on_duplicate)
+            finished = staging.begin(key)
+            if finished is None:
+                attempt = stage(self._batches(), self._conversion, staging, folder)
+                rejects, finished = attempt.rejects, promote([attempt], staging, folder, given.on_duplicate)
+            else:
+                rejects = kept_rejects(self._request.load_id, given)
         except Exception:
-            _give_up(staging, rejects)
+            _give_up(staging, folder)
             raise
-        return report_of(self._request, time.monotonic() - clock)
+        return LoadReport(
+            load_id=given.load_id,
+            stored=finished.stored,
+            skipped=finished.skipped,
+            rejects=rejects,
+            seconds=time.monotonic() - clock,
+            guarantee=None if staging.remembers else staging.guarantee,
+        )
 
     def dry_run(self, *, stored: bool) -> DryRun:
         """What `run` would do; it writes nothing. `stored`: whether to look for duplicates in the store, too."""
@@ -63,7 +73,7 @@ class DirectLoad:
             rejects += count_rejects(converted.rejected)
             ids.update(converted.staged.column("message_id").to_pylist())
         twice = sorted(name for name, count in ids.items() if count > 1)
-        waiting = waiting_ids(given, ids) if stored else set[str]()
+        waiting = self._store.waiting_ids(ids) if stored else set[str]()
         examples = [*twice[:MAX_EXAMPLES], *sorted(waiting or ())[:MAX_EXAMPLES]]
         return DryRun(
             load_id=given.load_id,

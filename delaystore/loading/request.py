@@ -1,6 +1,7 @@
 """A request to load files into a store, and what becomes of it."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 
 from delaystore.errors import ConfigurationError
@@ -10,15 +11,14 @@ from delaystore.loading.reading.files import DataFiles
 from delaystore.loading.rejects.file_systems import absolute
 from delaystore.loading.rejects.folder import kept_rejects, reject_folder
 from delaystore.loading.report import LoadReport
-from delaystore.loading.staging import LoadKey, LoadState, Staging, load_status, open_staging, set_up
-from delaystore.stores import open_store
+from delaystore.loading.staging import LoadKey, LoadState, LoadStore, open_load_store
 
 
 class LoadRequest:
     """A load. `options`: the format's, by name; `mapping`: the file's column of a message's column.
 
     `given`: the options, checked; `load_id`: the load's id in the store's registry, a new one where none is given.
-    Raises ConfigurationError for options that cannot work, and for a store that cannot be loaded; connects to nothing.
+    Raises ConfigurationError for options that cannot work.
     """
 
     def __init__(self, files: DataFiles, options: Mapping[str, str], mapping: Mapping[str, str]) -> None:
@@ -28,8 +28,6 @@ class LoadRequest:
         if self.given.key_columns and self.given.load_id is None:
             raise ConfigurationError("ids are derived from the options keyColumns and loadId; give both")
         self.load_id = self.given.load_id or new_load_id()
-        open_store(self.given.store).close()  # an unknown kind of store, or a missing driver
-        _staging(self)
         # Spark's workers are in the folder in which Java was started
         folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
         self._options = {**options, **folder}
@@ -46,12 +44,12 @@ class LoadRequest:
         return {name: value for name, value in where.items() if value is not None}
 
 
-def finished_before(request: LoadRequest) -> LoadReport | None:
+def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None:
     """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
 
     Raises StoreError for a store that cannot be reached, LoadError where what was rejected cannot be read.
     """
-    status = load_status(request.given, request.load_id)
+    status = next(iter(store.loads(request.load_id)), None)
     if status is None or status.state is not LoadState.FINISHED:
         return None
     return LoadReport(
@@ -64,43 +62,41 @@ def finished_before(request: LoadRequest) -> LoadReport | None:
     )
 
 
-def make_ready(request: LoadRequest) -> None:
+def make_ready(request: LoadRequest, store: LoadStore) -> None:
     """Make what the load writes to, where it is missing: before Spark starts, so that what fails does not take long.
 
     Raises StoreError, and ConfigurationError for a folder of rejects that cannot be made.
     """
-    set_up(request.given)
+    store.set_up()
     reject_folder(request.given, LoadKey(request.load_id))
 
 
-def finished_meanwhile(request: LoadRequest) -> LoadReport | None:
+def finished_meanwhile(request: LoadRequest, store: LoadStore) -> LoadReport | None:
     """The report of a load that was asked to stop when it could no longer be stopped; None: it is not finished.
 
     Raises as `finished_before`.
     """
-    report = finished_before(request)
+    report = finished_before(request, store)
     if report is None:
         return None
     return replace(report, finished_before=None, rows=None)
 
 
-def left_by_failure(request: LoadRequest) -> str:
+def left_by_failure(request: LoadRequest, store: LoadStore) -> str:
     """What is true of the load if it has failed, or was stopped: the end of a sentence."""
-    return _staging(request).after_failure
+    return store.staging(request.given.lease_seconds).after_failure
 
 
 def report_of(request: LoadRequest, seconds: float) -> LoadReport:
-    """The report of a load that has just been finished, in that time. Raises as `finished_before`."""
-    status = load_status(request.given, request.load_id)
+    """The report of a load that other processes have just finished, in that time. Raises as `finished_before`."""
+    with closing(open_load_store(request.given)) as store:
+        status = next(iter(store.loads(request.load_id)), None)
+        guarantee = store.staging(request.given.lease_seconds).guarantee if status is None else None
     return LoadReport(
         load_id=request.given.load_id,
         stored=None if status is None else status.stored or 0,
         skipped=None if status is None else status.skipped,
         rejects=kept_rejects(request.load_id, request.given),
         seconds=seconds,
-        guarantee=_staging(request).guarantee if status is None else None,
+        guarantee=guarantee,
     )
-
-
-def _staging(request: LoadRequest) -> Staging:
-    return open_staging(request.given, request.given.lease_seconds)

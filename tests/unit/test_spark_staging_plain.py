@@ -9,7 +9,7 @@ import pytest
 from delaystore.errors import ConfigurationError, UnknownSchemeError
 from delaystore.loading.arrow import STAGED
 from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging import LoadKey, Staging, _plain, cleanup, list_loads, load_status, open_staging
+from delaystore.loading.staging import LoadKey, Staging, _choice, _plain, cleanup, list_loads, load_status, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -23,7 +23,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryDelayedMessageStore:
     """What the URL of somebody's store opens."""
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
-    monkeypatch.setattr(_plain, "open_store", lambda url: store)
+    for module in (_choice, _plain):
+        monkeypatch.setattr(module, "open_store", lambda url: store)
     return store
 
 
@@ -79,6 +80,7 @@ def test_the_guarantee_is_said(store: InMemoryDelayedMessageStore) -> None:
     assert "exactly once" in open_staging(StoreOptions(store="sqlite:///app.db", endpoint="sales"), 600).guarantee
 
 
+@pytest.mark.usefixtures("store")
 def test_there_is_nothing_to_list_or_clean_up() -> None:
     assert list_loads(OPTIONS) == []
     assert load_status(OPTIONS, "one") is None

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._load.wording import NO_OTHERS, option_of
+from delaystore.cli._output import say
 from delaystore.errors import ConfigurationError
 from delaystore.keys import OnKey
 from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
+    from delaystore.cli._endpoint import EndpointOptions
     from delaystore.loading.reading.files import Kind
+    from delaystore.loading.staging import LoadStore
 
 
 def parse_kind(name: str | None) -> "Kind | None":
@@ -38,6 +41,22 @@ def given_options(options: Mapping[str, str | None], typed: Mapping[str, str] = 
         if value == "":
             raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
     return {name: value for name, value in options.items() if value is not None}
+
+
+def require_existing(store: "LoadStore", where: "EndpointOptions", *, dry_run: bool) -> None:
+    """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
+    from delaystore.cli._files import UnknownEndpointError, require_file
+    from delaystore.cli._unknown_endpoint import require_tables
+
+    try:
+        require_file(where.store or "", may_create=True)
+        if where.transport is not None:
+            where.open_transport(existing=True).close()
+        require_tables(store.store, where.endpoint or "")
+    except UnknownEndpointError as error:
+        if not dry_run:
+            raise
+        say(f"note: {error}")
 
 
 def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:

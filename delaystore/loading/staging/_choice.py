@@ -1,79 +1,165 @@
-"""Which staging a store has, by its URL."""
+"""The store of a load, by its URL, opened once for all that a process asks of it."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from delaystore.errors import ConfigurationError
 from delaystore.loading.options import StoreOptions
 from delaystore.loading.staging._loads import Cleaned, LoadStatus
 from delaystore.loading.staging._owner import Owner
-from delaystore.loading.staging._plain import PlainStaging
-from delaystore.loading.staging._sql.database import load_database
+from delaystore.loading.staging._plain import PlainStaging, check_plain_options
+from delaystore.loading.staging._sql.database import LoadDatabase, open_database
 from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS
 from delaystore.loading.staging._sql.leftovers import clean_up
-from delaystore.loading.staging._sql.run import SqlStaging, sql_loads, sql_waiting_ids
+from delaystore.loading.staging._sql.run import SqlStaging, statuses, waiting_among
 from delaystore.loading.staging.abc import Staging
 from delaystore.settings import TransactionMode
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.urls import database_url, sqlite_file
 from delaystore.stores import open_store
-from delaystore.stores.abc import ManagedDelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 
 _MEMORY: Final = "memory"
 
 
-def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None = None) -> Staging:
-    """A staging for one run of a load; connects to nothing.
+class LoadStore(ABC):
+    """The store of a load. Making it connects to nothing; `close` closes it.
 
-    `owner`: the process with which the load ends; None: the parent of the one that calls `begin`.
-    Raises ConfigurationError for a store that cannot be loaded from other processes, and for an endpoint, schema or
-    table whose name it does not take.
+    Raises StoreError and its kin for a store that fails.
     """
-    if _is_sql(options):
-        with load_database(options):  # only names are checked
-            pass
-        return SqlStaging(_absolute(options), lease_seconds, owner)
-    return PlainStaging(options)
+
+    def __init__(self, options: StoreOptions, store: DelayedMessageStore) -> None:
+        self._options, self.store = options, store
+
+    @abstractmethod
+    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+        """A staging for one run of a load by this process, over the connections of this object."""
+
+    @abstractmethod
+    def set_up(self) -> None:
+        """Make the tables of messages and of loads, where they are missing; a store without staging does it later."""
+
+    @abstractmethod
+    def clean_up(self) -> Cleaned:
+        """Remove what abandoned loads left: once their lease has ended, or their process has."""
+
+    @abstractmethod
+    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
+        """The loads that are running, abandoned or finished, the newest last; or the one of that id, if it is known."""
+
+    @abstractmethod
+    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
+        """Which of these ids are those of waiting messages; None: the store cannot list its messages."""
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
 
 
-def set_up(options: StoreOptions) -> None:
-    """Make the tables of messages and of loads, where they are missing; a store without staging makes its own later."""
-    if _is_sql(options):
-        with load_database(options) as database:
-            database.set_up()
+class _SqlLoadStore(LoadStore):
+    """A SQL store and the tables of loads beside its own: one engine."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._database: LoadDatabase = open_database(options)
+        super().__init__(options, self._database.store)
+
+    @override
+    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+        return SqlStaging(_absolute(self._options), lease_seconds, owner, self._database)
+
+    @override
+    def set_up(self) -> None:
+        self._database.set_up()
+
+    @override
+    def clean_up(self) -> Cleaned:
+        return clean_up(self._database)
+
+    @override
+    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
+        return statuses(self._database, load_id)
+
+    @override
+    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
+        return waiting_among(self._database, ids)
+
+
+class _PlainLoadStore(LoadStore):
+    """A store of which only the contract is known: it remembers no loads."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        super().__init__(options, open_store(options.store))
+        try:
+            check_plain_options(options)
+            self.store.initialize(options.endpoint, TransactionMode.NONE)
+        except BaseException:
+            self.store.close()
+            raise
+
+    @override
+    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+        return PlainStaging(self._options, self.store)
+
+    @override
+    def set_up(self) -> None:
+        """Each run does it when it begins."""
+
+    @override
+    def clean_up(self) -> Cleaned:
+        return Cleaned()
+
+    @override
+    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
+        return []
+
+    @override
+    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
+        if not isinstance(self.store, ManagedDelayedMessageStore):
+            return None
+        return {message_id for message_id in ids if self.store.get(message_id) is not None}
+
+
+def open_load_store(options: StoreOptions) -> LoadStore:
+    """The store that `options` name, for the loads of this process.
+
+    Raises ConfigurationError for a store that cannot be loaded, and for an endpoint, schema or table whose name it does
+    not take, UnknownSchemeError, and MissingDependencyError.
+    """
+    return _SqlLoadStore(options) if _is_sql(options) else _PlainLoadStore(options)
+
+
+def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None = None) -> Staging:
+    """A staging for one run of a load by several processes, each of which connects for itself.
+
+    `owner`: the process with which the load ends; None: the parent of the one that calls `begin`. Connects to nothing.
+    Raises as `open_load_store`.
+    """
+    open_load_store(options).close()  # its kind, driver and names are checked
+    return SqlStaging(_absolute(options), lease_seconds, owner) if _is_sql(options) else PlainStaging(options)
 
 
 def cleanup(options: StoreOptions) -> Cleaned:
-    """Remove what abandoned loads into the endpoint left: once their lease has ended, or their process has."""
-    if not _is_sql(options):
-        return Cleaned()
-    with load_database(options) as database:
-        return clean_up(database)
+    """As `LoadStore.clean_up`."""
+    with closing(open_load_store(options)) as store:
+        return store.clean_up()
 
 
 def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
-    """The loads into the endpoint that are running, abandoned or finished, the newest last."""
-    return sql_loads(options) if _is_sql(options) else []
+    """As `LoadStore.loads`."""
+    with closing(open_load_store(options)) as store:
+        return store.loads()
 
 
 def load_status(options: StoreOptions, load_id: str) -> LoadStatus | None:
-    """The load, or stream, of that id. None: it is unknown; stores that others wrote know none."""
-    found = sql_loads(options, load_id) if _is_sql(options) else []
-    return found[0] if found else None
-
-
-def waiting_ids(options: StoreOptions, ids: Iterable[str]) -> set[str] | None:
-    """Which of these ids wait in the store already; None: it cannot list what waits."""
-    if _is_sql(options):
-        return sql_waiting_ids(options, ids)
-    with closing(open_store(options.store)) as store:
-        if not isinstance(store, ManagedDelayedMessageStore):
-            return None
-        store.initialize(options.endpoint, TransactionMode.NONE)
-        return {message_id for message_id in ids if store.get(message_id) is not None}
+    """The load, or stream, of that id. None: it is unknown; a store without staging knows none."""
+    with closing(open_load_store(options)) as store:
+        return next(iter(store.loads(load_id)), None)
 
 
 def _is_sql(options: StoreOptions) -> bool:

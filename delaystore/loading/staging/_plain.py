@@ -32,25 +32,18 @@ class PlainStaging(Staging):
 
     guarantee: ClassVar[str] = "each row at once, at least once; not all or nothing, and not remembered"
     after_failure: ClassVar[str] = "what was stored until then stays"
+    remembers: ClassVar[bool] = False
 
-    def __init__(self, options: StoreOptions) -> None:
-        open_store(options.store).close()  # an unknown store is reported before any fault of the options
-        if isinstance(options, WriteOptions) and options.on_duplicate is not OnDuplicate.IGNORE:
-            raise ConfigurationError(_ONLY_IGNORE)
-        if isinstance(options, WriteOptions) and options.key_column is not None:
-            raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
-        if options.schema is not None or options.table is not None:
-            raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
-        with _opened(options):  # only names are checked
-            pass
-        self._options = options
+    def __init__(self, options: StoreOptions, store: DelayedMessageStore | None = None) -> None:
+        """`store`: what was opened with these options, which were checked; None: each process opens its own."""
+        self._options, self._store = options, store
         self._key: LoadKey | None = None
 
     @override
     def begin(self, key: LoadKey) -> FinishedLoad | None:
         """Nothing is ever known to be finished."""
         self._key = key
-        with _opened(self._options) as store:
+        with self._opened() as store:
             store.setup_infrastructure()
         return None
 
@@ -62,7 +55,7 @@ class PlainStaging(Staging):
     @contextmanager
     def attempt(self) -> Iterator[AttemptSink]:
         """An exception leaves what is stored."""
-        with _opened(self._options) as store:
+        with self._opened() as store:
             yield _PlainSink(store)
 
     @override
@@ -83,6 +76,25 @@ class PlainStaging(Staging):
     @override
     def discard(self) -> None:
         """There is nothing to remove."""
+
+    @contextmanager
+    def _opened(self) -> Iterator[DelayedMessageStore]:
+        if self._store is not None:
+            yield self._store
+            return
+        with closing(open_store(self._options.store)) as store:
+            store.initialize(self._options.endpoint, TransactionMode.NONE)
+            yield store
+
+
+def check_plain_options(options: StoreOptions) -> None:
+    """ConfigurationError for options that need a SQL store."""
+    if isinstance(options, WriteOptions) and options.on_duplicate is not OnDuplicate.IGNORE:
+        raise ConfigurationError(_ONLY_IGNORE)
+    if isinstance(options, WriteOptions) and options.key_column is not None:
+        raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
+    if options.schema is not None or options.table is not None:
+        raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
 
 
 _ONLY_IGNORE: Final = (
@@ -121,10 +133,3 @@ class _PlainSink(AttemptSink):
         except DuplicateMessageError:
             return False
         return True
-
-
-@contextmanager
-def _opened(options: StoreOptions) -> Iterator[DelayedMessageStore]:
-    with closing(open_store(options.store)) as store:
-        store.initialize(options.endpoint, TransactionMode.NONE)
-        yield store

@@ -83,6 +83,9 @@ class Staging(ABC):
     after_failure: ClassVar[str] = "nothing was loaded"
     """What is true of a load that failed or was stopped before `promote`, in words that may end a sentence."""
 
+    remembers: ClassVar[bool] = True
+    """Whether the store keeps what became of a load."""
+
     @property
     def lease(self) -> Lease | None:
         """What another process renews the lease by. None: there is none to renew."""

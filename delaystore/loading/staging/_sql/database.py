@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from threading import Timer
 from typing import Final
 
-from sqlalchemy import URL, Connection, Table, inspect
+from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DelaystoreError
@@ -110,16 +110,24 @@ class _LockedError(Exception):
     """Rolls the transaction back."""
 
 
-@contextmanager
-def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
-    """The database of the options' endpoint, closed with the block; `patient`: a statement may take hours."""
+def open_database(options: StoreOptions, *, patient: bool = False) -> LoadDatabase:
+    """The database of the options' endpoint; connects to nothing. `patient`: a statement may take hours."""
     with configuration_errors():
         url = database_url(options.store)
     if patient:
         waiting = dialect_of(url, STAGING_DIALECTS).patience
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
-    with closing(_opened(options, url)) as store:
-        yield LoadDatabase(store)
+    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
+    store.initialize(options.endpoint, TransactionMode.NONE)
+    return LoadDatabase(store)
+
+
+@contextmanager
+def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
+    """As `open_database`, closed with the block."""
+    database = open_database(options, patient=patient)
+    with closing(database.store):
+        yield database
 
 
 @contextmanager
@@ -135,8 +143,7 @@ def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
     if database is not None and not _answers(database):
         database = None
     if database is None:
-        with configuration_errors():
-            database = LoadDatabase(_opened(options, database_url(options.store)))
+        database = open_database(options)
     try:
         yield database
     except BaseException:
@@ -154,12 +161,6 @@ def _answers(database: LoadDatabase) -> bool:
         database.store.close()
         return False
     return True
-
-
-def _opened(options: StoreOptions, url: URL) -> SqlDelayedMessageStore:
-    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
-    store.initialize(options.endpoint, TransactionMode.NONE)
-    return store
 
 
 def _keep(key: StoreOptions, database: LoadDatabase) -> None:

@@ -4,7 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from itertools import islice
 
@@ -16,7 +16,7 @@ from delaystore.keys import KeyRule
 from delaystore.loading.options import REJECTED, OnDuplicate, StoreOptions, WriteOptions
 from delaystore.loading.staging._loads import LoadStatus
 from delaystore.loading.staging._owner import Owner
-from delaystore.loading.staging._sql.database import load_database
+from delaystore.loading.staging._sql.database import LoadDatabase, kept_database, load_database
 from delaystore.loading.staging._sql.leftovers import clean_up
 from delaystore.loading.staging._sql.promotion import Promotion
 from delaystore.loading.staging._sql.registry import Registry, status_of
@@ -30,15 +30,17 @@ _ASKED = 500
 
 
 class SqlStaging(Staging):
-    """One run of a load; each operation connects for itself.
+    """One run of a load. Without a `database` that was opened for it, each operation connects for itself.
 
     The run's token is made with this object and travels with it, so that every process which has a copy is the same
     run. The table is made with `begin` and dropped after the promotion, by `discard`, or by the next load's `begin`.
     A stream's runs share one token, by which the registry knows the first of them, and one table.
     """
 
-    def __init__(self, options: StoreOptions, lease_seconds: int, owner: Owner | None) -> None:
-        self._options = options
+    def __init__(
+        self, options: StoreOptions, lease_seconds: int, owner: Owner | None, database: LoadDatabase | None = None
+    ) -> None:
+        self._options, self._database = options, database
         self._lease = timedelta(seconds=lease_seconds)
         self._owner = owner
         self._token = new_token()
@@ -57,7 +59,7 @@ class SqlStaging(Staging):
     @override
     def begin(self, key: LoadKey) -> FinishedLoad | None:
         self._key = key
-        with load_database(self._options) as database:
+        with self._opened() as database:
             database.set_up()
             finished = Registry(database).take(key, self._token, self._owner_now(), self._lease)
             clean_up(database, self._token)
@@ -68,7 +70,7 @@ class SqlStaging(Staging):
     @override
     def join(self, key: LoadKey) -> FinishedLoad | None:
         self._key = key
-        with load_database(self._options) as database:
+        with self._opened() as database:
             database.set_up()
             joined = Registry(database).join(key, self._token, self._owner_now(), self._lease)
             if isinstance(joined, FinishedLoad):
@@ -81,13 +83,14 @@ class SqlStaging(Staging):
 
     @override
     def attempt(self) -> AbstractContextManager[AttemptSink]:
-        return sql_sink(self._options, self._token, self._lease)
+        opened = kept_database(self._options) if self._database is None else nullcontext(self._database)
+        return sql_sink(opened, self._token, self._lease)
 
     @override
     def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
-        with load_database(self._options, patient=True) as database:
+        with self._opened(patient=True) as database:
             promotion = Promotion(database, self._token, self._lease, self._key, attempts, on_duplicate, self._key_rule)
             finished = promotion.run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
@@ -98,15 +101,22 @@ class SqlStaging(Staging):
     @override
     def renew(self) -> None:
         """As in the contract; LoadLostError if another run has the load now."""
-        renew_lease(self.lease)
+        with self._opened() as database:
+            _renew(database, self._token, self._lease)
 
     @override
     def discard(self) -> None:
         """A table that an attempt still writes to is left to the next cleanup."""
-        with load_database(self._options) as database:
+        with self._opened() as database:
             if database.has(database.registry):
                 Registry(database).discard(self._token)
             database.drop(database.staging(self._token).name)
+
+    def _opened(self, *, patient: bool = False) -> AbstractContextManager[LoadDatabase]:
+        """`patient`: a statement may take hours, for which some drivers need connections of their own."""
+        if self._database is None or (patient and self._database.dialect.patience):
+            return load_database(self._options, patient=patient)
+        return nullcontext(self._database)
 
     @property
     def _key_rule(self) -> KeyRule:
@@ -120,8 +130,12 @@ class SqlStaging(Staging):
 def renew_lease(lease: Lease) -> None:
     """Let a load's lease begin anew. Raises LoadLostError if another run has the load now, and StoreError."""
     with load_database(lease.store) as database:
-        if not Registry(database).renew(lease.token, timedelta(seconds=lease.seconds)):
-            raise LoadLostError("the load was finished, given up or taken over")
+        _renew(database, lease.token, timedelta(seconds=lease.seconds))
+
+
+def _renew(database: LoadDatabase, token: str, lease: timedelta) -> None:
+    if not Registry(database).renew(token, lease):
+        raise LoadLostError("the load was finished, given up or taken over")
 
 
 def new_token() -> str:
@@ -130,25 +144,23 @@ def new_token() -> str:
     return moment + secrets.token_hex((TOKEN_LENGTH - _TIME_DIGITS) // 2)
 
 
-def sql_loads(options: StoreOptions, load_id: str | None = None) -> Sequence[LoadStatus]:
+def statuses(database: LoadDatabase, load_id: str | None = None) -> Sequence[LoadStatus]:
     """The loads into the endpoint, the newest last; or the one of that id, if it is known."""
-    with load_database(options) as database:
-        if not database.has(database.registry):
-            return []
-        now = database.store.now()
-        with database.reading() as connection:
-            return [status_of(row, now) for row in Registry(database).rows(connection, load_id)]
+    if not database.has(database.registry):
+        return []
+    now = database.store.now()
+    with database.reading() as connection:
+        return [status_of(row, now) for row in Registry(database).rows(connection, load_id)]
 
 
-def sql_waiting_ids(options: StoreOptions, ids: Iterable[str]) -> set[str]:
-    """Which of these ids wait in the endpoint's table; none where there is no table yet."""
-    with load_database(options) as database:
-        if not database.has(database.live):
-            return set()
-        found: set[str] = set()
-        left = iter(ids)
-        column = database.live.c.message_id
-        with database.reading() as connection:
-            while some := list(islice(left, _ASKED)):
-                found.update(connection.scalars(select(column).where(column.in_(some))))
-        return found
+def waiting_among(database: LoadDatabase, ids: Iterable[str]) -> set[str]:
+    """Which of these ids are those of messages in the endpoint's table; none where there is no table yet."""
+    if not database.has(database.live):
+        return set()
+    found: set[str] = set()
+    left = iter(ids)
+    column = database.live.c.message_id
+    with database.reading() as connection:
+        while some := list(islice(left, _ASKED)):
+            found.update(connection.scalars(select(column).where(column.in_(some))))
+    return found

@@ -4,7 +4,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Final
 
@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from delaystore.errors import DelaystoreError, LoadLostError, StoreSetupError
 from delaystore.loading.arrow import STAGED
-from delaystore.loading.options import StoreOptions
-from delaystore.loading.staging._sql.database import LoadDatabase, kept_database
+from delaystore.loading.staging._sql.database import LoadDatabase
 from delaystore.loading.staging._sql.registry import Registry
 from delaystore.loading.staging.abc import AttemptSink, StagedAttempt
 
@@ -78,10 +77,10 @@ class SqlSink(AttemptSink):
 
 
 @contextmanager
-def sql_sink(options: StoreOptions, token: str, lease: timedelta) -> Iterator[SqlSink]:
+def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta) -> Iterator[SqlSink]:
     """A sink for one attempt, which keeps the lease alive while the block lasts."""
     lost, ended = threading.Event(), threading.Event()
-    with kept_database(options) as database:
+    with opened as database:
         registry = Registry(database)
 
         def keep_alive() -> None:
