@@ -10,8 +10,7 @@ import typer
 from delaystore.cli._arguments import parse_due, parse_headers, parse_pair
 from delaystore.cli._input import standard_input
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import given_options, key_options
-from delaystore.cli._load.wording import option_of, options_as_typed
+from delaystore.cli._load.options import given_options, key_options, option_of, options_as_typed
 from delaystore.cli._options import (
     At,
     Delay,

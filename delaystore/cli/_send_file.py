@@ -12,17 +12,16 @@ import typer
 from delaystore.cli._endpoint import EndpointOptions
 from delaystore.cli._files import missing_file
 from delaystore.cli._input import standard_input
+from delaystore.cli._load.options import parse_columns, parse_kind, require_existing
 from delaystore.cli._load.reports import report_dry_run, report_load
-from delaystore.cli._load.request import parse_columns, parse_kind, require_existing
 from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
 from delaystore.extras import installing
 
 if TYPE_CHECKING:
-    from delaystore.loading.reading.files import DataFiles
-    from delaystore.loading.report import DryRun, LoadReport
-    from delaystore.loading.request import LoadRequest
+    from delaystore.loading.files import DataFiles
+    from delaystore.loading.request import DryRun, LoadReport, LoadRequest
     from delaystore.loading.staging import LoadStore
     from delaystore.progress import ProgressListener
 
@@ -49,10 +48,8 @@ def send_file(
     `kind`: as typed.
     """
     _check_arrow()
-    from delaystore.loading.preflight import check_files
-    from delaystore.loading.rejects.folder import check_reject_folder
-    from delaystore.loading.report import DryRun
-    from delaystore.loading.request import LoadRequest, finished_before
+    from delaystore.loading.rejects import check_reject_folder
+    from delaystore.loading.request import DryRun, LoadRequest, check_files, finished_before
     from delaystore.loading.staging import open_load_store
 
     with _found(file, kind) as found:
@@ -77,8 +74,7 @@ def send_file(
 def _stored(
     request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
 ) -> "LoadReport | DryRun":
-    from delaystore.loading.direct import DirectLoad
-    from delaystore.loading.request import finished_meanwhile, left_by_failure
+    from delaystore.loading.request import DirectLoad, finished_meanwhile, left_by_failure
 
     with _progress(total) as show, stop_requests() as stop:
 
@@ -117,7 +113,7 @@ def _progress(total: int | None) -> Iterator["ProgressListener"]:
 @contextmanager
 def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
     """The file; what comes from standard input is kept in one for the block, for it is read more than once."""
-    from delaystore.loading.reading.files import find_file
+    from delaystore.loading.files import find_file
 
     read_as = parse_kind(kind)
     if file != _STDIN:
@@ -137,8 +133,8 @@ def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
 
 def _count(request: "LoadRequest", file: str) -> int | None:
     """How many rows there are, with a word on which command suits so many; ConfigurationError for too many."""
-    from delaystore.loading.preflight import FEW_ROWS
-    from delaystore.loading.reading.counts import count_rows
+    from delaystore.loading.files import count_rows
+    from delaystore.loading.request import FEW_ROWS
 
     rows = count_rows(request.files)
     if rows is not None and rows > MOST:

@@ -5,7 +5,7 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from delaystore.loading.conversion import types as ours
+from delaystore.loading import columns as ours
 
 _SIMPLE: Final[Sequence[tuple[type[spark.DataType], type[ours.DataType]]]] = (
     (spark.NullType, ours.NullType),

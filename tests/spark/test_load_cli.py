@@ -25,10 +25,9 @@ from pyspark.sql.types import LongType
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
+from delaystore.loading.files import find_files
 from delaystore.loading.options import StoreOptions
-from delaystore.loading.reading.files import find_files
-from delaystore.loading.report import LoadReport
-from delaystore.loading.request import LoadRequest
+from delaystore.loading.request import LoadReport, LoadRequest
 from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
 from delaystore.spark._dataframes import arrow_column

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.columns import UNREADABLE
 from delaystore.message import DelayedMessage
 from delaystore.spark.pipeline._rows import row
 from delaystore.sql.codec import decode_mapping

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from delaystore.errors import ConfigurationError, UnknownSchemeError
-from delaystore.loading.arrow import STAGED
+from delaystore.loading.columns import STAGED
 from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging import LoadKey, Staging, _choice, _plain, cleanup, list_loads, load_status, open_staging
+from delaystore.loading.staging import LoadKey, Staging, _stores, cleanup, list_loads, load_status, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -23,12 +23,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryDelayedMessageStore:
     """What the URL of somebody's store opens."""
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
-    for module in (_choice, _plain):
-        monkeypatch.setattr(module, "open_store", lambda url: store)
+    monkeypatch.setattr(_stores, "open_store", lambda url: store)
     return store
 
 
-def stage(staging: Staging, messages: list[DelayedMessage]) -> _plain.StagedAttempt:
+def stage(staging: Staging, messages: list[DelayedMessage]) -> _stores.StagedAttempt:
     travelled: Staging = pickle.loads(pickle.dumps(staging))
     with travelled.attempt() as sink:
         sink.write(batch(messages))

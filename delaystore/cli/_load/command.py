@@ -11,8 +11,14 @@ from delaystore.amounts import counted
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import given_options, key_options, parse_columns, parse_kind, require_existing
-from delaystore.cli._load.wording import options_as_typed
+from delaystore.cli._load.options import (
+    given_options,
+    key_options,
+    options_as_typed,
+    parse_columns,
+    parse_kind,
+    require_existing,
+)
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, create_option, required
 from delaystore.cli._output import say
 from delaystore.errors import DelaystoreError
@@ -20,8 +26,7 @@ from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumn
 
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
-    from delaystore.loading.report import DryRun, LoadReport
-    from delaystore.loading.request import LoadRequest
+    from delaystore.loading.request import DryRun, LoadReport, LoadRequest
     from delaystore.loading.staging import LoadStore
 
 _SMALL: Final = 16 * 2**20
@@ -85,8 +90,10 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
-    from delaystore.loading.reading.files import find_files
-    from delaystore.spark.requirements import check_spark_can_run
+    from delaystore.spark.requirements import check_libraries, check_spark_can_run
+
+    check_libraries()
+    from delaystore.loading.files import find_files
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
     found = find_files(files or (), parse_kind(kind))
@@ -152,9 +159,8 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
 
 def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> None:
     """Find what is wrong before Spark starts, which takes long; and say what suits few rows better."""
-    from delaystore.loading.preflight import check_columns, check_files, few_rows
-    from delaystore.loading.rejects.folder import check_reject_folder
-    from delaystore.loading.request import make_ready
+    from delaystore.loading.rejects import check_reject_folder
+    from delaystore.loading.request import check_columns, check_files, few_rows, make_ready
     from delaystore.spark.loading.session import is_running
 
     request.files = check_files(request.files)

@@ -1,6 +1,7 @@
 """Staging, by kind of store."""
 
-from delaystore.loading.staging._choice import (
+from delaystore.loading.staging._runs import renew_lease
+from delaystore.loading.staging._stores import (
     LoadStore,
     cleanup,
     list_loads,
@@ -8,10 +9,18 @@ from delaystore.loading.staging._choice import (
     open_load_store,
     open_staging,
 )
-from delaystore.loading.staging._loads import Cleaned, LoadState, LoadStatus
-from delaystore.loading.staging._owner import Owner
-from delaystore.loading.staging._sql.run import renew_lease
-from delaystore.loading.staging.abc import AttemptSink, FinishedLoad, Lease, LoadKey, StagedAttempt, Staging
+from delaystore.loading.staging.abc import (
+    AttemptSink,
+    Cleaned,
+    FinishedLoad,
+    Lease,
+    LoadKey,
+    LoadState,
+    LoadStatus,
+    Owner,
+    StagedAttempt,
+    Staging,
+)
 
 __all__ = [
     "AttemptSink",

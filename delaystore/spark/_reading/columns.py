@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.arrow import MESSAGES
+from delaystore.loading.columns import MESSAGES
 
 SCHEMA: Final = from_arrow_schema(MESSAGES)
 """`headers` and `properties` are JSON objects, for `from_json` or `get_json_object`; null: none.

@@ -6,9 +6,7 @@ from contextlib import suppress
 from delaystore.errors import ConfigurationError
 from delaystore.loading.attempts import AttemptReport
 from delaystore.loading.options import is_unnamed
-from delaystore.loading.rejects.counts import Reason, Rejects
-from delaystore.loading.rejects.file_systems import shown
-from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.rejects import Reason, RejectFolder, Rejects, shown
 from delaystore.loading.staging.abc import FinishedLoad
 from delaystore.spark._driver_service.client import DriverClient
 

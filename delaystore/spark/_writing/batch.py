@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
-from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.attempts import promote
+from delaystore.loading.conversion import plan_conversion
 from delaystore.loading.options import WriteOptions, new_load_id
-from delaystore.loading.promoting import promote
-from delaystore.loading.rejects.folder import reject_folder
+from delaystore.loading.rejects import reject_folder
 from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, open_staging
 from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient

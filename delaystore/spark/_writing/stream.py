@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError
-from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.attempts import promote
+from delaystore.loading.conversion import plan_conversion
 from delaystore.loading.options import WriteOptions
-from delaystore.loading.promoting import promote
-from delaystore.loading.rejects.folder import RejectFolder, reject_folder
+from delaystore.loading.rejects import RejectFolder, reject_folder
 from delaystore.loading.staging import FinishedLoad, LoadKey, open_staging
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._schemas import fields_of

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from delaystore.errors import LoadLostError
 from delaystore.loading import attempts
 from delaystore.loading.attempts import AttemptReport
-from delaystore.loading.conversion.batches import Conversion
-from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.conversion import Conversion
+from delaystore.loading.rejects import RejectFolder
 from delaystore.loading.staging.abc import LoadKey, Staging
 from delaystore.spark._writing._worker import spare_imports
 

@@ -13,12 +13,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion.columns import UNREADABLE
-from delaystore.loading.reading.counts import bytes_a_row
-from delaystore.loading.reading.csv_files import OTHER_COLUMNS, can_be_checked, common_end
-from delaystore.loading.reading.files import DataFiles, Kind
-from delaystore.loading.reading.json_lines import RAW, WHY, names_of, read_keys, read_lines
-from delaystore.loading.reading.mapping import renamed
+from delaystore.loading.columns import UNREADABLE
+from delaystore.loading.files import OTHER_COLUMNS, DataFiles, Kind, bytes_a_row, can_be_checked, common_end
+from delaystore.loading.json_lines import RAW, WHY, names_of, read_keys, read_lines
+from delaystore.loading.rows import renamed
 from delaystore.spark._dataframes import arrow_column, column_of
 
 _LINE: Final = "_delaystore_line"

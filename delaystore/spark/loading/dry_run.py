@@ -11,11 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from delaystore.errors import StoreSetupError
-from delaystore.loading.conversion.batches import REASON, Conversion
-from delaystore.loading.conversion.planning import plan_conversion
-from delaystore.loading.rejects.counts import Reason, Rejects, count_rejects
-from delaystore.loading.report import DryRun
-from delaystore.loading.request import LoadRequest
+from delaystore.loading.conversion import REASON, Conversion, plan_conversion
+from delaystore.loading.rejects import Reason, Rejects, count_rejects
+from delaystore.loading.request import DryRun, LoadRequest
 from delaystore.spark._dataframes import arrow_column, column_of
 from delaystore.spark._errors import plain_error, plain_errors
 from delaystore.spark._schemas import fields_of

@@ -4,8 +4,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from delaystore.loading.report import LoadReport
-from delaystore.loading.request import LoadRequest, report_of
+from delaystore.loading.request import LoadReport, LoadRequest, report_of
 from delaystore.spark._errors import plain_errors
 from delaystore.spark.loading._frames import limited_batches, read_files
 from delaystore.spark.loading.running import Watcher, run_watched

@@ -9,9 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.records.due_times import DueTimes, due_times
-from delaystore.records.mapping import RecordMapping
-from delaystore.records.reader import RecordReader
+from delaystore.records.reader import RecordMapping, RecordReader
+from delaystore.records.times import DueTimes, due_times
 from delaystore.spark.pipeline._json_files import Paths, documents, read_json
 
 _COLUMNS: Final = {

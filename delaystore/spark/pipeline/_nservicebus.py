@@ -13,10 +13,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.loading.conversion.local import EPOCH
+from delaystore.loading.values import EPOCH
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlShape
-from delaystore.records.due_times import DueTimes
+from delaystore.records.times import DueTimes
 from delaystore.spark._dataframes import column_of
 from delaystore.spark.pipeline._rows import messages_in, row
 from delaystore.spark.pipeline._timeouts import address_of

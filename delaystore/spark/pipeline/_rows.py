@@ -12,8 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType
 
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.arrow import STAGED
-from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.columns import STAGED, UNREADABLE
 from delaystore.message import DelayedMessage
 from delaystore.spark._dataframes import arrow_column
 from delaystore.stores.sql.rows import to_row

@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.errors import ConfigurationError
-from delaystore.records.due_times import DueTimes
-from delaystore.records.mapping import RecordMapping
 from delaystore.records.nservicebus import ADDRESSES, Address
-from delaystore.records.reader import RecordReader
+from delaystore.records.reader import RecordMapping, RecordReader
+from delaystore.records.times import DueTimes
 from delaystore.spark.pipeline._json_files import Paths, documents, read_json
 
 _UTC: Final = DueTimes(zone=ZoneInfo("UTC"))

@@ -1,16 +1,22 @@
-"""What a bulk load asks of its database, beyond what every dialect offers."""
+"""The tables of loads, and what a bulk load asks of its database beyond what every dialect offers."""
 
+import sys
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import (
+    BigInteger,
+    Column,
     Connection,
     Insert,
+    Integer,
+    MetaData,
     Select,
     Table,
     cast,
@@ -27,14 +33,141 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
 
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
-from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._sql.binary_copy import COLUMNS, copy_stream
-from delaystore.sql.columns import KEY, MESSAGE_KEY, completed
+from delaystore.loading.options import MAX_LOAD_ID_BYTES, OnDuplicate
+from delaystore.message import MAX_KEY_BYTES
+from delaystore.sql.columns import COLUMNS, KEY, MESSAGE_KEY, NAMES, completed
+from delaystore.sql.dialects import SqlDialect
 from delaystore.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
+from delaystore.sql.names import TOKEN_LENGTH, load_table_name, loads_table_name
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
+from delaystore.sql.types import INNODB, ExactText, UtcDateTime
+
+# The tables of loads: the registry, and one for each run of a load.
+
+ATTEMPT: Final = "attempt"
+"""The staging's column for the task attempt that wrote a row."""
+
+
+def registry_table(live: Table, dialect: SqlDialect) -> Table:
+    """A row for each load, or stream. `batch`, `finished_at`, `stored`, `skipped` are of what was finished last.
+
+    `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
+    """
+    return table_beside(
+        live,
+        loads_table_name(live.name, dialect),
+        Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
+        Column("is_stream", Integer, nullable=False),
+        Column("batch", BigInteger),
+        Column("token", ExactText(TOKEN_LENGTH)),
+        Column("host", ExactText(255), nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("place", ExactText(255)),
+        Column("process_started", BigInteger),
+        Column("began", UtcDateTime, nullable=False),
+        Column("heartbeat", UtcDateTime, nullable=False),
+        Column("lease_until", UtcDateTime, nullable=False),
+        Column("finished_at", UtcDateTime),
+        Column("stored", BigInteger),
+        Column("skipped", BigInteger),
+    )
+
+
+def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
+    """The columns of messages, their keys, and `attempt`. Rows lie in the order in which they came.
+
+    Where a server may refuse tables without a primary key, it is a number that the database gives.
+    """
+    number = [Column("number", BigInteger, primary_key=True, autoincrement=True)] if dialect.needs_primary_key else []
+    return table_beside(
+        live,
+        load_table_name(live.name, token, dialect),
+        *number,
+        Column(ATTEMPT, BigInteger, nullable=False),
+        *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
+        Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
+        prefixes=list(prefixes),
+    )
+
+
+def table_beside(live: Table, name: str, *columns: Column[Any], **options: Any) -> Table:
+    """A table of that name, always quoted, in the schema of `live`."""
+    options |= {"schema": live.schema, "quote": True, "quote_schema": True if live.schema else None}
+    return Table(name, MetaData(), *columns, **INNODB, **options)
+
+
+# Arrow's memory as PostgreSQL's binary COPY, without a Python object for each value.
+
+STAGING_COLUMNS: Final = (ATTEMPT, *NAMES, MESSAGE_KEY)
+"""The columns of the stream, in its order."""
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TRAILER: Final = b"\xff\xff"
+_LENGTH_8: Final = b"\0\0\0\x08"
+_LENGTH_4: Final = b"\0\0\0\x04"
+_NULL_LENGTH: Final = -1
+_EPOCH: Final = (datetime(2000, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000
+"""PostgreSQL counts microseconds from 2000, Arrow from 1970."""
+_PIECE: Final = 2**17
+"""Bytes given to the driver at once; it would cut larger pieces into such."""
+_LARGE: Final = 2**30
+"""Bytes from which offsets of 32 bits might not suffice."""
+
+
+def copy_stream(rows: pa.RecordBatch, attempt: int) -> Iterator[memoryview]:
+    """The whole stream for rows of the schema STAGED, in pieces."""
+    yield memoryview(_SIGNATURE)
+    if rows.num_rows:
+        data = memoryview(_joined(rows, attempt))
+        for start in range(0, len(data), _PIECE):
+            yield data[start : start + _PIECE]
+    yield memoryview(_TRAILER)
+
+
+def _joined(rows: pa.RecordBatch, attempt: int) -> pa.Buffer:
+    """All rows' bytes: the value buffer of an array whose values are the rows."""
+    kind = pa.large_binary() if rows.nbytes > _LARGE else pa.binary()
+    row_start = len(STAGING_COLUMNS).to_bytes(2) + _LENGTH_8 + attempt.to_bytes(8, signed=True)
+    parts: list[Any] = [row_start]
+    sent = {name: encoded(rows.column(name)) for name in rows.schema.names}
+    for field in completed(sent, lambda number: [_LENGTH_4 + number.to_bytes(4)]):
+        parts += field
+    parts += sent[MESSAGE_KEY]
+    values = [pa.scalar(part, kind) if isinstance(part, bytes) else part.cast(kind) for part in parts]
+    joined = pc.binary_join_element_wise(*values, pa.scalar(b"", kind))
+    _, offsets, data = joined.buffers()
+    width = 8 if kind == pa.large_binary() else 4
+    last = offsets.slice(rows.num_rows * width, width)
+    return data.slice(0, int.from_bytes(last.to_pybytes(), sys.byteorder))
+
+
+def encoded(column: pa.Array) -> Sequence[Any]:
+    """A column of times, numbers, texts or bytes: its lengths, and its values. A null has a length of its own."""
+    if pa.types.is_timestamp(column.type):
+        return _LENGTH_8, _swapped(pc.subtract(column.cast(pa.int64()), _EPOCH), "q")
+    if pa.types.is_integer(column.type):
+        return _LENGTH_4, _swapped(column, "i")
+    lengths = pc.binary_length(column)
+    values = column.cast(pa.binary())
+    if column.null_count:
+        lengths, values = lengths.fill_null(_NULL_LENGTH), values.fill_null(b"")
+    return _swapped(lengths.cast(pa.int32()), "i"), values
+
+
+def _swapped(numbers: pa.Array, code: str) -> pa.Array:
+    """Numbers of 4 ("i") or 8 ("q") bytes as an array of their bytes, the most significant first."""
+    values = array(code)
+    width = values.itemsize
+    raw = memoryview(numbers.buffers()[1])[numbers.offset * width : (numbers.offset + len(numbers)) * width]
+    values.frombytes(raw)
+    if sys.byteorder == "little":
+        values.byteswap()
+    return pa.Array.from_buffers(pa.binary(width), len(numbers), [None, pa.py_buffer(values)])
+
+
+# What a bulk load asks of its database, beyond what every dialect offers.
 
 DROP_PATIENCE: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
@@ -126,8 +259,8 @@ class MySqlStaging(StagingDialect, MySqlDialect):
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
         """PyMySQL joins rows to statements of up to a megabyte."""
         name = quoted_name(staging, connection.dialect).replace("%", "%%")
-        values = ", ".join(["%s"] * len(COLUMNS))
-        statement = f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
+        values = ", ".join(["%s"] * len(STAGING_COLUMNS))
+        statement = f"INSERT INTO {name} ({', '.join(STAGING_COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
         _check_packets(connection, rows)
         cursor: Any = connection.connection.cursor()
         with driver_errors(connection, statement), cursor:
@@ -166,7 +299,7 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
         """Binary COPY."""
         name = quoted_name(staging, connection.dialect)
-        statement = f"COPY {name} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+        statement = f"COPY {name} ({', '.join(STAGING_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
         cursor: Any = connection.connection.cursor()
         with driver_errors(connection, statement), cursor, cursor.copy(statement.encode()) as copy:
             for piece in copy_stream(rows, attempt):
@@ -217,8 +350,8 @@ class SqliteStaging(StagingDialect, SqliteDialect):
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
         """One prepared statement."""
         name = quoted_name(staging, connection.dialect)
-        values = ", ".join("?" * len(COLUMNS))
-        statement = f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
+        values = ", ".join("?" * len(STAGING_COLUMNS))
+        statement = f"INSERT INTO {name} ({', '.join(STAGING_COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
         connection.exec_driver_sql(statement, list(_python_rows(rows, attempt)))
 
     @override

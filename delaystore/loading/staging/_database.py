@@ -1,4 +1,4 @@
-"""The way to the database of a load, for one operation."""
+"""The way to the database of a load: the store, and the tables of loads beside its own."""
 
 import atexit
 from collections.abc import Callable, Iterator
@@ -11,8 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DelaystoreError
 from delaystore.loading.options import StoreOptions
-from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS
-from delaystore.loading.staging._sql.tables import registry_table, staging_table, table_beside
+from delaystore.loading.staging._dialects import STAGING_DIALECTS, registry_table, staging_table, table_beside
 from delaystore.settings import TransactionMode
 from delaystore.sql.dialects import dialect_of
 from delaystore.sql.errors import configuration_errors
@@ -22,6 +21,8 @@ from delaystore.sql.urls import database_url
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.setup import load_tables
+
+# The way to the database of a load, for one operation.
 
 KEPT: Final = 5.0
 """Seconds for which a task's connection waits for the next task."""

@@ -20,10 +20,9 @@ from delaystore.errors import (
 )
 from delaystore.keys import KeyRule
 from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._sql.database import LoadDatabase
-from delaystore.loading.staging._sql.dialects import distinct_ids, there_already, twice, waiting_already
-from delaystore.loading.staging._sql.registry import Registry, finished_load
-from delaystore.loading.staging._sql.tables import ATTEMPT
+from delaystore.loading.staging._database import LoadDatabase
+from delaystore.loading.staging._dialects import ATTEMPT, distinct_ids, there_already, twice, waiting_already
+from delaystore.loading.staging._registry import Registry, finished_load
 from delaystore.loading.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.sql.columns import MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.sql.errors import translated_errors

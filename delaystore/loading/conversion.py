@@ -1,29 +1,22 @@
-"""From the columns of rows and the options to a Conversion."""
+"""From the rows that people have to messages, column by column in Arrow's memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
+from typing import Final, Generic, TypeVarTuple
 
-from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion._bodies import encoded_bodies, given_bodies, json_bodies
-from delaystore.loading.conversion._headers import (
-    Entries,
-    absent,
-    column_entries,
-    headers,
-    json_entries,
-    map_entries,
-    struct_entries,
-)
-from delaystore.loading.conversion._kinds import check_fields, check_header_type, check_json_type, check_key_type
-from delaystore.loading.conversion._names import derived_ids, destinations, given_ids, given_keys
-from delaystore.loading.conversion._properties import json_properties, named_properties
-from delaystore.loading.conversion._times import delays, instants, local_times, microseconds, written_times
-from delaystore.loading.conversion.batches import Bound, Conversion, MakeColumn
-from delaystore.loading.conversion.carrying import TransportCheck
-from delaystore.loading.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
-from delaystore.loading.conversion.local import LocalClock
-from delaystore.loading.conversion.types import (
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delaystore.errors import ConfigurationError, InvalidMessageError, LoadError
+from delaystore.loading.columns import (
+    MESSAGE_COLUMNS,
+    STAGED,
+    UNREADABLE,
     BinaryType,
+    Column,
+    Columns,
     DayTimeIntervalType,
     Field,
     FractionalType,
@@ -34,10 +27,189 @@ from delaystore.loading.conversion.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    check_fields,
+    check_header_type,
+    check_json_type,
+    check_key_type,
+    listed,
+)
+from delaystore.loading.fields import (
+    Entries,
+    absent,
+    column_entries,
+    delays,
+    derived_ids,
+    destinations,
+    encoded_bodies,
+    given_bodies,
+    given_ids,
+    given_keys,
+    headers,
+    instants,
+    json_bodies,
+    json_entries,
+    json_properties,
+    local_times,
+    map_entries,
+    microseconds,
+    named_properties,
+    struct_entries,
+    written_times,
 )
 from delaystore.loading.options import UnknownColumns, WriteOptions
-from delaystore.message import PROPERTY_TYPES
+from delaystore.loading.values import Faults, LocalClock, values
+from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.sql.codec import decode_mapping
 from delaystore.sql.columns import MESSAGE_KEY
+from delaystore.transports import Transport, open_transport
+
+# Whether the transport that messages will be forwarded by can carry them.
+
+_MOST_REASONS: Final = 20
+"""Different ones that a task tells: they may hold values of the row, and each is counted by itself."""
+_OTHERWISE: Final = "the transport cannot carry it, for a reason such as others"
+
+
+@dataclass(frozen=True)
+class TransportCheck:
+    """Asks the transport of a URL about each message, without a connection. Picklable; opened once in each process.
+
+    Raises ConfigurationError and MissingDependencyError for a URL that cannot work.
+    """
+
+    url: str = field(repr=False)
+    _told: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _opened(self.url)
+
+    def reasons(self, staged: pa.RecordBatch) -> pa.Array:
+        """By row of the schema STAGED: why its message cannot be carried; null: it can."""
+        transport = _opened(self.url)
+        return pa.array([self._reason(transport, message) for message in _messages(staged)], pa.string())
+
+    def _reason(self, transport: Transport, message: DelayedMessage) -> str | None:
+        try:
+            transport.check(message)
+        except InvalidMessageError as error:
+            reason = f"the transport cannot carry it: {error}"
+            if reason not in self._told and len(self._told) >= _MOST_REASONS:
+                return _OTHERWISE
+            self._told.add(reason)
+            return reason
+        return None
+
+
+@lru_cache(maxsize=4)
+def _opened(url: str) -> Transport:
+    """The transport, which connects to nothing as long as it is only asked to check."""
+    return open_transport(url)
+
+
+def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
+    columns = (staged.column(name) for name in ("message_id", "destination", "due_time", "headers", "properties"))
+    # the body last: its values are bytes, which are not copied as `values` would
+    for message_id, destination, due_time, header_text, property_text, body in zip(
+        *(values(column) for column in columns), staged.column("body").to_pylist(), strict=True
+    ):
+        yield DelayedMessage(
+            message_id=message_id,
+            destination=destination,
+            due_time=due_time,
+            headers=decode_mapping(header_text),
+            properties=decode_mapping(property_text),
+            body=body,
+        )
+
+
+# Batches of rows as people have them, to batches as a store keeps them.
+
+REASON: Final = "reason"
+"""The last column of rejected rows."""
+_MAX_BATCH_BYTES: Final = 2**31 - 1
+"""What the offsets of Arrow's `binary` can count."""
+
+
+MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
+"""Makes one column of STAGED; its values in rows with faults do not matter."""
+
+
+_Given = TypeVarTuple("_Given")
+
+
+class Bound(Generic[*_Given]):
+    """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
+
+    def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
+        self._function, self._given = function, given
+
+    def __call__(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+        """What `function` returns for these."""
+        return self._function(*self._given, batch, faults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and vars(self) == vars(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a batch became.
+
+    `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
+    column; None: there are none.
+    """
+
+    staged: pa.RecordBatch
+    rejected: pa.RecordBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
+
+    `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
+    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: nobody asks.
+    """
+
+    columns: Mapping[str, MakeColumn]
+    unreadable: int | None = None
+    transport: TransportCheck | None = None
+
+    def convert(self, batch: pa.RecordBatch) -> Converted:
+        """`batch`, whose columns are those of the schema that was planned for.
+
+        A valid row becomes what the SQL store writes for the same DelayedMessage. LoadError: the batch is too large.
+        """
+        if batch.nbytes > _MAX_BATCH_BYTES:
+            raise LoadError(
+                "a batch of rows holds more than 2 GB; set spark.sql.execution.arrow.maxRecordsPerBatch lower"
+            )
+        faults = Faults()
+        if self.unreadable is not None:
+            faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
+        made = [self.columns[name](batch, faults) for name in STAGED.names]
+        staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
+        reasons = self._uncarried(staged, faults.reasons())
+        if reasons is None:
+            return Converted(staged, None)
+        rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
+        if self.unreadable is not None:
+            rejected = rejected.remove_column(self.unreadable)
+        return Converted(staged.filter(reasons.is_null()), rejected)
+
+    def _uncarried(self, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
+        """`reasons`, and those of rows good so far that the transport cannot carry. None: all are good."""
+        if self.transport is None:
+            return reasons
+        if reasons is None:
+            found = self.transport.reasons(staged)
+        else:
+            good = reasons.is_null()
+            found = pc.replace_with_mask(reasons, good, self.transport.reasons(staged.filter(good)))
+        return found if found.null_count < len(found) else None
+
+
+# From the columns of rows and the options to a Conversion.
 
 
 def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:

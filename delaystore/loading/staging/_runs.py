@@ -1,28 +1,126 @@
-"""One run of a load, staged in a table beside the one in which messages wait."""
+"""One run of a load, staged in a table beside the one of waiting messages."""
 
+import logging
 import os
 import secrets
+import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import islice
+from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import select
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, LoadLostError, StoreError
+from delaystore.errors import ConfigurationError, DelaystoreError, LoadLostError, StoreError, StoreSetupError
 from delaystore.keys import KeyRule
+from delaystore.loading.columns import STAGED
 from delaystore.loading.options import REJECTED, OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging._loads import LoadStatus
-from delaystore.loading.staging._owner import Owner
-from delaystore.loading.staging._sql.database import LoadDatabase, kept_database, load_database
-from delaystore.loading.staging._sql.leftovers import clean_up
-from delaystore.loading.staging._sql.promotion import Promotion
-from delaystore.loading.staging._sql.registry import Registry, status_of
-from delaystore.loading.staging._sql.sink import sql_sink
-from delaystore.loading.staging.abc import AttemptSink, FinishedLoad, Lease, LoadKey, StagedAttempt, Staging
+from delaystore.loading.staging._database import LoadDatabase, kept_database, load_database
+from delaystore.loading.staging._promotion import Promotion
+from delaystore.loading.staging._registry import Registry, clean_up, status_of
+from delaystore.loading.staging.abc import (
+    AttemptSink,
+    FinishedLoad,
+    Lease,
+    LoadKey,
+    LoadStatus,
+    Owner,
+    StagedAttempt,
+    Staging,
+)
 from delaystore.sql.names import TOKEN_LENGTH
+
+# What one task attempt stages.
+
+CHUNK_BYTES: Final = 64 * 2**20
+"""Bytes that are sorted and copied at once; an attempt takes three or four times as much memory."""
+CHUNK_ROWS: Final = 500_000
+RENEWALS: Final = 4
+"""Signs of life in the time of a lease."""
+_logger: Final = logging.getLogger(__name__)
+
+
+class SqlSink(AttemptSink):
+    """Collects rows to chunks; each is sorted by message_id, and copied in a transaction of its own."""
+
+    def __init__(self, database: LoadDatabase, token: str, lost: threading.Event) -> None:
+        self._database, self._staging, self._lost = database, database.staging(token), lost
+        self._attempt = secrets.randbits(63)
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = self._rows = self._count = 0
+
+    @override
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.nbytes > CHUNK_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            self.write(batch.slice(0, half))
+            self.write(batch.slice(half))
+            return
+        if self._bytes + batch.nbytes > CHUNK_BYTES or self._rows + batch.num_rows > CHUNK_ROWS:
+            self._copy()
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        self._rows += batch.num_rows
+
+    @override
+    def finish(self) -> StagedAttempt:
+        self._copy()
+        return StagedAttempt(str(self._attempt), self._count)
+
+    def _copy(self) -> None:
+        if self._lost.is_set():
+            raise LoadLostError("the load was taken over, or given up after a time without a sign of life")
+        if not self._rows:
+            return
+        rows = self._taken()
+        try:
+            with self._database.writing() as bound:
+                self._database.dialect.copy(bound.connection, self._staging, self._attempt, rows)
+        except StoreSetupError:
+            raise LoadLostError(
+                f"the load's table {self._staging.name!r} is gone: the load was finished, given up or taken over"
+            ) from None
+        self._count += rows.num_rows
+
+    def _taken(self) -> pa.RecordBatch:
+        """What was collected, as one sorted batch; nothing remains collected."""
+        table = pa.Table.from_batches(self._waiting, STAGED)
+        self._waiting, self._bytes, self._rows = [], 0, 0
+        batch = table.combine_chunks().to_batches()[0]
+        return batch.take(pc.sort_indices(batch.column("message_id")))
+
+
+@contextmanager
+def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta) -> Iterator[SqlSink]:
+    """A sink for one attempt, which keeps the lease alive while the block lasts."""
+    lost, ended = threading.Event(), threading.Event()
+    with opened as database:
+        registry = Registry(database)
+
+        def keep_alive() -> None:
+            while not ended.wait(lease.total_seconds() / RENEWALS):
+                try:
+                    if not registry.renew(token, lease):
+                        lost.set()
+                        return
+                except DelaystoreError as error:
+                    _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)
+
+        beat = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
+        beat.start()
+        try:
+            yield SqlSink(database, token, lost)
+        finally:
+            ended.set()
+            beat.join()
+
+
+# One run of a load, staged in a table beside the one in which messages wait.
 
 _TIME_DIGITS = 12
 _ASKED = 500

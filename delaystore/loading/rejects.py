@@ -1,30 +1,186 @@
-"""Files of the rows that cannot be messages: JSON lines of the original columns and the reason.
-
-A task attempt writes one in a folder of its run. The driver keeps those of the winning attempts under the load's name
-and a number, so that the same load, run again, overwrites them.
-"""
+"""Rows that cannot be messages: counted by reason, and kept in files."""
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from io import TextIOWrapper
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
 from pyarrow.fs import FileType
 
 from delaystore.errors import ConfigurationError, LoadError
-from delaystore.loading.conversion.objects import braced, of_columns
 from delaystore.loading.options import WriteOptions
-from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects, example
-from delaystore.loading.rejects.file_systems import Folder, absolute, check_writable, folder, folder_errors, shown
 from delaystore.loading.staging.abc import LoadKey
+from delaystore.loading.values import Plain, braced, of_columns
+
+# Rejected rows, counted by reason.
+
+MAX_EXAMPLES: Final = 3
+"""Rows shown for each reason."""
+_SHOWN: Final = 60
+"""Characters of each value in an example."""
+LENIENT: Final = Plain(lenient=True)
+"""How rejected rows are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why rows were rejected: how many, and some of them as JSON, shortened."""
+
+    count: int
+    examples: tuple[str, ...] = ()
+
+    def __add__(self, other: "Reason") -> "Reason":
+        return Reason(self.count + other.count, (self.examples + other.examples)[:MAX_EXAMPLES])
+
+
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """Rejected rows by the reason's text (such as "due_time is null"). Travels from the tasks to the driver."""
+
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return sum(reason.count for reason in self.reasons.values())
+
+    def __add__(self, other: "Rejects") -> "Rejects":
+        reasons = dict(self.reasons)
+        for text, reason in other.reasons.items():
+            reasons[text] = reasons.get(text, Reason(0)) + reason
+        return Rejects(reasons)
+
+    def __str__(self) -> str:
+        """One line: "3 rows cannot be messages: 2 x due_time is null (such as {...}); 1 x ..."."""
+        ordered = sorted(self.reasons.items(), key=lambda item: (-item[1].count, item[0]))
+        texts = [f"{reason.count} x {text}{_such_as(reason.examples)}" for text, reason in ordered]
+        rows = "1 row" if self.count == 1 else f"{self.count} rows"
+        return f"{rows} cannot be messages: {'; '.join(texts)}"
+
+
+def count_rejects(rejected: pa.RecordBatch | None) -> Rejects:
+    """Count rejected rows, whose last column is the reason. None: there are none."""
+    if rejected is None:
+        return Rejects()
+    reasons = rejected.column(rejected.num_columns - 1)
+    found = {}
+    for entry in pc.value_counts(reasons).to_pylist():
+        of_reason = pc.indices_nonzero(pc.equal(reasons, entry["values"])).slice(0, MAX_EXAMPLES)
+        found[entry["values"]] = Reason(entry["counts"], _examples(rejected.take(of_reason)))
+    return Rejects(found)
+
+
+def _such_as(examples: tuple[str, ...]) -> str:
+    return f" (such as {examples[0]})" if examples else ""
+
+
+def _examples(rows: pa.RecordBatch) -> tuple[str, ...]:
+    """JSON objects of the original columns, with long values cut."""
+    names = rows.schema.names[:-1]
+    columns = [LENIENT.texts(rows.column(index))[0].to_pylist() for index in range(len(names))]
+    return tuple(example(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def example(columns: Iterable[tuple[str, str | None]]) -> str:
+    """A row as a JSON object with long values cut, of its columns' names and the JSON of their values."""
+    return "{" + ",".join(f"{LENIENT.quoted(name)}:{_cut(text)}" for name, text in columns) + "}"
+
+
+def _cut(text: str | None) -> str:
+    if text is None:
+        return "null"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# Folders at a location: a path of this machine, or a URI.
+
+
+class Folder(NamedTuple):
+    """A folder of a file system."""
+
+    files: fs.FileSystem
+    path: str
+
+    def names(self, kind: fs.FileType) -> list[str]:
+        """The names of what is in it, of that kind."""
+        found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return [info.base_name for info in found if info.type is kind]
+
+
+def absolute(location: str) -> str:
+    """A URI as it is, and a path from the root on: tasks may have another working directory.
+
+    ConfigurationError for a home folder that is not known.
+    """
+    if "://" in location:
+        return location
+    try:
+        return os.fspath(Path(location).expanduser().absolute())
+    except RuntimeError:
+        raise ConfigurationError(
+            f"{location!r} begins with a home folder that is not known; write the path from / on, or ./~ for a folder "
+            "of that name"
+        ) from None
+
+
+def folder(location: str) -> Folder:
+    """The folder at a path or URI, which need not exist. ConfigurationError for a URI that cannot be used."""
+    if "://" not in location:
+        return Folder(fs.LocalFileSystem(), location.rstrip("/"))
+    try:
+        files, path = fs.FileSystem.from_uri(location)
+    except (pa.ArrowException, OSError, ValueError):
+        raise ConfigurationError(
+            f"{shown(location)} cannot be used; name a folder, or a URI of file, s3, gs, abfss or hdfs"
+        ) from None
+    return Folder(files, path.rstrip("/"))
+
+
+def check_writable(path: str, what: str) -> None:
+    """ConfigurationError, about `what`, where no folder of that path can be made, or written if it is there."""
+    there = next(each for each in (Path(path), *Path(path).parents) if os.path.lexists(each))
+    if not os.path.isdir(there):
+        raise ConfigurationError(f"{what} is a file, or in one; name another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{what} cannot be written; name another")
+
+
+def shown(location: str) -> str:
+    """`location` without what may be secret."""
+    if "://" not in location:
+        return location
+    parts = urlsplit(location)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+@contextmanager
+def folder_errors(location: str) -> Iterator[None]:
+    """Raise an OSError of the block as LoadError, unless it is FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise LoadError(f"the folder {shown(location)} cannot be used: {why}") from None
+
+
+# Files of the rows that cannot be messages: JSON lines of the original columns and the reason.
+#
+# A task attempt writes one in a folder of its run. The driver keeps those of the winning attempts under the load's
+# name and a number, so that the same load, run again, overwrites them.
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]+")
