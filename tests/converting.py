@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 from delaystore.loading.conversion import Conversion, Converted, plan_conversion
 from delaystore.loading.options import WriteOptions
 from delaystore.loading.rejects import count_rejects
-from delaystore.spark._schemas import fields_of
+from delaystore.spark._columns import fields_of
 
 BEGAN = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DUE = datetime(2026, 11, 30, 8, 0, 0, 1, tzinfo=UTC)

@@ -114,7 +114,7 @@ def test_nothing_else_in_the_package_reads_json_from_outside() -> None:
     """Each line is a reader of text that delaystore itself wrote, or that is only shown."""
     ours = {
         "failures.py", "lateness.py", "loading/rejects.py", "migrations/targets/_receipts.py",
-        "spark/_driver_service/frames.py", "sql/codec.py", "stores/sql/operating/_dispatchers.py",
+        "spark/_driver_client.py", "sql/codec.py", "stores/sql/operating/_dispatchers.py",
         "stores/sql/operating/_ingresses.py", "stores/sql/operating/_operations.py", "testing/_expectation.py",
         "web/signing.py",
     }  # fmt: skip

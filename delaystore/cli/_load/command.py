@@ -127,7 +127,7 @@ def load(
 def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]") -> "LoadReport":
     from delaystore.loading.request import finished_meanwhile, left_by_failure
     from delaystore.loading.staging import open_load_store
-    from delaystore.spark.loading.writing import load
+    from delaystore.spark.loading import load
 
     with spark as run:
         try:
@@ -145,7 +145,7 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]") -> 
 
 
 def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, stored: bool) -> "DryRun":
-    from delaystore.spark.loading.dry_run import dry_run
+    from delaystore.spark.loading import dry_run
 
     with spark as run:
         try:
@@ -161,7 +161,7 @@ def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> 
     """Find what is wrong before Spark starts, which takes long; and say what suits few rows better."""
     from delaystore.loading.rejects import check_reject_folder
     from delaystore.loading.request import check_columns, check_files, few_rows, make_ready
-    from delaystore.spark.loading.session import is_running
+    from delaystore.spark.session import is_running
 
     request.files = check_files(request.files)
     check_columns(request)

@@ -7,17 +7,86 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from sqlalchemy import select
 
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.loading.columns import MESSAGES
 from delaystore.loading.options import ReadOptions
 from delaystore.message import Position
-from delaystore.spark._driver_service.client import DriverClient
-from delaystore.spark._driver_service.resources import reader_name
-from delaystore.spark._reading.columns import arrow_schema, check_columns
-from delaystore.spark._reading.filters import Condition, condition_of
-from delaystore.spark._reading.rows import read_pages, read_rows
-from delaystore.spark._tables import SqlTable, open_readable, open_table
+from delaystore.spark._driver_client import DriverClient, reader_name
+from delaystore.spark._tables import Condition, SqlTable, clauses, condition_of, open_readable, open_table
+from delaystore.sql.errors import translated_errors
+from delaystore.stores.abc import ManagedDelayedMessageStore
+from delaystore.stores.sql.rows import to_row
+
+# The columns that a read returns.
+
+SCHEMA: Final = from_arrow_schema(MESSAGES)
+"""`headers` and `properties` are JSON objects, for `from_json` or `get_json_object`; null: none.
+
+Values that JSON has no type for are objects with one key, such as {"$bytes": "AP8="} or {"$datetime": "2026-..."}.
+"""
+
+
+def check_columns(schema: StructType) -> Sequence[str]:
+    """The names in `schema`, if they are ours with our types: a user's own schema reads just these columns.
+
+    Raises ConfigurationError.
+    """
+    known = {field.name: field.dataType for field in SCHEMA.fields}
+    for field in schema.fields:
+        if field.name not in known:
+            raise ConfigurationError(f"there is no column {field.name!r}; known are {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            expected, given = known[field.name].simpleString(), field.dataType.simpleString()
+            raise ConfigurationError(f"the column {field.name} is of type {expected}, not {given}")
+    return schema.fieldNames()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for `schema`."""
+    return pa.schema([MESSAGES.field(field.name).with_nullable(field.nullable) for field in schema.fields])
+
+
+# Rows of stores that are read in one part.
+
+ROWS_PER_BATCH: Final = 2000
+PAGE: Final = 1000
+
+
+def read_rows(source: SqlTable, conditions: Sequence[Condition], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns of `schema` of what fulfils the conditions: by one statement, and so of one instant.
+
+    Raises StoreError.
+    """
+    wanted = [source.table.c[name] for name in schema.names]
+    statement = select(*wanted).where(*clauses(source.table, conditions))
+    with translated_errors(), source.connect() as connection:
+        result = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(statement)
+        for rows in result.partitions():
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_pages(store: ManagedDelayedMessageStore, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns of `schema` of all that waits in a store that others wrote: page by page, and so not of one instant.
+
+    Raises StoreError.
+    """
+    after = None
+    while True:
+        page = store.list(after=after, limit=PAGE)
+        if page.messages:
+            yield pa.RecordBatch.from_pylist([to_row(message) for message in page.messages], schema)
+        if page.next_key is None:
+            return
+        after = page.next_key
+
+
+# The reader: Spark's planning worker asks it for parts, its tasks for what is in them.
 
 MOST_BY_DEFAULT: Final = 64
 """Parts, unless the user names a number."""
@@ -72,7 +141,7 @@ class DelaystoreReader(DataSourceReader):
         return read_pages(source, wanted)
 
     def _part(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        from delaystore.spark._reading.postgresql import SnapshotGoneError  # psycopg is for those who need it
+        from delaystore.spark._postgresql import SnapshotGoneError  # psycopg is for those who need it
 
         try:
             yield from self._batches(part, wanted)
@@ -80,7 +149,7 @@ class DelaystoreReader(DataSourceReader):
             yield from self._batches(replace(part, snapshot=self._successor(part.snapshot)), wanted)
 
     def _batches(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        from delaystore.spark._reading.postgresql import read_batches  # psycopg is for those who need it
+        from delaystore.spark._postgresql import read_batches  # psycopg is for those who need it
 
         name = ALONE if part.snapshot is None else reader_name(part.snapshot)
         return read_batches(open_table(self._options).engine, part.statement, wanted, part.snapshot, name)
@@ -104,7 +173,7 @@ class DelaystoreReader(DataSourceReader):
                 "reading in several partitions needs the driver service, which register(spark) starts, though not for "
                 "a session of Spark Connect, whose driver is elsewhere; there, leave the option partitions out"
             )
-        from delaystore.spark._reading.postgresql import PostgreSqlPlan  # psycopg is for those who need it
+        from delaystore.spark._postgresql import PostgreSqlPlan  # psycopg is for those who need it
 
         with PostgreSqlPlan(source, self._columns, self._conditions) as plan:
             boundaries: Sequence[Position] = ()

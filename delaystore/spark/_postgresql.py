@@ -15,9 +15,7 @@ from sqlalchemy.engine import Engine
 
 from delaystore.extras import needed_for
 from delaystore.message import Position
-from delaystore.spark._reading.filters import Condition, clauses
-from delaystore.spark._reading.partitions import Sample, between, sample
-from delaystore.spark._tables import SqlTable
+from delaystore.spark._tables import Condition, Sample, SqlTable, between, clauses, sample
 from delaystore.sql.dialects.base import CONNECT_TIMEOUT
 from delaystore.sql.errors import translate, translated_errors
 from delaystore.sql.quoting import quoted_name

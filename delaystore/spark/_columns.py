@@ -1,11 +1,36 @@
-"""Spark's types as those that rows are planned by."""
+"""Columns of DataFrames, and Spark's types as those that rows are planned by."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+import pyarrow as pa
+from pyspark import sql
 from pyspark.sql import types as spark
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its home is a star import
+from pyspark.sql.types import DataType
 
 from delaystore.loading import columns as ours
+
+# Columns of DataFrames.
+
+
+def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
+    """The column of exactly that name: dots and backticks in it are nothing but letters."""
+    return frame["`" + name.replace("`", "``") + "`"]
+
+
+def arrow_column(convert: Callable[[pa.Array], pa.Array], column: sql.Column, to: DataType) -> sql.Column:
+    """What `convert` makes of a column's values, which it gets batch by batch in Spark's Python workers."""
+
+    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
+    def converted(values: pa.Array) -> pa.Array:
+        return convert(values)
+
+    made: sql.Column = arrow_udf(converted, to)(column)
+    return made
+
+
+# Spark's types as those that rows are planned by.
 
 _SIMPLE: Final[Sequence[tuple[type[spark.DataType], type[ours.DataType]]]] = (
     (spark.NullType, ours.NullType),
