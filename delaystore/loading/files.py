@@ -1,8 +1,6 @@
 """Which files are meant, of what kind they are, and what can be said of them before they are read."""
 
-import bz2
 import csv
-import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +10,14 @@ from enum import StrEnum
 from glob import glob
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from delaystore.errors import ConfigurationError
+from delaystore.records.files import numbered_lines, open_file
 
 # Which files are meant, and of what kind they are. Nothing here needs Spark.
 
@@ -234,7 +233,6 @@ def _kind_of(name: str) -> Kind:
 #
 # The dialect is that of RFC 4180: a quote in a quoted field is doubled, and a backslash is nothing but a letter.
 
-_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 _NAMES: Final = {"\r\n": "CR LF", "\n": "LF", "\r": "CR"}
 OTHER_COLUMNS: Final = "the line is not readable, or has other columns"
 """Why a row of a CSV file is rejected that has more fields than the header, or fewer."""
@@ -312,13 +310,6 @@ def common_end(paths: Iterable[Path]) -> str | None:
     return next(iter(known), None)
 
 
-def open_file(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed."""
-    opener = _OPENERS.get(path.suffix.lower())
-    opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
-    return opened
-
-
 @contextmanager
 def long_fields() -> Iterator[None]:
     """Lift the csv module's limit of a field's length, which is one for the whole process."""
@@ -341,7 +332,7 @@ def _first_not_utf8(path: Path) -> int:
 
 # How many rows files have, and how large they are, without Spark.
 
-_SPACE: Final = " \t\r\n"
+_SPACE: Final = b" \t\r\n"
 
 
 def count_rows(files: DataFiles) -> int | None:
@@ -368,8 +359,7 @@ def bytes_a_row(files: DataFiles) -> int | None:
 
 def _count_lines(path: Path) -> int:
     """Lines that are not blank."""
-    with open_file(path) as binary, TextIOWrapper(binary, "latin-1") as stream:
-        return sum(1 for line in stream if line.strip(_SPACE))
+    return sum(1 for _, line in numbered_lines(path) if isinstance(line, bytes) and line.strip(_SPACE))
 
 
 def _count_parquet(path: Path) -> int:

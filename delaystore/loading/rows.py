@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet, types
+from pyarrow import types
 
 from delaystore.errors import ConfigurationError
 from delaystore.loading.columns import (
@@ -35,8 +35,9 @@ from delaystore.loading.columns import (
     TimeType,
     texts,
 )
-from delaystore.loading.files import OTHER_COLUMNS, Kind, long_fields, open_file
+from delaystore.loading.files import OTHER_COLUMNS, Kind, long_fields
 from delaystore.loading.json_lines import RAW, WHY, Line, names_of, read_line
+from delaystore.records.files import ParquetContents, numbered_lines, open_file, parquet_contents
 
 # Which column of a file is which of a message's.
 
@@ -60,30 +61,38 @@ def renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[st
     return chosen + [(name, name) for name in columns if name not in used and name.lower() not in mapping]
 
 
-# Rows of texts, of files that know no types.
+# Rows of texts, of files that know no types. They are collected column by column: no row has an object of its own.
 
 BATCH: Final = 10_000
 """Rows of a batch."""
 BODY: Final = "body"
 
 
-class TextRow(NamedTuple):
-    """A row. `raw`: the line, if it cannot be read, and `why`; None: it could."""
+class _TextColumns:
+    """The texts of a batch of rows, under the names that the columns have from then on."""
 
-    values: Sequence[str | None]
-    raw: str | None = None
-    why: str | None = None
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._rows: list[Sequence[str | None]] = []
+        self._unreadable: dict[int, tuple[str | None, str]] = {}
 
+    def add(self, values: Sequence[str | None], raw: str | None = None, why: str | None = None) -> None:
+        """A row. `raw`: the line, if it cannot be read, which then is its body; `why`: the reason."""
+        if why is not None:
+            self._unreadable[len(self._rows)] = raw, why
+        self._rows.append(values)
 
-def batches_of(rows: Iterator[TextRow], indices: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The values at these indices under these names, and why a row was not readable; its line then is its body."""
-    while chunk := list(islice(rows, BATCH)):
-        columns = [
-            [row.raw if row.raw is not None and name.lower() == BODY else row.values[index] for row in chunk]
-            for index, name in zip(indices, names, strict=True)
-        ]
-        arrays = [pa.array(column, pa.string()) for column in (*columns, [row.why for row in chunk])]
-        yield pa.RecordBatch.from_arrays(arrays, names=[*names, UNREADABLE])
+    def batch(self) -> pa.RecordBatch:
+        """All rows so far, and why a row was not readable."""
+        columns = [list(column) for column in zip(*self._rows, strict=True)]
+        reasons: list[str | None] = [None] * len(self._rows)
+        body = next((column for column, name in zip(columns, self._names, strict=True) if name.lower() == BODY), None)
+        for number, (raw, why) in self._unreadable.items():
+            reasons[number] = why
+            if body is not None and raw is not None:
+                body[number] = raw
+        arrays = [pa.array(column, pa.string()) for column in (*columns, reasons)]
+        return pa.RecordBatch.from_arrays(arrays, names=[*self._names, UNREADABLE])
 
 
 # The rows of a CSV file that was checked, as Spark reads them.
@@ -103,17 +112,22 @@ def header(path: Path) -> list[str]:
     ]
 
 
-def csv_rows(path: Path, names: Sequence[str], body: int | None) -> Iterator[TextRow]:
-    """The rows below the header, which has `names`. `body`: the index of the column that may be empty; None: none."""
-    for fields, line in islice(_records(path), 1, None):
-        values: list[str | None] = [field or None for field in fields]
-        if body is not None and body < len(fields) and not fields[body] and _is_quoted(line, body):
-            values[body] = ""
-        if len(fields) == len(names):
-            yield TextRow(values)
-        else:
-            filled = [*values, *(None for _ in names)][: len(names)]
-            yield TextRow(filled, line.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
+def csv_batches(path: Path, count: int, indices: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows below the header, which has `count` columns: those at `indices`, under the names `names`."""
+    body = next((index for index, name in zip(indices, names, strict=True) if name.lower() == BODY), None)
+    records = islice(_records(path), 1, None)
+    while chunk := list(islice(records, BATCH)):
+        found = _TextColumns(names)
+        for fields, line in chunk:
+            if len(fields) == count:
+                values = [fields[index] or None for index in indices]
+                if body is not None and not fields[body] and _is_quoted(line, body):
+                    values[indices.index(body)] = ""
+                found.add(values)
+            else:
+                filled = [fields[index] or None if index < len(fields) else None for index in indices]
+                found.add(filled, line.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
+        yield found.batch()
 
 
 def _records(path: Path) -> Iterator[tuple[list[str], str]]:
@@ -157,26 +171,26 @@ def json_names(path: Path) -> list[str]:
     return [name for name in names_of(keys, reasons) if name.lower() not in (RAW, WHY)]
 
 
-def json_rows(path: Path, names: Sequence[str]) -> Iterator[TextRow]:
-    """A row of each line that is not blank."""
-    for line in _lines(path):
-        yield TextRow([line.fields.get(name) for name in names], line.raw, line.why)
+def json_batches(path: Path, keys: Sequence[str], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A row of each line that is not blank: the values of `keys`, under the names `names`."""
+    lines = _lines(path)
+    while chunk := list(islice(lines, BATCH)):
+        found = _TextColumns(names)
+        for line in chunk:
+            found.add([line.fields.get(key) for key in keys], line.raw, line.why)
+        yield found.batch()
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Lines end with LF, CR LF or CR."""
-    with open_file(path) as binary, TextIOWrapper(binary, "latin-1") as stream:
-        for text in stream:
-            if (line := read_line(text.removesuffix("\n").encode("latin-1"))) is not None:
-                yield line
+    for _, text in numbered_lines(path):
+        if isinstance(text, bytes) and (line := read_line(text)) is not None:
+            yield line
 
 
 # The rows of a Parquet file, in the types that Spark reads them in.
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _LOCAL: Final = pa.timestamp("us")
-_OLD_TIME: Final = "INT96"
-"""A time as Impala and older Sparks write it: an instant, though it does not say so."""
 _PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000}
 """Microseconds in the units of times that may not fit into microseconds."""
 _READ_AS: Final[Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]]] = (
@@ -215,24 +229,22 @@ def parquet_columns(path: Path) -> list[tuple[Field, pa.DataType]]:
 
     ConfigurationError for a file that is none, and for one with two columns of one name.
     """
-    with _opened(path) as file:
-        names = file.schema_arrow.names
-        for name in names:
-            if names.count(name) > 1:
+    with _opened(path) as contents:
+        schema, instants = contents.file.schema_arrow, contents.old_instants
+        for name in schema.names:
+            if schema.names.count(name) > 1:
                 raise ConfigurationError(f"{str(path)!r} has two columns {name!r}; rename or drop one")
-        old = {column.path for column in map(file.schema.column, range(len(file.schema)))
-               if column.physical_type == _OLD_TIME}  # fmt: skip
         read = [
-            (field.name, _INSTANT if field.name in old and types.is_timestamp(field.type) else read_as(field.type))
-            for field in file.schema_arrow
+            (field.name, _INSTANT if field.name in instants and types.is_timestamp(field.type) else read_as(field.type))
+            for field in schema
         ]
         return [(Field(name, type_of(kind)), kind) for name, kind in read]
 
 
 def parquet_batches(path: Path, names: Sequence[tuple[str, str]], kinds: Sequence[pa.DataType]) -> Iterator[pa.Array]:
     """Batches of the columns `names`, each with its new name, in these types."""
-    with _opened(path) as file:
-        for batch in file.iter_batches(BATCH):
+    with _opened(path) as contents:
+        for batch in contents.file.iter_batches(BATCH):
             arrays = [_cast(batch.column(old), kind) for (old, _), kind in zip(names, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=[new for _, new in names])
 
@@ -286,10 +298,10 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
+def _opened(path: Path) -> Iterator[ParquetContents]:
     try:
-        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            yield file
+        with parquet_contents(path) as contents:
+            yield contents
     except (pa.ArrowException, OSError) as error:
         why = "is not a Parquet file" if isinstance(error, pa.ArrowInvalid) else f"cannot be read: {error}"
         raise ConfigurationError(f"the file {str(path)!r} {' '.join(why.split())}") from None
@@ -316,20 +328,16 @@ def read_rows(path: Path, kind: Kind, mapping: Mapping[str, str]) -> Rows:
 
 
 def _csv(path: Path, mapping: Mapping[str, str]) -> Rows:
-    names = header(path)
-    return _texts(names, mapping, lambda body: csv_rows(path, names, body))
+    columns = header(path)
+    read = renamed(columns, mapping)
+    indices, names = [columns.index(old) for old, _ in read], [new for _, new in read]
+    return Rows(tuple(texts([*names, UNREADABLE])), lambda: csv_batches(path, len(columns), indices, names))
 
 
 def _json(path: Path, mapping: Mapping[str, str]) -> Rows:
-    names = json_names(path)
-    return _texts(names, mapping, lambda _: json_rows(path, names))
-
-
-def _texts(names: Sequence[str], mapping: Mapping[str, str], rows: Callable[[int | None], Iterator[TextRow]]) -> Rows:
-    read = renamed(names, mapping)
-    indices, new = [names.index(old) for old, _ in read], [name for _, name in read]
-    body = next((index for index, name in zip(indices, new, strict=True) if name.lower() == BODY), None)
-    return Rows(tuple(texts([*new, UNREADABLE])), lambda: batches_of(rows(body), indices, new))
+    read = renamed(json_names(path), mapping)
+    keys, names = [old for old, _ in read], [new for _, new in read]
+    return Rows(tuple(texts([*names, UNREADABLE])), lambda: json_batches(path, keys, names))
 
 
 def _parquet(path: Path, mapping: Mapping[str, str]) -> Rows:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sqlalchemy import URL
@@ -13,6 +13,7 @@ from sqlalchemy import URL
 from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError, StoreUnavailableError
 from delaystore.extras import needed_for
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.records.files import LongLineError, numbered_lines, parquet_contents
 from delaystore.records.nservicebus import ADDRESSES
 from delaystore.records.reader import CONSTANT, FIELDS, RecordMapping, RecordReader
 from delaystore.records.times import Delays, DeliveredAtOnceError, delays_of, due_times
@@ -137,15 +138,11 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple[int, Record]]:
     """The number of each line, from 1, and its record; blank lines are left out. OSError where it cannot be read."""
-    with path.open("rb") as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES):
-            number += 1
-            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                _skip_rest(stream)
-                yield number, InvalidMessageError(f"it has more than {MAX_LINE_BYTES} bytes")
-            elif text := line.removeprefix(_BOM if number == 1 else b"").strip():
-                yield number, _record(text)
+    for number, line in numbered_lines(path, MAX_LINE_BYTES):
+        if isinstance(line, LongLineError):
+            yield number, InvalidMessageError(f"it has more than {MAX_LINE_BYTES} bytes")
+        elif text := line.removeprefix(_BOM if number == 1 else b"").strip():
+            yield number, _record(text)
 
 
 def _record(text: bytes) -> Record:
@@ -154,11 +151,6 @@ def _record(text: bytes) -> Record:
     except JsonError as error:
         return InvalidMessageError(f"it {error}; a line must be one JSON object")
     return record if type(record) is dict else InvalidMessageError("it is JSON, but no object on one line")
-
-
-def _skip_rest(stream: BinaryIO) -> None:
-    while (piece := stream.readline(1024 * 1024)) and not piece.endswith(b"\n"):
-        pass
 
 
 # Parquet files, by pyarrow.
@@ -174,14 +166,14 @@ def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Rec
     MissingDependencyError without pyarrow, ConfigurationError for what is no Parquet file, OSError where it cannot be
     read.
     """
-    pyarrow, parquet = _libraries()
+    with needed_for("reading Parquet files"):
+        pyarrow = import_module("pyarrow")
     number = 0
     try:
-        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            instants = {column.path for column in map(file.schema.column, range(len(file.schema)))
-                        if column.physical_type == "INT96"}  # fmt: skip
+        with parquet_contents(path) as contents:
+            file = contents.file
             for batch in file.iter_batches(batch_size=_ROWS, columns=_present(file, wanted)):
-                for record in _records(_to_microseconds(pyarrow, batch, instants)):
+                for record in _records(_to_microseconds(pyarrow, batch, contents.old_instants)):
                     number += 1
                     yield number, record
     except pyarrow.ArrowException as error:
@@ -203,11 +195,6 @@ def _records(rows: Any) -> Sequence[Record]:
             return [InvalidMessageError(f"it holds what cannot be read: {_first_line(error)}")]
         return [record for index in range(len(rows)) for record in _records(rows.slice(index, 1))]
     return records
-
-
-def _libraries() -> tuple[Any, Any]:
-    with needed_for("reading Parquet files"):
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
 
 
 def _to_microseconds(pyarrow: Any, batch: Any, instants: Collection[str]) -> Any:
