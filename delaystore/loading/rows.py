@@ -73,19 +73,19 @@ class _TextColumns:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._rows: list[Sequence[str | None]] = []
         self._unreadable: dict[int, tuple[str | None, str]] = {}
+        self.rows: list[Sequence[str | None]] = []
+        """Append the values of a row that could be read."""
 
-    def add(self, values: Sequence[str | None], raw: str | None = None, why: str | None = None) -> None:
-        """A row. `raw`: the line, if it cannot be read, which then is its body; `why`: the reason."""
-        if why is not None:
-            self._unreadable[len(self._rows)] = raw, why
-        self._rows.append(values)
+    def add_unreadable(self, values: Sequence[str | None], raw: str | None, why: str) -> None:
+        """A row that could not be read. `raw`: its line, which becomes its body; `why`: the reason."""
+        self._unreadable[len(self.rows)] = raw, why
+        self.rows.append(values)
 
     def batch(self) -> pa.RecordBatch:
         """All rows so far, and why a row was not readable."""
-        columns = [list(column) for column in zip(*self._rows, strict=True)]
-        reasons: list[str | None] = [None] * len(self._rows)
+        columns = [list(column) for column in zip(*self.rows, strict=True)]
+        reasons: list[str | None] = [None] * len(self.rows)
         body = next((column for column, name in zip(columns, self._names, strict=True) if name.lower() == BODY), None)
         for number, (raw, why) in self._unreadable.items():
             reasons[number] = why
@@ -123,10 +123,10 @@ def csv_batches(path: Path, count: int, indices: Sequence[int], names: Sequence[
                 values = [fields[index] or None for index in indices]
                 if body is not None and not fields[body] and _is_quoted(line, body):
                     values[indices.index(body)] = ""
-                found.add(values)
+                found.rows.append(values)
             else:
                 filled = [fields[index] or None if index < len(fields) else None for index in indices]
-                found.add(filled, line.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
+                found.add_unreadable(filled, line.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
         yield found.batch()
 
 
@@ -177,7 +177,11 @@ def json_batches(path: Path, keys: Sequence[str], names: Sequence[str]) -> Itera
     while chunk := list(islice(lines, BATCH)):
         found = _TextColumns(names)
         for line in chunk:
-            found.add([line.fields.get(key) for key in keys], line.raw, line.why)
+            values = [line.fields.get(key) for key in keys]
+            if line.why is None:
+                found.rows.append(values)
+            else:
+                found.add_unreadable(values, line.raw, line.why)
         yield found.batch()
 
 
