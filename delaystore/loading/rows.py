@@ -84,7 +84,7 @@ class _TextColumns:
 
     def batch(self) -> pa.RecordBatch:
         """All rows so far, and why a row was not readable."""
-        columns = [list(column) for column in zip(*self.rows, strict=True)]
+        columns = [[row[index] for row in self.rows] for index in range(len(self._names))]
         reasons: list[str | None] = [None] * len(self.rows)
         body = next((column for column, name in zip(columns, self._names, strict=True) if name.lower() == BODY), None)
         for number, (raw, why) in self._unreadable.items():
