@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from delaystore.cli._files import UnknownEndpointError, require_file
+from delaystore.cli._files import require_file
 from delaystore.cli._options import required
-from delaystore.cli._output import say
 from delaystore.cli._unknown_endpoint import explained, require_tables
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreSetupError
@@ -89,16 +88,6 @@ class EndpointOptions:
                 if settings.automatic_setup and not existing:  # it is no typo: the tables cannot be made
                     raise
                 raise explained(error, store, endpoint) from None
-
-    def require_existing(self, *, dry_run: bool) -> None:
-        """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
-        try:
-            with self.open(existing=True):
-                pass
-        except UnknownEndpointError as error:
-            if not dry_run:
-                raise
-            say(f"note: {error}")
 
     def _opened(self, settings: DelayedDeliverySettings) -> Transport:
         return self.open_transport(existing=not settings.automatic_setup)

@@ -10,8 +10,7 @@ import typer
 from delaystore.cli._arguments import parse_due, parse_headers, parse_pair
 from delaystore.cli._input import standard_input
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import given_options, key_options
-from delaystore.cli._load.wording import option_of, options_as_typed
+from delaystore.cli._load.options import given_options, key_options, option_of, options_as_typed
 from delaystore.cli._options import (
     At,
     Delay,
@@ -139,9 +138,9 @@ def send(
         from delaystore.cli._send_file import send_file
 
         options = given_options(given, _TYPED)
-        if not create:
-            where.require_existing(dry_run=dry_run)
-        send_file(file, options, mapping=mapping or (), kind=kind, dry_run=dry_run, as_json=as_json)
+        send_file(
+            file, options, where, mapping=mapping or (), kind=kind, create=create, dry_run=dry_run, as_json=as_json
+        )
         return
     of_file = {option_of(name): value for name, value in rules.items()}
     _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")

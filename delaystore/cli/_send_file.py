@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from delaystore.cli._endpoint import EndpointOptions
 from delaystore.cli._files import missing_file
 from delaystore.cli._input import standard_input
+from delaystore.cli._load.options import parse_columns, parse_kind, require_existing
 from delaystore.cli._load.reports import report_dry_run, report_load
-from delaystore.cli._load.request import parse_columns, parse_kind
 from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
@@ -21,9 +22,9 @@ from delaystore.extras import installing
 from delaystore.stores.operable import Change, ChangeAction, Way
 
 if TYPE_CHECKING:
-    from delaystore.loading.reading.files import DataFiles
-    from delaystore.loading.report import DryRun, LoadReport
-    from delaystore.loading.request import LoadRequest
+    from delaystore.loading.files import DataFiles
+    from delaystore.loading.request import DryRun, LoadReport, LoadRequest
+    from delaystore.loading.staging import LoadStore
     from delaystore.progress import ProgressListener
 
 MOST: Final = 1_000_000
@@ -35,33 +36,38 @@ _STDIN: Final = "-"
 def send_file(
     file: str,
     options: Mapping[str, str],
+    where: EndpointOptions,
     *,
     mapping: Sequence[str],
     kind: str | None,
+    create: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
 
-    `options`: those of a load, by their names. `mapping` and `kind`: as typed.
+    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
+    `kind`: as typed.
     """
     _check_arrow()
-    from delaystore.loading.preflight import check_files
-    from delaystore.loading.rejects.folder import check_reject_folder
-    from delaystore.loading.report import DryRun
-    from delaystore.loading.request import LoadRequest, finished_before
+    from delaystore.loading.rejects import check_reject_folder
+    from delaystore.loading.request import DryRun, LoadRequest, check_files, finished_before
+    from delaystore.loading.staging import open_load_store
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
         request.given = replace(request.given, noted_as=_replacing())
-        stored = missing_file(request.given.store) is None
-        before = finished_before(request) if stored or not dry_run else None
-        if before is not None:
-            report_load(before, as_json=as_json)
-            return
-        check_reject_folder(request.given)
-        request.files = check_files(found)
-        report = _stored(request, _count(request, file), dry_run=dry_run, stored=stored)
+        with closing(open_load_store(request.given)) as store:
+            if not create:
+                require_existing(store, where, dry_run=dry_run)
+            stored = missing_file(request.given.store) is None
+            before = finished_before(request, store) if stored or not dry_run else None
+            if before is not None:
+                report_load(before, as_json=as_json)
+                return
+            check_reject_folder(request.given)
+            request.files = check_files(found)
+            report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
     if isinstance(report, DryRun):
         report_dry_run(report, as_json=as_json)
     else:
@@ -74,9 +80,10 @@ def _replacing() -> Change:
     return Change(by=user_at_host(), way=Way.CLI, action=ChangeAction.REPLACE)
 
 
-def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored: bool) -> "LoadReport | DryRun":
-    from delaystore.loading.direct import DirectLoad
-    from delaystore.loading.request import finished_meanwhile, left_by_failure
+def _stored(
+    request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
+) -> "LoadReport | DryRun":
+    from delaystore.loading.request import DirectLoad, finished_meanwhile, left_by_failure
 
     with _progress(total) as show, stop_requests() as stop:
 
@@ -84,17 +91,17 @@ def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored:
             show("stopping" if stop.made else "finishing" if done == total else "sending", done, total)
             return stop.made
 
-        load = DirectLoad(request, watch)
+        load = DirectLoad(request, store, watch)
         try:
             return load.dry_run(stored=stored) if dry_run else load.run()
         except DelaystoreError:
             if not stop.made:
                 raise
-            meanwhile = None if dry_run else finished_meanwhile(request)
+            meanwhile = None if dry_run else finished_meanwhile(request, store)
             if meanwhile is not None:
                 say("too late to stop: the messages were stored meanwhile")
                 return meanwhile
-            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request)}")
+            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
             raise typer.Exit(stop.exit_code) from None
 
 
@@ -115,7 +122,7 @@ def _progress(total: int | None) -> Iterator["ProgressListener"]:
 @contextmanager
 def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
     """The file; what comes from standard input is kept in one for the block, for it is read more than once."""
-    from delaystore.loading.reading.files import find_file
+    from delaystore.loading.files import find_file
 
     read_as = parse_kind(kind)
     if file != _STDIN:
@@ -135,8 +142,8 @@ def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
 
 def _count(request: "LoadRequest", file: str) -> int | None:
     """How many rows there are, with a word on which command suits so many; ConfigurationError for too many."""
-    from delaystore.loading.preflight import FEW_ROWS
-    from delaystore.loading.reading.counts import count_rows
+    from delaystore.loading.files import count_rows
+    from delaystore.loading.request import FEW_ROWS
 
     rows = count_rows(request.files)
     if rows is not None and rows > MOST:

@@ -1,22 +1,132 @@
-"""From records to messages."""
+"""From records to messages: which column is which field, and how it is read."""
 
 import json
-from base64 import b64decode
+import math
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import UUID
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.records import nservicebus
-from delaystore.records.due_times import UNITS
-from delaystore.records.json_text import json_text
-from delaystore.records.mapping import CONSTANT, RecordMapping
+from delaystore.records.nservicebus import Address, as_it_is
+from delaystore.records.times import MILLISECONDS, UNITS, Delays, DueTimes
 from delaystore.strict_json import JsonError, parse_json
+
+# Which column of a record is which field of a message.
+
+FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "message_id": "its id; without one, a line gets an id made of what it holds",
+        "destination": "where it goes",
+        "due_time": "when it is due",
+        "sent_time": "when it was sent; with delay_ms, in place of due_time",
+        "delay_ms": "milliseconds from sent_time to the due time",
+        "body": "its body as text (Parquet: or bytes)",
+        "body_base64": "its body in base64, in place of body",
+        "body_json": "its body as a JSON value, in place of body",
+        "headers": "its headers, an object or JSON text",
+        "properties": "its AMQP properties, an object or JSON text",
+        "endpoint": "the endpoint it belongs to",
+        "saga_id": "the saga that waits; with nservicebus",
+        **{name: f"the AMQP property {name}" for name in PROPERTY_TYPES},
+    }
+)
+"""What a column can be mapped to."""
+CONSTANT: Final = "="
+"""What stands before a value for all records, which is given in place of a column's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMapping:
+    """How records become messages.
+
+    `columns`: the column of each field (one of FIELDS): its name, or names joined by dots where columns are nested;
+    after `=` a value for all records. `nservicebus`: the headers are NServiceBus', and say the id and the properties;
+    `address`: what a destination means then. `delays`: how those of `delay_ms` are read.
+    """
+
+    columns: Mapping[str, str]
+    due_times: DueTimes
+    nservicebus: bool = False
+    address: Address = as_it_is
+    delays: Delays = MILLISECONDS
+
+
+# Values of records as JSON that any parser takes (RFC 8259).
+
+
+def json_text(value: Any) -> str:
+    """The JSON text of a value of JSON's types or Parquet's, as a bulk load writes bodies.
+
+    Bytes are base64, times ISO 8601 (instants in UTC), durations seconds, decimals numbers, UUIDs text, and NaN and the
+    infinities, which JSON does not have, the strings "NaN", "Infinity" and "-Infinity". Names of other types are
+    written as the values would be. Raises InvalidMessageError for any other value, and for what is nested too deeply.
+    """
+    try:
+        try:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError):  # it holds what JSON does not have
+            return _text(value)
+    except RecursionError:
+        raise InvalidMessageError("its body is nested too deeply") from None
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else _non_finite(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, timedelta):
+        return repr(value.total_seconds())
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_name(name)}:{_text(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return json.dumps(_written(value))
+
+
+def _name(name: Any) -> str:
+    text = _text(name)
+    return text if text.startswith('"') else json.dumps(text)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, datetime):
+        return _in_utc(value).isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise InvalidMessageError(f"its body holds a {type(value).__name__}, which JSON cannot")
+
+
+def _in_utc(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:  # at the ends of what Python has
+        return value
+
+
+def _non_finite(value: float) -> str:
+    if math.isnan(value):
+        return '"NaN"'
+    return '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+# From records to messages.
 
 
 class RecordReader:

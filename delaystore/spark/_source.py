@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.loading.options import read_options, write_options
-from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark._driver_client import DriverClient
 
 FORMAT: Final = "delaystore"
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
@@ -35,7 +35,7 @@ class DelaystoreDataSource(DataSource):
     @override
     def schema(self) -> StructType:
         """The columns of a message; raises ConfigurationError for options that cannot work, as early as `load()`."""
-        from delaystore.spark._reading.columns import SCHEMA
+        from delaystore.spark._reading import SCHEMA
         from delaystore.spark._tables import open_readable
 
         _check_no_table(self.options)
@@ -45,7 +45,7 @@ class DelaystoreDataSource(DataSource):
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of all columns, or of those that the user's own schema names."""
-        from delaystore.spark._reading.reader import DelaystoreReader, FilteringReader
+        from delaystore.spark._reading import DelaystoreReader, FilteringReader
 
         _check_no_table(self.options)
         options = read_options(self.options)

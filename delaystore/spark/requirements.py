@@ -4,12 +4,20 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.extras import needed_for
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+# What Spark needs to run here, checked before it fails in its own way.
 
 _LIBRARIES: Final = ("pyspark", "pyarrow")
 OLDEST_JAVA: Final = 17
@@ -52,3 +60,52 @@ def _check_java() -> None:
     found = _VERSION.search(told.stderr + told.stdout)
     if found is not None and int(found[1]) < OLDEST_JAVA:
         raise ConfigurationError(f"Spark needs Java {OLDEST_JAVA}, and {program!r} is Java {found[1]}; {advice}")
+
+
+# Which Python Spark's workers run: one that has delaystore, or an error before anything is done.
+#
+# Spark takes `python3` from the PATH, whatever Python the driver itself is, unless PYSPARK_PYTHON is set. The setting
+# spark.pyspark.python counts for spark-submit alone (seen with Spark 4.3).
+
+_NEEDED: Final = ("delaystore", "pyarrow", "sqlalchemy")
+_QUESTION: Final = (
+    "import sys; from importlib.util import find_spec; "
+    "print(*sys.version_info[:2], *(name for name in sys.argv[1:] if find_spec(name) is None))"
+)
+_ANSWER_PATIENCE: Final = 30
+
+
+def settle_worker_python(context: "SparkContext") -> None:
+    """Let workers run spark.pyspark.python, or with a local master this Python, unless PYSPARK_PYTHON says otherwise.
+
+    Spark plans reads and writes in workers beside the driver, so their Python must be there with any master.
+    Raises ConfigurationError if it is not there, lacks delaystore, or is of another version.
+    """
+    if "PYSPARK_PYTHON" not in os.environ:
+        ours = sys.executable if (context.master or "").startswith("local") else None
+        context.pythonExec = context.getConf().get("spark.pyspark.python", ours) or context.pythonExec
+    program = shutil.which(context.pythonExec)
+    if program == sys.executable:
+        return
+    fault = "there is none" if program is None else _fault(program, has_files=bool(context._python_includes))
+    if fault is not None:
+        where = "" if program in (None, context.pythonExec) else f" ({program})"
+        raise ConfigurationError(
+            f"Spark's workers are to run the Python {context.pythonExec!r}{where}, and {fault}; set PYSPARK_PYTHON to "
+            f"one that has delaystore, such as {sys.executable}, and start the session anew"
+        )
+
+
+@cache
+def _fault(program: str, *, has_files: bool) -> str | None:
+    """What is wrong with that Python; None: nothing. `has_files`: Spark brings modules of its own to the workers."""
+    try:
+        asked = subprocess.run(  # noqa: S603 - the Python that Spark would run
+            [program, "-c", _QUESTION, *_NEEDED], capture_output=True, text=True, timeout=_ANSWER_PATIENCE, check=True
+        )
+        major, minor, *lacking = asked.stdout.split()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return "it does not run"
+    if (int(major), int(minor)) != sys.version_info[:2]:
+        return f"it is Python {major}.{minor}, while the driver's is {sys.version_info[0]}.{sys.version_info[1]}"
+    return f"it lacks {', '.join(lacking)}" if lacking and not has_files else None

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import create_engine, inspect
 
-from delaystore.loading.arrow import STAGED
+from delaystore.loading.columns import STAGED
 from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark import SparkContext
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
 
 from delaystore.cli import _send_file
 from delaystore.delivery import DelayedDelivery
-from delaystore.loading import preflight
+from delaystore.loading import request
 from delaystore.loading.options import StoreOptions
 from delaystore.loading.staging import list_loads
-from delaystore.loading.staging._sql.run import SqlStaging
+from delaystore.loading.staging._runs import SqlStaging
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.test_documents import blocks, shell
@@ -68,6 +70,24 @@ def test_a_file_is_sent_once(run: CommandLine, sqlite_url: str) -> None:
     assert "leave it out, or set --on-duplicate to ignore or replace" in line
     skipping = run("send", "billing", "--file", "a.csv", *MAP, "--on-duplicate", "ignore", "--json")
     assert (skipping.document["stored"], skipping.document["skipped"]) == (0, 3)
+
+
+def test_a_file_is_sent_by_one_engine(run: CommandLine, sqlite_url: str) -> None:
+    """An engine for each step would connect anew, and look at the database's version and settings again."""
+    engines: list[object] = []
+
+    def note(connection: object, _record: object) -> None:
+        engines.append(connection)
+
+    Path("a.csv").write_text(csv_of(3))
+    event.listen(Pool, "first_connect", note)
+    try:
+        sent = run("send", "billing", "--file", "a.csv", "--rejects", "bad")
+    finally:
+        event.remove(Pool, "first_connect", note)
+    assert sent.out.startswith("3 messages loaded")
+    assert len(engines) == 1
+    assert len(waiting(sqlite_url)) == 3
 
 
 @pytest.mark.parametrize("name", ["a.csv.GZ", "a.CSV.gz", "a.Csv.Gz"])
@@ -191,7 +211,7 @@ def test_a_key_that_waits_is_told_with_the_option_as_it_is_typed(run: CommandLin
 
 
 def test_many_rows_are_for_spark(run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "FEW_ROWS", 2)
+    monkeypatch.setattr(request, "FEW_ROWS", 2)
     monkeypatch.setattr(_send_file, "MOST", 3)
     Path("a.csv").write_text(csv_of(3))
     assert "note: 3 rows; `delaystore load`" in run("send", "q", "--file", "a.csv").err

@@ -33,9 +33,8 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.keys import KeyRule, OnKey
-from delaystore.loading.attempts import AttemptReport
+from delaystore.loading.attempts import AttemptReport, promote
 from delaystore.loading.options import OnDuplicate, StoreOptions, new_load_id
-from delaystore.loading.promoting import promote
 from delaystore.loading.staging import (
     FinishedLoad,
     LoadKey,
@@ -43,16 +42,17 @@ from delaystore.loading.staging import (
     Owner,
     StagedAttempt,
     Staging,
+    _database,
+    _promotion,
+    _registry,
+    _runs,
     cleanup,
     list_loads,
     load_status,
 )
-from delaystore.loading.staging._sql import database as database_module
-from delaystore.loading.staging._sql import leftovers, promotion
-from delaystore.loading.staging._sql import sink as sink_module
-from delaystore.loading.staging._sql.database import load_database
-from delaystore.loading.staging._sql.dialects import waiting_already
-from delaystore.loading.staging._sql.registry import Registry
+from delaystore.loading.staging._database import load_database
+from delaystore.loading.staging._dialects import waiting_already
+from delaystore.loading.staging._registry import Registry
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
@@ -111,7 +111,7 @@ def test_tasks_of_one_process_share_a_connection_until_none_comes(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connecting takes longer than staging a few rows, and a load may have a thousand small tasks."""
-    monkeypatch.setattr(database_module, "KEPT", 60.0)
+    monkeypatch.setattr(_database, "KEPT", 60.0)
     connected: list[object] = []
 
     def note(connection: object, _record: object) -> None:
@@ -132,7 +132,7 @@ def test_tasks_of_one_process_share_a_connection_until_none_comes(
         finally:
             event.remove(Engine, "connect", note)
         assert not connected
-        monkeypatch.setattr(database_module, "KEPT", 0.1)
+        monkeypatch.setattr(_database, "KEPT", 0.1)
         attempts.append(staged(staging, [row("last")]))
         wait_until(lambda: sessions() == 0)
         assert staging.promote(attempts, OnDuplicate.ERROR).stored == len(attempts)
@@ -162,7 +162,7 @@ def test_nothing_is_seen_until_all_of_it_is(store: SqlDelayedMessageStore, datab
 def test_many_chunks_are_one_load(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_module, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(_runs, "CHUNK_BYTES", 700)
     messages = rows(100)
     assert load(database_url, "one", messages[::-1]).stored == 100
     assert everything(store) == {message.message_id: message for message in messages}
@@ -260,7 +260,7 @@ def test_duplicates_that_are_gone_when_they_are_looked_for_are_not_blamed(
     with begun(database_url) as staging:
         attempts = [staged(staging, rows(3))]
         with monkeypatch.context() as patch:
-            patch.setattr(promotion, "waiting_already", gone_by_then)
+            patch.setattr(_promotion, "waiting_already", gone_by_then)
             with pytest.raises(StoreUnavailableError, match="other transactions came in the way of the load 'one'"):
                 staging.promote(attempts, OnDuplicate.ERROR)
         with pytest.raises(DuplicateMessageError, match="already waiting in the store: message_id 'm-00001'"):
@@ -378,7 +378,7 @@ def test_dispatchers_take_what_waits_while_a_load_leaves_its_ids_out(
 
     with begun(database_url) as staging:
         attempts = [staged(staging, rows(6))]
-        monkeypatch.setattr(promotion, "LOOKED_AT", 2)
+        monkeypatch.setattr(_promotion, "LOOKED_AT", 2)
         note("unclaimed_ids", BoundSqlStore)
         note("finish", Registry)
         finished = staging.promote(attempts, OnDuplicate.IGNORE)
@@ -392,11 +392,11 @@ def test_a_message_that_comes_and_is_claimed_while_a_load_is_stored_is_waited_fo
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store(row("m-00001", body=b"first"))
-    looks, came = promotion.Promotion._leave_out_waiting, threading.Event()
+    looks, came = _promotion.Promotion._leave_out_waiting, threading.Event()
     with ThreadPoolExecutor() as pool, ExitStack() as claim:
         dispatchers: list[Any] = []
 
-        def looked_before(self: promotion.Promotion) -> None:
+        def looked_before(self: _promotion.Promotion) -> None:
             looks(self)
             if not came.is_set():
                 assert store.cancel("m-00001")
@@ -405,7 +405,7 @@ def test_a_message_that_comes_and_is_claimed_while_a_load_is_stored_is_waited_fo
                 dispatchers.extend(dispatchers[0].fetch_due(LATEST_DUE_TIME, 10))
                 came.set()
 
-        monkeypatch.setattr(promotion.Promotion, "_leave_out_waiting", looked_before)
+        monkeypatch.setattr(_promotion.Promotion, "_leave_out_waiting", looked_before)
         loading = pool.submit(load, database_url, "one", rows(4, body=b"new"), OnDuplicate.IGNORE)
         wait_until(lambda: came.is_set() or loading.done())
         assert came.is_set(), loading.result()
@@ -424,11 +424,11 @@ def test_a_load_that_died_while_it_left_ids_out_is_run_again(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store_many(rows(4, body=b"first"))
-    former = promotion.Promotion._look_at
-    monkeypatch.setattr(promotion, "LOOKED_AT", 2)
+    former = _promotion.Promotion._look_at
+    monkeypatch.setattr(_promotion, "LOOKED_AT", 2)
     looks: list[object] = []
 
-    def dies_later(self: promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
+    def dies_later(self: _promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
         looks.append(ids)
         if len(looks) == 2:
             raise KeyboardInterrupt
@@ -436,7 +436,7 @@ def test_a_load_that_died_while_it_left_ids_out_is_run_again(
 
     with begun(database_url) as staging:
         attempts = [staged(staging, rows(5)), staged(staging, rows(6))]
-        monkeypatch.setattr(promotion.Promotion, "_look_at", dies_later)
+        monkeypatch.setattr(_promotion.Promotion, "_look_at", dies_later)
         with pytest.raises(KeyboardInterrupt):
             staging.promote(attempts, OnDuplicate.IGNORE)
         assert store.count() == 4
@@ -456,16 +456,16 @@ def test_a_load_given_up_while_it_leaves_ids_out_says_so(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store_many(rows(2, body=b"first"))
-    former = promotion.Promotion._looked_at
+    former = _promotion.Promotion._looked_at
 
-    def given_up_before(self: promotion.Promotion, ids: list[str]) -> list[str]:
+    def given_up_before(self: _promotion.Promotion, ids: list[str]) -> list[str]:
         end_lease(database_url)
         assert len(cleanup(options(database_url)).tables) == 1
         return former(self, ids)
 
-    monkeypatch.setattr(promotion.Promotion, "_looked_at", given_up_before)
-    for fewest in (promotion.INDEXED, 1):
-        monkeypatch.setattr(promotion, "INDEXED", fewest)
+    monkeypatch.setattr(_promotion.Promotion, "_looked_at", given_up_before)
+    for fewest in (_promotion.INDEXED, 1):
+        monkeypatch.setattr(_promotion, "INDEXED", fewest)
         with begun(database_url) as staging:
             attempts = [staged(staging, rows(3))]
             with pytest.raises(LoadLostError, match="given up after a time without a sign of life"):
@@ -477,15 +477,15 @@ def test_a_load_keeps_its_lease_while_it_leaves_ids_out(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store_many(rows(2, body=b"first"))
-    former, states = promotion.Promotion._looked_at, list[LoadState]()
+    former, states = _promotion.Promotion._looked_at, list[LoadState]()
 
-    def late(self: promotion.Promotion, ids: list[str]) -> list[str]:
+    def late(self: _promotion.Promotion, ids: list[str]) -> list[str]:
         end_lease(database_url)
         claimed = former(self, ids)
         states.append(list_loads(options(database_url))[0].state)
         return claimed
 
-    monkeypatch.setattr(promotion.Promotion, "_looked_at", late)
+    monkeypatch.setattr(_promotion.Promotion, "_looked_at", late)
     assert load(database_url, "one", rows(3), OnDuplicate.IGNORE).stored == 1
     assert states == [LoadState.RUNNING]
 
@@ -494,16 +494,16 @@ def test_a_load_keeps_its_lease_while_it_waits_for_a_dispatcher(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store(row("m-00001", body=b"first"))
-    monkeypatch.setattr(promotion, "_POLL", 0.01)
-    former, states, pauses = promotion.Promotion._pause, list[LoadState](), threading.Event()
+    monkeypatch.setattr(_promotion, "_POLL", 0.01)
+    former, states, pauses = _promotion.Promotion._pause, list[LoadState](), threading.Event()
 
-    def late(self: promotion.Promotion, deadline: float, error: Exception) -> None:
+    def late(self: _promotion.Promotion, deadline: float, error: Exception) -> None:
         end_lease(database_url)
         former(self, deadline, error)
         states.append(list_loads(options(database_url))[0].state)
         pauses.set()
 
-    monkeypatch.setattr(promotion.Promotion, "_pause", late)
+    monkeypatch.setattr(_promotion.Promotion, "_pause", late)
     with ThreadPoolExecutor() as pool:
         with store.transaction() as dispatcher:
             (held,) = dispatcher.fetch_due(LATEST_DUE_TIME, 1)
@@ -518,14 +518,14 @@ def test_a_staging_has_an_index_before_hundreds_of_ids_are_left_out(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.store_many(rows(300, body=b"first"))
-    former, indexes = promotion.Promotion._look_at, list[int]()
+    former, indexes = _promotion.Promotion._look_at, list[int]()
 
-    def seen(self: promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
+    def seen(self: _promotion.Promotion, bound: BoundSqlStore, ids: list[str]) -> list[str]:
         found = inspect(bound.connection).get_indexes(self._staging.name, schema=self._staging.schema)
         indexes.append(sum(each["column_names"] == ["message_id"] for each in found))
         return former(self, bound, ids)
 
-    monkeypatch.setattr(promotion.Promotion, "_look_at", seen)
+    monkeypatch.setattr(_promotion.Promotion, "_look_at", seen)
     assert load(database_url, "one", rows(301), OnDuplicate.IGNORE).stored == 1
     assert load(database_url, "two", rows(10), OnDuplicate.IGNORE).stored == 0
     assert indexes == [1, 0]
@@ -646,7 +646,7 @@ def test_only_loads_without_a_name_are_forgotten(
         load(database_url, load_id, rows(1, load_id))
     cleanup(options(database_url))
     assert len(list_loads(options(database_url))) == 5
-    monkeypatch.setattr(leftovers, "UNNAMED_KEPT", timedelta(0))
+    monkeypatch.setattr(_registry, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
     assert {status.load_id for status in list_loads(options(database_url))} == by_users
 
@@ -679,7 +679,7 @@ def test_an_attempt_keeps_the_lease(database_url: str) -> None:
 
 
 def test_an_attempt_of_a_load_that_was_lost_stops(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(_runs, "CHUNK_ROWS", 1)
     with begun(database_url, lease=1) as staging, staging.attempt() as sink:
         staging.discard()
         with pytest.raises(LoadLostError):

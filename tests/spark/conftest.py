@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from delaystore.spark import register
-from delaystore.spark._driver_service.service import stop_driver_service
+from delaystore.spark._driver_service import stop_driver_service
 from tests.spark.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,9 @@ from delaystore.errors import ConfigurationError, LoadLostError, StoreError, Sto
 from delaystore.loading.options import StoreOptions, write_options
 from delaystore.loading.staging import LoadKey, list_loads, open_staging
 from delaystore.message import DelayedMessage
-from delaystore.spark import register
-from delaystore.spark._driver_service import resources
-from delaystore.spark._driver_service.client import DriverClient
-from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, reader_name
-from delaystore.spark._driver_service.service import DriverService
-from delaystore.spark._registration import driver_client
+from delaystore.spark import _driver_service, register
+from delaystore.spark._driver_client import DriverClient, reader_name
+from delaystore.spark._driver_service import DriverService, LeaseRenewal, Resource, Snapshot, driver_client
 from tests.integration.sql_stores import message, opened
 from tests.spark.test_reading import HOLDERS, NOON, psycopg_url, wait_until
 
@@ -192,7 +189,7 @@ def test_an_idle_snapshot_is_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     application.jobs = True
-    monkeypatch.setattr(resources, "IDLE", 1.0)
+    monkeypatch.setattr(_driver_service, "IDLE", 1.0)
     name = service.client.take_snapshot(options(postgresql_url))
     time.sleep(2)
     assert count_holders() == 1
@@ -206,7 +203,7 @@ def test_an_idle_snapshot_is_released(
 
 
 def test_a_snapshot_in_use_is_held_without_a_job(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "IDLE", 0.2)
+    monkeypatch.setattr(_driver_service, "IDLE", 0.2)
     snapshot = Snapshot(options(postgresql_url))
     with psycopg.connect(psycopg_url(postgresql_url), application_name=reader_name(snapshot.name)):
         time.sleep(0.5)
@@ -221,7 +218,7 @@ def test_a_snapshot_in_use_is_held_without_a_job(postgresql_url: str, monkeypatc
 
 
 def test_an_old_snapshot_is_released_in_any_case(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "OLDEST", 0.0)
+    monkeypatch.setattr(_driver_service, "OLDEST", 0.0)
     snapshot = Snapshot(options(postgresql_url))
     assert not snapshot.tend(has_jobs=True)
     assert not snapshot.idle  # some may have read from it: nothing may take its place
@@ -247,7 +244,7 @@ def test_only_so_many_snapshots_are_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     application.jobs = True
-    monkeypatch.setattr(resources, "MOST", 2)
+    monkeypatch.setattr(_driver_service, "MOST", 2)
     names = [service.client.take_snapshot(options(postgresql_url)) for _ in range(4)]
     wait_until(lambda: count_holders() == 2)
     alive = [name for name in names if service.client.successor(name, options(postgresql_url)) == name]
@@ -341,7 +338,7 @@ def test_a_lost_lease_is_renewed_no_more(service: DriverService, tmp_path: Path)
 def test_the_lease_of_a_load_that_was_given_up_ends(
     service: DriverService, application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "IDLE_LEASE", 0.0)
+    monkeypatch.setattr(_driver_service, "IDLE_LEASE", 0.0)
     lease = Lease(tmp_path / "renewals")
     renew(service, "load", lease, 1.0)
     time.sleep(2)

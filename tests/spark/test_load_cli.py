@@ -25,16 +25,14 @@ from pyspark.sql.types import LongType
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
+from delaystore.loading.files import find_files
 from delaystore.loading.options import StoreOptions
-from delaystore.loading.reading.files import find_files
-from delaystore.loading.report import LoadReport
-from delaystore.loading.request import LoadRequest
+from delaystore.loading.request import LoadReport, LoadRequest
 from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
-from delaystore.spark._dataframes import arrow_column
-from delaystore.spark.loading import dry_run, writing
-from delaystore.spark.loading._frames import limited_batches
-from delaystore.spark.loading.running import Tasks, Watcher, run_watched
+from delaystore.spark import loading
+from delaystore.spark._columns import arrow_column
+from delaystore.spark.loading import Tasks, Watcher, limited_batches, run_watched
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -489,7 +487,7 @@ def test_large_rows_come_in_small_batches(spark: SparkSession, tmp_path: Path) -
 def test_a_stop_that_comes_too_late_says_what_was_loaded(
     run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = writing.load
+    load = loading.load
 
     def finished_and_stopped(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadReport:
         load(spark, request, watcher)
@@ -497,7 +495,7 @@ def test_a_stop_that_comes_too_late_says_what_was_loaded(
         raise LoadError("Spark failed: the job was cancelled")
 
     (folder / "a.csv").write_text(f"{csv_of(3)}bad,soon,billing,x\n")
-    monkeypatch.setattr(writing, "load", finished_and_stopped)
+    monkeypatch.setattr(loading, "load", finished_and_stopped)
     result = run("load", "a.csv", *MAP, "--rejects", "rejects")
     assert result.code == 0, result.err
     assert result.err.startswith("too late to stop: the load was finished meanwhile\n")
@@ -529,8 +527,7 @@ def test_a_stop_ends_the_search_for_columns(
         searched.append("ended by itself")
 
     (folder / "a.csv").write_text(csv_of(1))
-    for module in (writing, dry_run):
-        monkeypatch.setattr(module, "read_files", search_for_long)
+    monkeypatch.setattr(loading, "read_files", search_for_long)
     result = run("load", "a.csv", *MAP, *options)
     assert (result.code, result.err) == (130, says)
     assert searched == ["begun"]

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion.columns import UNREADABLE
-from delaystore.loading.reading.files import DataFiles, find_files
-from delaystore.spark.loading._frames import read_files
+from delaystore.loading.columns import UNREADABLE
+from delaystore.loading.files import DataFiles, find_files
+from delaystore.spark.loading import read_files
 
 HEADER = "message_id,destination,body\n"
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.columns import UNREADABLE
 from delaystore.spark.pipeline import (
     azure_timeouts,
     celery_tasks,

@@ -20,12 +20,10 @@ from delaystore.loading.options import StoreOptions
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.spark import _tables as stores
-from delaystore.spark._reading.columns import SCHEMA, arrow_schema
-from delaystore.spark._reading.filters import Condition
-from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
-from delaystore.spark._reading.rows import read_pages, read_rows
+from delaystore.spark._postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark._reading import SCHEMA, arrow_schema, read_pages, read_rows
 from delaystore.spark._source import DelaystoreDataSource
-from delaystore.spark._tables import open_readable, open_table
+from delaystore.spark._tables import Condition, open_readable, open_table
 from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
@@ -372,7 +370,7 @@ def test_a_frame_that_has_rested_is_read_from_another_snapshot(
         assert len(frame.collect()) == 1000
         store.store(DelayedMessage(message_id="new", destination="billing", due_time=NOON, body=b""))
         assert len(frame.collect()) == 1000  # still of that instant
-        monkeypatch.setattr("delaystore.spark._driver_service.resources.IDLE", 0.0)
+        monkeypatch.setattr("delaystore.spark._driver_service.IDLE", 0.0)
         wait_until(lambda: connection.execute(HOLDERS).fetchall() == [(0,)])
         monkeypatch.undo()
         assert len(frame.collect()) == 1001

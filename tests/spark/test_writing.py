@@ -29,7 +29,7 @@ from delaystore.loading.staging import LoadKey, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.spark import DelaystoreDataSource, register
-from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark._driver_client import DriverClient
 from delaystore.spark._writing import BatchWriter
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport

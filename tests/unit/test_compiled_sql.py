@@ -32,14 +32,15 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from delaystore.keys import OnKey
 from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._sql.dialects import (
+from delaystore.loading.staging._dialects import (
     STAGING_DIALECTS,
     distinct_ids,
+    registry_table,
+    staging_table,
     there_already,
     twice,
     waiting_already,
 )
-from delaystore.loading.staging._sql.tables import registry_table, staging_table
 from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table

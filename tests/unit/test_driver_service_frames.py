@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.spark._driver_service import frames
-from delaystore.spark._driver_service.frames import WrongKeyError, answer, ask
+from delaystore.spark import _driver_client as frames
+from delaystore.spark._driver_client import WrongKeyError, answer, ask
 
 KEY = b"k" * 32
 SECRET = ["take_snapshot", {"store": "postgresql://sales:Toy-pa55word@db/app"}]

@@ -31,9 +31,9 @@ from delaystore.migrations.abc import (
     RunStatus,
 )
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources._file import json_lines, state
-from delaystore.migrations.sources._file.lines import read_lines
-from delaystore.migrations.sources._file.options import file_options
+from delaystore.migrations.sources._file import lines as json_lines
+from delaystore.migrations.sources._file import state
+from delaystore.migrations.sources._file.lines import file_options, read_lines
 
 DUE = datetime(2034, 5, 6, 7, 8, 9, 123456, UTC)
 PLAIN = {"message_id": "m1", "destination": "orders", "due_time": DUE.isoformat(), "body": "hello"}

@@ -17,8 +17,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, NServiceBusSqlShape, legacy_shape
 from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records.nservicebus import parse_json_headers, without_machine
-from delaystore.records.xml_headers import parse_xml_headers
+from delaystore.records.nservicebus import parse_json_headers, parse_xml_headers, without_machine
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
 from delaystore.transports.rabbitmq.properties import check_message
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delaystore.loading.arrow import STAGED
-from delaystore.loading.staging._sql.binary_copy import COLUMNS, copy_stream, encoded
+from delaystore.loading.columns import STAGED
+from delaystore.loading.staging._dialects import STAGING_COLUMNS, copy_stream, encoded
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 ROWS = [
@@ -62,7 +62,7 @@ def fields_of(stream: bytes) -> list[list[bytes | None]]:
 def read(batch: pa.RecordBatch, attempt: int = 7) -> list[dict[str, Any]]:
     rows = []
     for fields in fields_of(b"".join(copy_stream(batch, attempt))):
-        row = dict(zip(COLUMNS, fields, strict=True))
+        row = dict(zip(STAGING_COLUMNS, fields, strict=True))
         assert row.pop("attempt") == struct.pack("!q", attempt)
         assert row.pop("failure_count") == bytes(4)
         assert row["due_time"] == row.pop("next_attempt")
@@ -90,7 +90,7 @@ def test_an_attempt_may_have_any_number() -> None:
 
 
 def test_many_bytes_need_wide_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.loading.staging._sql.binary_copy._LARGE", 1)
+    monkeypatch.setattr("delaystore.loading.staging._dialects._LARGE", 1)
     assert read(pa.RecordBatch.from_pylist(ROWS, STAGED)) == ROWS
 
 

@@ -28,10 +28,10 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.loading.arrow import STAGED
-from delaystore.loading.conversion.local import EARLIEST, EPOCH, LATEST, MICROSECOND
+from delaystore.loading.columns import STAGED
 from delaystore.loading.options import UnknownColumns
-from delaystore.loading.rejects.counts import MAX_EXAMPLES, count_rejects
+from delaystore.loading.rejects import MAX_EXAMPLES, count_rejects
+from delaystore.loading.values import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
 from delaystore.stores.sql.rows import to_row
 from tests.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows

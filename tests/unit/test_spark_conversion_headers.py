@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion.batches import Converted
+from delaystore.loading.conversion import Converted
 from delaystore.loading.options import UnknownColumns
 from delaystore.message import NOTHING, DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion._times import microseconds
-from delaystore.loading.conversion.batches import Converted
-from delaystore.loading.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
+from delaystore.loading.conversion import Converted
+from delaystore.loading.fields import microseconds
 from delaystore.loading.options import AmbiguousTime
+from delaystore.loading.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
 from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.reading.files import DataFiles, find_files
+from delaystore.loading.files import DataFiles, find_files
 
 
 @pytest.fixture

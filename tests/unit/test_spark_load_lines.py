@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.reading.csv_files import can_be_checked, check_csv, common_end
-from delaystore.loading.reading.json_lines import Line, read_keys, read_line, read_lines
+from delaystore.loading.files import can_be_checked, check_csv, common_end
+from delaystore.loading.json_lines import Line, read_keys, read_line, read_lines
 
 HEADER = "id,body\n"
 

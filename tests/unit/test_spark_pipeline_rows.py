@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.columns import UNREADABLE
 from delaystore.message import DelayedMessage
-from delaystore.spark.pipeline._rows import row
+from delaystore.spark.pipeline._exports import row
 from delaystore.sql.codec import decode_mapping
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

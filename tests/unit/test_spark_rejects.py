@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, LongType, MapType, StringType, Timesta
 
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.loading.options import UnknownColumns, WriteOptions
-from delaystore.loading.rejects.folder import RejectFolder, file_name, kept_rejects, rejects_location
+from delaystore.loading.rejects import RejectFolder, file_name, kept_rejects, rejects_location
 from delaystore.loading.staging.abc import LoadKey
 from delaystore.message import new_message_id
 from tests.converting import DUE, convert, instants, not_utf8, rows

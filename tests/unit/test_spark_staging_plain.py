@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from delaystore.errors import ConfigurationError, UnknownSchemeError
-from delaystore.loading.arrow import STAGED
+from delaystore.loading.columns import STAGED
 from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging import LoadKey, Staging, _plain, cleanup, list_loads, load_status, open_staging
+from delaystore.loading.staging import LoadKey, Staging, _stores, cleanup, list_loads, load_status, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -23,11 +23,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryDelayedMessageStore:
     """What the URL of somebody's store opens."""
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
-    monkeypatch.setattr(_plain, "open_store", lambda url: store)
+    monkeypatch.setattr(_stores, "open_store", lambda url: store)
     return store
 
 
-def stage(staging: Staging, messages: list[DelayedMessage]) -> _plain.StagedAttempt:
+def stage(staging: Staging, messages: list[DelayedMessage]) -> _stores.StagedAttempt:
     travelled: Staging = pickle.loads(pickle.dumps(staging))
     with travelled.attempt() as sink:
         sink.write(batch(messages))
@@ -79,6 +79,7 @@ def test_the_guarantee_is_said(store: InMemoryDelayedMessageStore) -> None:
     assert "exactly once" in open_staging(StoreOptions(store="sqlite:///app.db", endpoint="sales"), 600).guarantee
 
 
+@pytest.mark.usefixtures("store")
 def test_there_is_nothing_to_list_or_clean_up() -> None:
     assert list_loads(OPTIONS) == []
     assert load_status(OPTIONS, "one") is None

@@ -12,8 +12,8 @@ from sqlalchemy import create_engine, text
 
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.loading.options import write_options
-from delaystore.loading.rejects.folder import RejectFolder
-from delaystore.loading.staging import _plain as plain
+from delaystore.loading.rejects import RejectFolder
+from delaystore.loading.staging import _stores
 from delaystore.settings import TransactionMode
 from delaystore.spark._writing import BatchWriter
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -102,7 +102,7 @@ def test_of_a_finished_load_tasks_count_all_rows_and_convert_none(sqlite_url: st
 
 def test_a_tasks_worker_imports_nothing_that_only_setting_up_or_dispatching_needs() -> None:
     """Each of Spark's planning, task and commit workers imports it anew."""
-    modules = "delaystore.spark._source, delaystore.spark._writing.batch, delaystore.spark._writing.stream"
+    modules = "delaystore.spark._source, delaystore.spark._writing"
     program = f"import sys, {modules}; print(*(name for name in ('alembic', 'pika', 'pandas') if name in sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == []
 
@@ -118,7 +118,7 @@ def test_of_a_load_with_rejected_rows_nothing_is_loaded(sqlite_url: str) -> None
 def test_of_a_store_without_a_way_back_it_is_said_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
-    monkeypatch.setattr(plain, "open_store", lambda url: store)
+    monkeypatch.setattr(_stores, "open_store", lambda url: store)
     writer = run("redis://localhost", onDuplicate="ignore")
     tasks = [writer.write(iter([batch(some)])) for some in (rows(), ROWS)]
     with pytest.raises(RejectedRowsError, match="; what was stored until then stays: mend these rows, or name"):

@@ -169,7 +169,7 @@ def test_migrations_take_them() -> None:
 
 
 def test_sparks_own_connections_take_them() -> None:
-    postgresql = pytest.importorskip("delaystore.spark._reading.postgresql")
+    postgresql = pytest.importorskip("delaystore.spark._postgresql")
     engine = create_store_engine("postgresql://u:p@h1,h2:2/db")
     told = postgresql._conninfo(engine)
     assert {"host=h1,h2", "port=5432,2", "target_session_attrs=read-write"} <= set(told.split())

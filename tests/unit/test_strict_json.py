@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from delaystore.cli._arguments import parse_headers
 from delaystore.control._commands import Asked
 from delaystore.control.protocol import Answer, Protocol
-from delaystore.loading.reading.json_lines import read_line
-from delaystore.migrations.sources._file.json_lines import read_json_lines
+from delaystore.loading.json_lines import read_line
+from delaystore.migrations.sources._file.lines import read_json_lines
 from delaystore.records.nservicebus import parse_json_headers
 from delaystore.strict_json import DEEPEST, AmbiguousJsonError, JsonError, parse_json
 
@@ -121,8 +121,8 @@ def test_every_door_reads_what_is_clear(door: Callable[[str, Path], Any], tmp_pa
 def test_nothing_else_in_the_package_reads_json_from_outside() -> None:
     """Each line is a reader of text that delaystore itself wrote, or that is only shown."""
     ours = {
-        "failures.py", "lateness.py", "loading/rejects/folder.py", "migrations/targets/_receipts.py",
-        "spark/_driver_service/frames.py", "sql/codec.py", "stores/sql/operating/_dispatchers.py",
+        "failures.py", "lateness.py", "loading/rejects.py", "migrations/targets/_receipts.py",
+        "spark/_driver_client.py", "sql/codec.py", "stores/sql/operating/_dispatchers.py",
         "stores/sql/operating/_ingresses.py", "stores/sql/operating/_operations.py", "testing/_expectation.py",
         "web/http.py",
     }  # fmt: skip

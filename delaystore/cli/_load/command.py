@@ -1,7 +1,7 @@
 """`delaystore load`: files into a store, by Spark."""
 
 import shlex
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,8 +11,14 @@ from delaystore.amounts import counted
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import given_options, key_options, parse_columns, parse_kind
-from delaystore.cli._load.wording import options_as_typed
+from delaystore.cli._load.options import (
+    given_options,
+    key_options,
+    options_as_typed,
+    parse_columns,
+    parse_kind,
+    require_existing,
+)
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, create_option, required
 from delaystore.cli._output import say
 from delaystore.errors import DelaystoreError
@@ -20,7 +26,8 @@ from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumn
 
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
-    from delaystore.loading.request import LoadRequest
+    from delaystore.loading.request import DryRun, LoadReport, LoadRequest
+    from delaystore.loading.staging import LoadStore
 
 _SMALL: Final = 16 * 2**20
 """Bytes of files that Spark reads within seconds of its start."""
@@ -83,83 +90,84 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
-    from delaystore.loading.reading.files import find_files
-    from delaystore.spark.requirements import check_spark_can_run
+    from delaystore.spark.requirements import check_libraries, check_spark_can_run
+
+    check_libraries()
+    from delaystore.loading.files import find_files
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
     found = find_files(files or (), parse_kind(kind))
     check_spark_can_run()
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._load.reports import report_dry_run, report_load
     from delaystore.cli._load.run import spark_run
-    from delaystore.loading.request import LoadRequest
+    from delaystore.loading.request import LoadRequest, finished_before
+    from delaystore.loading.staging import open_load_store
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
-    if not create:
-        from delaystore.cli._endpoint import EndpointOptions
-
-        where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
-        where.require_existing(dry_run=dry_run)
+    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+    with closing(open_load_store(request.given)) as opened:
+        if not create:
+            require_existing(opened, where, dry_run=dry_run)
+        stored = missing_file(request.given.store) is None
+        before = finished_before(request, opened) if stored or not dry_run else None
+        if before is not None:
+            report_load(before, as_json=as_json)
+            return
+        _preflight(request, opened, dry_run=dry_run)
     log = None if spark_log is None else Path(spark_log)
     left = _NOTHING_WRITTEN if dry_run else "nothing was loaded"
     spark = spark_run(master, settings, log, left=left, small=not found.elsewhere and found.size <= _SMALL)
-    (_dry_run if dry_run else _load)(request, spark, as_json=as_json)
+    if dry_run:
+        report_dry_run(_dry_run(request, spark, stored=stored), as_json=as_json)
+    else:
+        report_load(_load(request, spark), as_json=as_json)
 
 
-def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
-    from delaystore.cli._load.reports import report_load
-    from delaystore.loading.request import finished_before, finished_meanwhile, left_by_failure
-    from delaystore.spark.loading.writing import load
+def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]") -> "LoadReport":
+    from delaystore.loading.request import finished_meanwhile, left_by_failure
+    from delaystore.loading.staging import open_load_store
+    from delaystore.spark.loading import load
 
-    report = finished_before(request)
-    if report is None:
-        _preflight(request, dry_run=False)
-        with spark as run:
-            try:
-                report = load(run.spark, request, run)
-            except DelaystoreError:
-                if not run.stop.made:
-                    raise
-                report = finished_meanwhile(request)
-                if report is None:
-                    say(f"stopped; {left_by_failure(request)}")
-                    raise typer.Exit(run.stop.exit_code) from None
-                say("too late to stop: the load was finished meanwhile")
-    report_load(report, as_json=as_json)
-
-
-def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
-    from delaystore.cli._load.reports import report_dry_run, report_load
-    from delaystore.loading.request import finished_before
-    from delaystore.spark.loading.dry_run import dry_run
-
-    stored = missing_file(request.given.store) is None
-    before = finished_before(request) if stored else None
-    if before is not None:
-        report_load(before, as_json=as_json)
-        return
-    _preflight(request, dry_run=True)
     with spark as run:
         try:
-            report = dry_run(run.spark, request, run, stored=stored)
+            return load(run.spark, request, run)
+        except DelaystoreError:
+            if not run.stop.made:
+                raise
+            with closing(open_load_store(request.given)) as store:
+                report = finished_meanwhile(request, store)
+                if report is None:
+                    say(f"stopped; {left_by_failure(request, store)}")
+                    raise typer.Exit(run.stop.exit_code) from None
+            say("too late to stop: the load was finished meanwhile")
+            return report
+
+
+def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, stored: bool) -> "DryRun":
+    from delaystore.spark.loading import dry_run
+
+    with spark as run:
+        try:
+            return dry_run(run.spark, request, run, stored=stored)
         except DelaystoreError:
             if not run.stop.made:
                 raise
             say(f"stopped; {_NOTHING_WRITTEN}")
             raise typer.Exit(run.stop.exit_code) from None
-    report_dry_run(report, as_json=as_json)
 
 
-def _preflight(request: "LoadRequest", *, dry_run: bool) -> None:
+def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> None:
     """Find what is wrong before Spark starts, which takes long; and say what suits few rows better."""
-    from delaystore.loading.preflight import check_columns, check_files, few_rows
-    from delaystore.loading.rejects.folder import check_reject_folder
-    from delaystore.loading.request import make_ready
-    from delaystore.spark.loading.session import is_running
+    from delaystore.loading.rejects import check_reject_folder
+    from delaystore.loading.request import check_columns, check_files, few_rows, make_ready
+    from delaystore.spark.session import is_running
 
     request.files = check_files(request.files)
     check_columns(request)
     check_reject_folder(request.given)
     if not dry_run:
-        make_ready(request)
+        make_ready(request, store)
     if not is_running() and (rows := few_rows(request.files)) is not None:
         (file,) = request.files.local
         command = f"delaystore send --file {shlex.quote(str(file))}"

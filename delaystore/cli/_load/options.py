@@ -1,15 +1,68 @@
-"""The options of `delaystore load`. Each is an environment variable as well, as DELAYSTORE_LOAD_MASTER.
+"""The options of `delaystore load`, and how a load's request is made of them and of what was typed."""
 
-`delaystore send --file` shares those of rows.
-"""
-
-from typing import Annotated, Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from delaystore.cli._arguments import parse_pair
 from delaystore.cli._options import environment_option
+from delaystore.cli._output import OutputError, say
+from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.times import parse_duration
+
+if TYPE_CHECKING:
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.loading.files import Kind
+    from delaystore.loading.staging import LoadStore
+
+
+# What a load says, in the command line's words: `--load-id` for "the option loadId", its name elsewhere.
+
+_WORDS: Final = re.compile("(?=[A-Z])")
+_OPTIONS: Final = (
+    "destination", "schema", "table", "loadId", "keyColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
+    "unknownColumns", "timeZone", "ambiguousTime", "rejects",
+)  # fmt: skip
+_NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
+_NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
+NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
+    """`--load-id`, for `loadId`. `typed`: options that the command has by another name."""
+    return typed.get(name) or f"--{_WORDS.sub('-', name).lower()}"
+
+
+def as_typed(text: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
+    """`text`, with options as they are typed; `typed`: as for `option_of`."""
+    return _NAMED.sub(lambda found: _NAME.sub(lambda name: option_of(name[0], typed), found[1]), text)
+
+
+@contextmanager
+def options_as_typed(typed: Mapping[str, str] = NO_OTHERS) -> Iterator[None]:
+    """Raise errors of the block with their text `as_typed`."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except DuplicateKeyError as error:
+        raise DelaystoreError(
+            f"the message {error.message_id!r} already waits with the key {error.key!r}; use --on-key keep, replace or "
+            "debounce, or cancel it first"
+        ) from None
+    except DelaystoreError as error:
+        raise DelaystoreError(as_typed(str(error), typed)) from None
+
+
+# The options of `delaystore load`. Each is an environment variable as well, as DELAYSTORE_LOAD_MASTER.
+#
+# `delaystore send --file` shares those of rows.
 
 Files = Annotated[
     list[str] | None,
@@ -87,3 +140,67 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Convert and check every
 Cleanup = Annotated[
     bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")
 ]
+
+
+# From what was typed to a load's request.
+
+
+def parse_kind(name: str | None) -> "Kind | None":
+    """What --format says; None: nothing."""
+    from delaystore.loading.files import Kind
+
+    try:
+        return None if name is None else Kind(name.lower())
+    except ValueError:
+        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def key_options(on_key: OnKey | None, max_wait: str | None) -> Mapping[str, str | None]:
+    """What --on-key and --max-wait say, as options of a load."""
+    longest = None if max_wait is None else str(parse_duration(max_wait, "--max-wait").total_seconds())
+    return {"onKey": None if on_key is None else on_key.value, "maxWait": longest}
+
+
+def given_options(options: Mapping[str, str | None], typed: Mapping[str, str] = NO_OTHERS) -> dict[str, str]:
+    """Those that are given; ConfigurationError for an empty one, as of a variable that a shell does not know.
+
+    `typed`: those that the command has by another name.
+    """
+    for name, value in options.items():
+        if value == "":
+            raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def require_existing(store: "LoadStore", where: "EndpointOptions", *, dry_run: bool) -> None:
+    """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
+    from delaystore.cli._files import UnknownEndpointError, require_file
+    from delaystore.cli._unknown_endpoint import require_tables
+
+    try:
+        require_file(where.store or "", may_create=True)
+        if where.transport is not None:
+            where.open_transport(existing=True).close()
+        require_tables(store.store, where.endpoint or "")
+    except UnknownEndpointError as error:
+        if not dry_run:
+            raise
+        say(f"note: {error}")
+
+
+def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """From texts such as `due_time=send_at` to the file's column of each message column."""
+    from delaystore.loading.columns import MESSAGE_COLUMNS
+
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        given, column = (part.strip() for part in parse_pair(pair, "--map", "NAME=COLUMN"))
+        name = given.lower()
+        if name not in MESSAGE_COLUMNS:
+            raise ConfigurationError(f"--map {pair!r}: a message has no {given!r}; it has {', '.join(MESSAGE_COLUMNS)}")
+        if name in columns:
+            raise ConfigurationError(f"--map gives {name} twice")
+        if not column:
+            raise ConfigurationError(f"--map {pair!r} names no column")
+        columns[name] = column
+    return columns

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.amounts import counted
-from delaystore.cli._load.wording import as_typed
+from delaystore.cli._load.options import as_typed
 from delaystore.cli._output import print_document, say, tell
 from delaystore.documents import instant
 
 if TYPE_CHECKING:
-    from delaystore.loading.rejects.counts import Rejects
-    from delaystore.loading.report import DryRun, LoadReport
+    from delaystore.loading.rejects import Rejects
+    from delaystore.loading.request import DryRun, LoadReport
     from delaystore.loading.staging import Cleaned
 
 _OBSTACLES: Final[Mapping[str, str]] = {

@@ -13,13 +13,12 @@ from delaystore.cli._output import say
 from delaystore.cli._progress_bar import ProgressBar
 from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once
 from delaystore.spark import register
-from delaystore.spark.loading.java import Java
-from delaystore.spark.loading.session import spark_session
+from delaystore.spark.session import Java, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from delaystore.spark.loading.running import Tasks
+    from delaystore.spark.loading import Tasks
 
 
 @dataclass(frozen=True, slots=True)

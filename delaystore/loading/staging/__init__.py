@@ -1,10 +1,26 @@
 """Staging, by kind of store."""
 
-from delaystore.loading.staging._choice import cleanup, list_loads, load_status, open_staging, set_up, waiting_ids
-from delaystore.loading.staging._loads import Cleaned, LoadState, LoadStatus
-from delaystore.loading.staging._owner import Owner
-from delaystore.loading.staging._sql.run import renew_lease
-from delaystore.loading.staging.abc import AttemptSink, FinishedLoad, Lease, LoadKey, StagedAttempt, Staging
+from delaystore.loading.staging._runs import renew_lease
+from delaystore.loading.staging._stores import (
+    LoadStore,
+    cleanup,
+    list_loads,
+    load_status,
+    open_load_store,
+    open_staging,
+)
+from delaystore.loading.staging.abc import (
+    AttemptSink,
+    Cleaned,
+    FinishedLoad,
+    Lease,
+    LoadKey,
+    LoadState,
+    LoadStatus,
+    Owner,
+    StagedAttempt,
+    Staging,
+)
 
 __all__ = [
     "AttemptSink",
@@ -14,14 +30,14 @@ __all__ = [
     "LoadKey",
     "LoadState",
     "LoadStatus",
+    "LoadStore",
     "Owner",
     "StagedAttempt",
     "Staging",
     "cleanup",
     "list_loads",
     "load_status",
+    "open_load_store",
     "open_staging",
     "renew_lease",
-    "set_up",
-    "waiting_ids",
 ]

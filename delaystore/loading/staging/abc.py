@@ -1,15 +1,119 @@
 """Where a load waits until all of it is there, and how it becomes visible: all of it or nothing, once."""
 
+import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 
 from delaystore.loading.options import OnDuplicate, StoreOptions
+
+# The process that has a load's lease.
+
+_PROC: Final = Path("/proc")
+_STATE, _STARTED = 0, 19
+"""Fields of /proc/PID/stat behind the program's name: the third and the twenty-second of all."""
+_ENDED: Final = ("Z", "X")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process with which a load ends: of a Spark job the driver, not one of its short-lived workers.
+
+    `system` (the computer since its start, and its namespace of processes) and `started` (ticks since that start) tell
+    whether the process has ended; None: only the end of the lease tells.
+    """
+
+    host: str
+    pid: int
+    system: str | None = None
+    started: int | None = None
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process of this computer."""
+        return cls(socket.gethostname(), pid, _system(), _started(pid))
+
+    def has_ended(self) -> bool:
+        """Whether the process is known to be gone. False also where that cannot be seen, as on another computer."""
+        if self.started is None or self.system is None or self.system != _system():
+            return False
+        return _started(self.pid) != self.started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _system() -> str | None:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> int | None:
+    """When a process began. None: no such process lives."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].decode().split()
+    except OSError:
+        return None
+    return None if fields[_STATE] in _ENDED else int(fields[_STARTED])
+
+
+# What is known of loads.
+
+
+class LoadState(StrEnum):
+    """How far a load is."""
+
+    RUNNING = "running"
+    ABANDONED = "abandoned"
+    """Its lease has ended, or its process has; the next load, or a cleanup, removes what it left."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadStatus:
+    """A load as the registry has it.
+
+    `batch`, `finished_at`, `stored`, `skipped`: of a stream, those of the last finished batch. `host` and `pid`: of
+    the process that runs or ran it; `heartbeat`: its last sign of life.
+    """
+
+    load_id: str
+    state: LoadState
+    batch: int | None
+    host: str
+    pid: int
+    began: datetime
+    heartbeat: datetime
+    finished_at: datetime | None
+    stored: int | None
+    skipped: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a cleanup did.
+
+    `loads`: abandoned ones, now forgotten. `tables`: dropped. `in_use`: tables that a process still works on, which the
+    next cleanup will find.
+    """
+
+    loads: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()
+
+
+# Where a load waits until all of it is there, and how it becomes visible: all of it or nothing, once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +186,9 @@ class Staging(ABC):
     """What a load into this kind of store can rely on, in a line."""
     after_failure: ClassVar[str] = "nothing was loaded"
     """What is true of a load that failed or was stopped before `promote`, in words that may end a sentence."""
+
+    remembers: ClassVar[bool] = True
+    """Whether the store keeps what became of a load."""
 
     @property
     def lease(self) -> Lease | None:

@@ -5,10 +5,8 @@ Each function returns a DataFrame with the columns message_id, destination, due_
 rejects, for the reason that its column `delaystore_unreadable` tells; its body is what could not be read.
 """
 
-from delaystore.spark.pipeline._celery import celery_tasks
-from delaystore.spark.pipeline._events import due_after
-from delaystore.spark.pipeline._nservicebus import nservicebus_messages, read_nservicebus_table
-from delaystore.spark.pipeline._timeouts import azure_timeouts, ravendb_timeouts
+from delaystore.spark.pipeline._exports import azure_timeouts, celery_tasks, ravendb_timeouts
+from delaystore.spark.pipeline._tables import due_after, nservicebus_messages, read_nservicebus_table
 
 __all__ = [
     "azure_timeouts",

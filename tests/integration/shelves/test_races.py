@@ -15,8 +15,9 @@ from sqlalchemy.exc import DBAPIError
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError, MigrationError, StoreUnavailableError
 from delaystore.loading.options import StoreOptions
 from delaystore.settings import TransactionMode
-from delaystore.spark._driver_service.resources import Snapshot, reader_name
-from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark._driver_client import reader_name
+from delaystore.spark._driver_service import Snapshot
+from delaystore.spark._postgresql import PostgreSqlPlan, read_batches
 from delaystore.spark._tables import open_table
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore

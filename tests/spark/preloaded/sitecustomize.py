@@ -8,10 +8,5 @@ if "pyspark.daemon" in sys.orig_argv:
     import alembic.script  # noqa: F401 - all for the workers
     from sqlalchemy import create_engine
 
-    import delaystore.spark._reading.reader
-    import delaystore.spark._source
-    import delaystore.spark._writing.batch
-    import delaystore.spark._writing.stream  # noqa: F401
-
     for url in ("postgresql+psycopg://", "mariadb+pymysql://", "sqlite://"):
         create_engine(url)

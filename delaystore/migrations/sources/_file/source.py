@@ -1,20 +1,194 @@
 """A file of messages, as a migration's source."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, ClassVar, Final
 
+from sqlalchemy import ColumnElement, Inspector, Table
+from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
-from delaystore.errors import MigrationError
+from delaystore.amounts import counted
+from delaystore.errors import InvalidMessageError, MigrationError
+from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import Identity
 from delaystore.migrations.abc import Problem, Rejected, Row, Run, RunParameters, Waiting
-from delaystore.migrations.sources._file import contents
-from delaystore.migrations.sources._file.options import file_options
-from delaystore.migrations.sources._file.shape import LinesShape
-from delaystore.migrations.sources._file.state import Input, State, digest_of, reading_of
+from delaystore.migrations.sources._file.lines import FileOptions, file_options, read_lines
+from delaystore.migrations.sources._file.state import MESSAGES, Input, State, digest_of, reading_of
+from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource
-from delaystore.records.delays import PluginDelays
+from delaystore.records.times import NO_DELAY, DeliveredAtOnceError, PluginDelays
+from delaystore.sql.columns import completed
+from delaystore.stores.sql.rows import to_readable_message
+
+# What is in a file, found by reading it once, a line at a time.
+
+_SHOWN: Final = 5
+"""Bad lines that are named."""
+_PAGE: Final = 1000
+
+
+def named_endpoints(options: FileOptions) -> list[str]:
+    """The endpoints that lines name; the file's own name, without its ending, if no column has them."""
+    if not options.by_endpoint:
+        return [options.path.stem]
+    return sorted({line.endpoint for line in read_lines(options) if line.endpoint})
+
+
+def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Waiting:
+    """What would move; lines that are no messages, or whose messages have arrived, are left out."""
+    destinations: Counter[str] = Counter()
+    earliest = latest = None
+    staying = 0
+    for message in messages(options, endpoint):
+        due = message.due_time
+        if cutoff is not None and due < cutoff:
+            staying += 1
+            continue
+        destinations[message.destination] += 1
+        earliest = due if earliest is None else min(earliest, due)
+        latest = due if latest is None else max(latest, due)
+    return Waiting(
+        endpoint=endpoint,
+        count=destinations.total(),
+        earliest=earliest,
+        latest=latest,
+        destinations=dict(sorted(destinations.items())),
+        staying=staying,
+    )
+
+
+def count_late(options: FileOptions, endpoint: str, due_after: datetime) -> int:
+    """How many messages are due later than `due_after`."""
+    return sum(message.due_time > due_after for message in messages(options, endpoint))
+
+
+def count_earlier(options: FileOptions, endpoint: str, due_before: datetime) -> int:
+    """How many messages are due before `due_before`."""
+    return sum(message.due_time < due_before for message in messages(options, endpoint))
+
+
+def pages_of(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row]]:
+    """Pages of the lines that are messages and would move, each with its number."""
+    rows = (
+        Row(f"line {line.number}", line.message)
+        for line in read_lines(options)
+        if isinstance(line.message, DelayedMessage) and _is_of(options, line.endpoint, endpoint)
+        if cutoff is None or line.message.due_time >= cutoff
+    )
+    while page := list(islice(rows, _PAGE)):
+        yield page
+
+
+def check_lines(options: FileOptions, endpoint: str) -> list[Problem]:
+    """Lines that are no messages; the whole run is hindered if no line of the endpoint is one, or none has a delay."""
+    good = bad = 0
+    delivered = Counter[str]()
+    first: list[str] = []
+    for line in read_lines(options):
+        if isinstance(line.message, InvalidMessageError):
+            bad += 1
+            if bad <= _SHOWN:
+                first.append(f"line {line.number}: {line.message}")
+        elif not _is_of(options, line.endpoint, endpoint):
+            continue
+        elif isinstance(line.message, DeliveredAtOnceError):
+            delivered[str(line.message)] += 1
+        else:
+            good += 1
+    if delivered.keys() == {NO_DELAY} and not good:
+        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {options.delay_column!r}")]
+    return [*_bad(options, endpoint, bad, good + delivered.total(), first), *left_out(options.path.name, delivered)]
+
+
+def left_out(subject: str, delivered: Mapping[str, int]) -> Iterator[Problem]:
+    """A warning where messages of lines were delivered at once: how many for each reason."""
+    if not delivered:
+        return
+    many, they = sum(delivered.values()), "its message" if sum(delivered.values()) == 1 else "their messages"
+    reasons = ", ".join(f"{count:,} with {reason}" for reason, count in sorted(delivered.items()))
+    text = f"{counted(many, 'line')} left out, as the plugin delivered {they} at once: {reasons}"
+    yield Problem(subject, text, fatal=False)
+
+
+def _bad(options: FileOptions, endpoint: str, bad: int, good: int, first: Sequence[str]) -> list[Problem]:
+    if not bad:
+        return []
+    if not good:
+        return [Problem(options.path.name, f"no line of {endpoint!r} is a message; {first[0]}")]
+    many = "1 line is no message" if bad == 1 else f"{bad:,} lines are no messages"
+    return [Problem(options.path.name, f"{many}; {'; '.join(first)}", messages=bad)]
+
+
+def messages(options: FileOptions, endpoint: str) -> Iterator[DelayedMessage]:
+    """The endpoint's messages."""
+    for line in read_lines(options):
+        if isinstance(line.message, DelayedMessage) and _is_of(options, line.endpoint, endpoint):
+            yield line.message
+
+
+def _is_of(options: FileOptions, named: str | None, endpoint: str) -> bool:
+    return not options.by_endpoint or named == endpoint
+
+
+# The table of a file's lines.
+
+
+class LinesShape(TableShape):
+    """A file's lines. `by_endpoint`: each names its endpoint. False: all belong to whichever endpoint is asked for."""
+
+    kind: ClassVar[str] = "a file's lines"
+    columns: ClassVar[Mapping[str, str]] = {column.name: f"the line's {column.name}" for column in MESSAGES.columns}
+    id_column: ClassVar[str] = "line"
+    time_column: ClassVar[str] = "due_time"
+    destination_column: ClassVar[str] = "destination"
+    identity_columns = ("message_id", "destination", "due_time")
+
+    def __init__(self, *, by_endpoint: bool) -> None:
+        self._by_endpoint = by_endpoint
+
+    @override
+    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
+        """Empty: the file itself tells its endpoints."""
+        return {}
+
+    @override
+    def table_name(self, endpoint: str) -> str:
+        return MESSAGES.name
+
+    @override
+    def of_endpoint(self, table: Table, endpoint: str) -> ColumnElement[bool] | None:
+        return table.c.endpoint == endpoint if self._by_endpoint else None
+
+    @override
+    def row_id(self, row: Mapping[str, Any]) -> str:
+        return f"line {row['line']}"
+
+    @override
+    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
+        """As the line was read. Raises InvalidMessageError for a line that could not be read."""
+        if row["error"] is not None:
+            raise InvalidMessageError(row["error"])
+        return to_readable_message(completed(row, int))
+
+    @override
+    def destination(self, value: Any) -> str:
+        return value or ""
+
+    @override
+    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
+        return row["message_id"], row["destination"], row["due_time"]
+
+    @override
+    def types(self) -> Mapping[str, TypeEngine[Any]]:
+        return {column.name: column.type for column in MESSAGES.columns}
+
+
+# A file of messages, as a migration's source.
 
 
 class FileSource(SqlSource):
@@ -42,7 +216,7 @@ class FileSource(SqlSource):
     @override
     def endpoints(self) -> Sequence[str]:
         """The endpoints that its lines name; its own name, without the ending, if no column has them."""
-        return contents.endpoints(self._options)
+        return named_endpoints(self._options)
 
     @override
     def check(self, endpoint: str) -> Sequence[Problem]:
@@ -50,29 +224,29 @@ class FileSource(SqlSource):
         loaded = self._state.loaded()
         overdue = list(self._overdue(endpoint, loaded))
         if loaded is None:
-            return [*contents.check(self._options, endpoint), *overdue, *self._unwritable()]
-        delivered = contents.left_out(self._options.path.name, self._state.delivered(endpoint))
+            return [*check_lines(self._options, endpoint), *overdue, *self._unwritable()]
+        delivered = left_out(self._options.path.name, self._state.delivered(endpoint))
         return [*self._changes(loaded), *super().check(endpoint), *delivered, *overdue]
 
     @override
     def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
         """Counts the file's lines; once they are loaded, the rows that have not moved."""
         if self._state.loaded() is None:
-            return contents.waiting(self._options, endpoint, cutoff)
+            return waiting_lines(self._options, endpoint, cutoff)
         return super().waiting(endpoint, cutoff)
 
     @override
     def late(self, endpoint: str, due_after: datetime) -> int:
         """Counts the file's lines; once they are loaded, the rows that have not moved."""
         if self._state.loaded() is None:
-            return contents.late(self._options, endpoint, due_after)
+            return count_late(self._options, endpoint, due_after)
         return super().late(endpoint, due_after)
 
     @override
     def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
         """Until the file is loaded without lines that are no messages, of which `check` tells."""
         if self._state.loaded() is None:
-            return contents.would_move(self._options, endpoint, cutoff)
+            return pages_of(self._options, endpoint, cutoff)
         return super().would_move(endpoint, cutoff)
 
     @override
@@ -125,9 +299,7 @@ class FileSource(SqlSource):
             return
         before = self.now()
         count = (
-            contents.earlier(self._options, endpoint, before)
-            if loaded is None
-            else self._state.earlier(endpoint, before)
+            count_earlier(self._options, endpoint, before) if loaded is None else self._state.earlier(endpoint, before)
         )
         if count:
             many = "1 message was" if count == 1 else f"{count:,} messages were"

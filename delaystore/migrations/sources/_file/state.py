@@ -31,10 +31,9 @@ from sqlalchemy import (
 
 from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.sources._file.lines import Line, read_lines, readable
-from delaystore.migrations.sources._file.options import FileOptions
-from delaystore.records.delays import DeliveredAtOnceError
-from delaystore.records.mapping import RecordMapping
+from delaystore.migrations.sources._file.lines import FileOptions, Line, read_lines, readable
+from delaystore.records.reader import RecordMapping
+from delaystore.records.times import DeliveredAtOnceError
 from delaystore.sql.columns import KEY, SENT
 from delaystore.sql.engine import create_store_engine
 from delaystore.sql.errors import translated_errors

@@ -19,8 +19,8 @@ from delaystore.migrations._checksum import Identity
 from delaystore.migrations.sources._sql.shape import RecurringError, TableShape
 from delaystore.migrations.sources._sql.types import EpochSeconds
 from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records.json_text import json_text
 from delaystore.records.pickles import Foreign, read_pickle
+from delaystore.records.reader import json_text
 
 TABLE: Final = "apscheduler_jobs"
 _DATE: Final = "apscheduler.triggers.date.DateTrigger"

@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from delaystore.migrations.sources.legacy._shape import NServiceBusShape
 from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records.nservicebus import without_machine
-from delaystore.records.xml_headers import parse_xml_headers
+from delaystore.records.nservicebus import parse_xml_headers, without_machine
 
 
 class MsmqSqlShape(NServiceBusShape):

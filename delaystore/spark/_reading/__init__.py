@@ -1,3 +1,0 @@
-"""Reading what waits in a store."""
-
-__all__: list[str] = []

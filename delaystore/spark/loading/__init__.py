@@ -1,3 +1,0 @@
-"""Files of messages, loaded by Spark."""
-
-__all__: list[str] = []
