@@ -21,7 +21,7 @@ from sqlalchemy import make_url
 from benchmarks.arena import Arena, dsn_of
 from benchmarks.bench import BODY_BYTES, ENDPOINT
 from benchmarks.filling import FROM_IN, OVER
-from delaystore.spark import register
+from delaystore.bulk.spark import register
 
 TABLE: Final = f"{ENDPOINT}_delayed"
 PARTITIONS: Final = 4

@@ -1,18 +1,27 @@
-"""Time as a dependency."""
+"""Time as a dependency: the clock, another clock carried on, and a limit on messages a second."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import Final, Protocol, Self
 
 from typing_extensions import override
 
 _QUICK: Final = 0.005
+
+
 """Seconds for an answer."""
+
+
 _QUESTIONS: Final = 3
+
+
 """At most so many, one after the other, until an answer is quick."""
+
+
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -33,7 +42,7 @@ class SystemClock(Clock):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """What another clock said, carried on by this computer's monotonic clock."""
 
     instant: datetime
@@ -69,7 +78,7 @@ class CarriedClock(Clock):
         self._read = read
         self._fresh_for = fresh_for
         self._never_behind = never_behind
-        self._reading: Reading | None = None
+        self._reading: ClockReading | None = None
 
     @override
     def now(self) -> datetime:
@@ -84,7 +93,7 @@ class CarriedClock(Clock):
         assert self._reading is not None
         return self._reading.now()
 
-    def note(self, reading: Reading) -> None:
+    def note(self, reading: ClockReading) -> None:
         """Go on by `reading`, which somebody else has asked for."""
         self._reading = reading
 
@@ -94,19 +103,61 @@ class CarriedClock(Clock):
         if reading is not None and reading.age >= older_than:
             self._reading = None
 
-    def _ask(self) -> Reading:
-        self._reading = reading = self._quickest() if self._never_behind else Reading.of(self._read())
+    def _ask(self) -> ClockReading:
+        self._reading = reading = self._quickest() if self._never_behind else ClockReading.of(self._read())
         return reading
 
-    def _quickest(self) -> Reading:
+    def _quickest(self) -> ClockReading:
         """An answer that counts from its question; after a slow one it asks again."""
-        quickest, reading = math.inf, Reading(_NEVER, 0.0)
+        quickest, reading = math.inf, ClockReading(_NEVER, 0.0)
         for _ in range(_QUESTIONS):
             asked = time.monotonic()
             instant = self._read()
             took = time.monotonic() - asked
             if took < quickest:
-                quickest, reading = took, Reading(instant, asked)
+                quickest, reading = took, ClockReading(instant, asked)
             if took < _QUICK:
                 break
         return reading
+
+
+_BURST: Final = 0.1
+
+
+"""The messages of this many seconds may go at once."""
+
+
+_PAUSE: Final = 0.02
+
+
+"""Seconds between two attempts to let a message go."""
+
+
+class RateLimit:
+    """At most `per_second` messages a second, evenly, over all threads that share it; None: no limit."""
+
+    def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._most = 0.0 if per_second is None else max(1.0, per_second * _BURST)
+        self._room = self._most
+        self._then = clock()
+        self._lock = Lock()
+
+    def take(self, wanted: int) -> int:
+        """How many of `wanted` messages may go now, perhaps none; they count as gone."""
+        if self._per_second is None:
+            return wanted
+        with self._lock:
+            now = self._clock()
+            self._room = min(self._most, self._room + (now - self._then) * self._per_second)
+            self._then = now
+            granted = min(wanted, int(self._room))
+            self._room -= granted
+            return granted
+
+    def wait(self, wanted: int) -> int:
+        """As `take`, but waits until at least one message may go."""
+        while not (granted := self.take(wanted)) and wanted:
+            time.sleep(_PAUSE)
+        return granted

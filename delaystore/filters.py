@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import MAX_MESSAGE_ID_BYTES, NOTHING, DelayedMessage, check_destination, utc
-from delaystore.times import parse_time
+from delaystore.text import parse_time
 
 ALL: Final = "all"
 """The member of a filter's document that means everything."""

@@ -1,33 +1,200 @@
-"""A message that waits, and what any message must satisfy."""
+"""A delayed message: its fields and their limits, its key, and the failed attempts to forward it."""
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import uuid_utils
 
 from delaystore.errors import InvalidMessageError
-from delaystore.failures import FailedAttempt
-from delaystore.names import control_character
-from delaystore.times import parse_time
+from delaystore.text import control_character, parse_time
+
+KEY_PATIENCE: Final = 5.0
+
+
+"""Seconds for which a send waits for whoever has the message of its key: a dispatcher, or somebody's transaction."""
+
+
+_deadline: Final = ContextVar("deadline", default=math.inf)
+
+
+"""By time.monotonic."""
+
+
+@contextmanager
+def waiting_at_most(seconds: float) -> Iterator[None]:
+    """Let what the block stores wait no longer for dispatchers and transactions that have its ids or keys.
+
+    One statement may wait for a second more, the shortest wait of some databases.
+    """
+    token = _deadline.set(min(_deadline.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def time_left() -> float:
+    """Seconds that are left of `waiting_at_most`; infinite outside of it."""
+    return _deadline.get() - time.monotonic()
+
+
+class OnKey(StrEnum):
+    """What becomes of a new message where one with its key waits."""
+
+    REJECT = "reject"
+    """DuplicateKeyError."""
+    KEEP = "keep"
+    """The one that waits stays as it is; the new one is not stored."""
+    REPLACE = "replace"
+    """The new one takes its place: message_id, content and due time."""
+    DEBOUNCE = "debounce"
+    """As `replace`, but due no later than `max_wait` after the first of those that have replaced one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """An OnKey with its bound. `max_wait` None: there is none."""
+
+    on_key: OnKey = OnKey.REJECT
+    max_wait: timedelta | None = None
+
+    @classmethod
+    def of(cls, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> Self:
+        """The rule of these arguments; None: the default. Raises InvalidMessageError for what makes no sense."""
+        try:
+            chosen = OnKey.REJECT if on_key is None else OnKey(on_key)
+        except ValueError:
+            raise InvalidMessageError(f"on_key must be one of {', '.join(OnKey)}, not {on_key!r}") from None
+        if max_wait is None:
+            return cls(chosen)
+        if chosen is not OnKey.DEBOUNCE:
+            raise InvalidMessageError(f"max_wait goes with on_key='debounce', not with {str(chosen)!r}; leave it out")
+        return cls(chosen, _span(max_wait))
+
+
+def _span(max_wait: timedelta | float) -> timedelta:
+    try:
+        if isinstance(max_wait, bool):
+            raise TypeError
+        span = max_wait if isinstance(max_wait, timedelta) else timedelta(seconds=max_wait)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidMessageError(f"max_wait must be a timedelta or a number of seconds, not {max_wait!r}") from None
+    if span <= timedelta(0):
+        raise InvalidMessageError(f"max_wait is {max_wait}; it must be more than 0")
+    return span
+
+
+LONGEST_REASON: Final = 500
+
+
+"""Characters kept of a reason."""
+
+
+KEPT: Final = 8_000
+
+
+"""Characters kept of all lines of one message together; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One attempt to forward a message that failed.
+
+    `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unready, Unsettled, Unroutable,
+    Unreadable. `reason`: for people, on one line.
+    """
+
+    at: datetime
+    kind: str
+    reason: str
+
+    def line(self) -> str:
+        """As one line of JSON, in ASCII, with its line break."""
+        reason = " ".join(self.reason.split())[:LONGEST_REASON].rstrip()
+        return json.dumps([self.at.astimezone(UTC).isoformat(), self.kind, reason], separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """The inverse of `line`; raises ValueError for anything else."""
+        try:
+            at, kind, reason = values = json.loads(line)
+            instant = datetime.fromisoformat(at)
+            if isinstance(values, list) and instant.tzinfo is not None and type(kind) is type(reason) is str:
+                return cls(instant.astimezone(UTC), kind, reason)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            pass
+        raise ValueError(f"not a failed attempt: {line[:80]!r}")
+
+
+def with_attempt(failures: Sequence[FailedAttempt], attempt: FailedAttempt) -> Sequence[FailedAttempt]:
+    """`failures` and one more `attempt`, as a store keeps them: cut, and without the oldest that find no room."""
+    text = "".join(each.line() for each in (*failures, attempt))
+    return failures_in(text[-KEPT:])
+
+
+def failures_in(text: str | None) -> Sequence[FailedAttempt]:
+    """The failed attempts in the lines of `text`, the oldest first; what cannot be read, as a cut line, is left out."""
+    found: list[FailedAttempt] = []
+    for line in (text or "").splitlines():
+        try:
+            found.append(FailedAttempt.from_line(line))
+        except ValueError:
+            continue
+    return tuple(found)
+
 
 MAX_MESSAGE_ID_BYTES: Final = 255
+
+
 """AMQP 0-9-1 sends message-id as a short string."""
+
+
 MAX_KEY_BYTES: Final = 255
+
+
 """As many as every database can keep unique."""
+
+
 MAX_DESTINATION_BYTES: Final = 255
+
+
 """AMQP 0-9-1's limit for a routing key. The transport checks the names within an address."""
+
+
 MAX_ADDRESS_BYTES: Final = 1600
+
+
 """Room for `/exchanges/NAME/KEY` with two short strings, percent-encoded."""
+
+
 EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
+
+
 """A day after the first of datetime, so that every session's time zone can show it."""
+
+
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
+
+
 """A day before the last of datetime, so that every session's time zone can show it."""
+
+
 PARKED: Final = LATEST_DUE_TIME
+
+
 """The next attempt of a message that would be due, but for its destination, which is paused."""
+
+
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "content_type": str,
@@ -42,17 +209,41 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
         "delivery_mode": int,
     }
 )
+
+
 """The AMQP 0-9-1 message properties that are kept, and their Python types; for timestamp see also FAR_TIMESTAMPS."""
+
+
 PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
+
+
 """The numbers that AMQP 0-9-1 allows. The transport checks `expiration`, as its limits are the broker's."""
+
+
 FAR_TIMESTAMPS: Final = range(int(LATEST_DUE_TIME.timestamp()) + 1, 2**64)
+
+
 """Seconds since 1970 that no datetime of ours holds, and AMQP does: a program may have given milliseconds."""
+
+
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 """No headers, no properties."""
+
+
 MAX_HEADER_DEPTH: Final = 32
+
+
 _MARK: Final = timedelta(microseconds=1)
+
+
 MARKS: Final = timedelta(milliseconds=1)
+
+
 """Due times of one message that differ by less than this differ by nothing but marks, see `marked`."""
+
+
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
 

@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import check_destination
+from delaystore.text import parse_address
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""

@@ -16,7 +16,7 @@ from matplotlib.dates import DateFormatter, DayLocator
 from pyspark.sql import SparkSession
 
 from delaystore import DelayedMessage, TransactionMode
-from delaystore.spark import register
+from delaystore.bulk.spark import register
 from delaystore.stores import SqlDelayedMessageStore
 
 HOURS = 7 * 24

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.telemetry import OpenTelemetryObserver
+from delaystore.server.telemetry import OpenTelemetryObserver
 from delaystore.transports import SqlQueueTransport
 
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
-from delaystore.loading.conversion import Conversion, Converted, plan_conversion
-from delaystore.loading.options import WriteOptions
-from delaystore.loading.rejects import count_rejects
-from delaystore.spark._columns import fields_of
+from delaystore.bulk.conversion import Conversion, Converted, plan_conversion
+from delaystore.bulk.options import WriteOptions
+from delaystore.bulk.rejects import count_rejects
+from delaystore.bulk.spark._columns import fields_of
 
 BEGAN = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DUE = datetime(2026, 11, 30, 8, 0, 0, 1, tzinfo=UTC)

@@ -12,20 +12,22 @@ from uuid import uuid4
 
 from delaystore.errors import MigrationLockedError
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import Checksum, Identity, checksum
 from delaystore.migrations.abc import (
-    Batch,
     BatchStatus,
+    Checksum,
+    Identity,
+    MigrationBatch,
+    MigrationRow,
+    MigrationRun,
     MigrationSource,
     MigrationTarget,
     Problem,
     Rejected,
-    Row,
-    Run,
     RunCounts,
     RunParameters,
     RunStatus,
-    Waiting,
+    WaitingCounts,
+    checksum,
 )
 from delaystore.transports.abc import DELIVERED, Outcome
 
@@ -74,7 +76,7 @@ class MemorySource(MigrationSource):
         self.calls: list[str] = []
         self.before: Callable[[str], object] = lambda name: None
         self.in_use = threading.Lock()
-        self.run_now: Run | None = None
+        self.run_now: MigrationRun | None = None
         self.prepared: Counter[int] = Counter()
         self.statuses: dict[int, BatchStatus] = {}
         self.returned = 0
@@ -96,9 +98,9 @@ class MemorySource(MigrationSource):
         return self.problems
 
     @alone
-    def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
+    def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
         found = [message for message in self.rows.values() if message and (not cutoff or message.due_time >= cutoff)]
-        return Waiting(
+        return WaitingCounts(
             endpoint=endpoint,
             count=sum(self._eligible(message, cutoff) for message in self.rows.values()),
             earliest=min((message.due_time for message in found), default=None),
@@ -112,10 +114,10 @@ class MemorySource(MigrationSource):
         return sum(message is not None and message.due_time > due_after for message in self.rows.values())
 
     @alone
-    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
         rows = [(key, message) for key, message in self.rows.items() if self._eligible(message, cutoff)]
         return iter(
-            [[Row(key, one) if one else Rejected(key, "its headers cannot be read")] for key, one in rows],
+            [[MigrationRow(key, one) if one else Rejected(key, "its headers cannot be read")] for key, one in rows],
         )
 
     @contextmanager
@@ -129,18 +131,20 @@ class MemorySource(MigrationSource):
             self.holders.remove(holder)
 
     @alone
-    def runs(self, endpoint: str) -> Sequence[Run]:
+    def runs(self, endpoint: str) -> Sequence[MigrationRun]:
         return [] if self.run_now is None else [self.run_now]
 
     @alone
-    def begin(self, parameters: RunParameters) -> Run:
+    def begin(self, parameters: RunParameters) -> MigrationRun:
         self._locked()
         self.hidden, self.statuses, self.returned, self.prepared = [], {}, 0, Counter()
         run_id = str(uuid4())
-        self.run_now = Run(run_id=run_id, parameters=parameters, status=RunStatus.PREPARING, started=datetime.now(UTC))
+        self.run_now = MigrationRun(
+            run_id=run_id, parameters=parameters, status=RunStatus.PREPARING, started=datetime.now(UTC)
+        )
         return self.run_now
 
-    def prepare(self, run: Run) -> Iterator[Batch]:
+    def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
         self._locked()
         while True:
             eligible = [key for key, message in self.rows.items() if self._eligible(message, run.parameters.cutoff)]
@@ -152,39 +156,41 @@ class MemorySource(MigrationSource):
             self.statuses[number] = BatchStatus.PENDING
             self.hidden += [Hidden(key, self.rows.pop(key), number) for key in chosen]
             self.prepared[number] = len(chosen)
-            yield Batch(number, BatchStatus.PENDING, len(chosen))
+            yield MigrationBatch(number, BatchStatus.PENDING, len(chosen))
 
     @alone
-    def set_status(self, run: Run, status: RunStatus) -> Run:
+    def set_status(self, run: MigrationRun, status: RunStatus) -> MigrationRun:
         ended = datetime.now(UTC) if status in (RunStatus.COMPLETED, RunStatus.ABORTED) else None
         assert self.run_now is not None
         self.run_now = replace(self.run_now, status=status, completed=ended)
         return self.run_now
 
     @alone
-    def batches(self, run: Run, *statuses: BatchStatus) -> Sequence[Batch]:
+    def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
         counts = Counter(row.batch for row in self.hidden)
         return [
-            Batch(number, status, counts[number])
+            MigrationBatch(number, status, counts[number])
             for number, status in sorted(self.statuses.items())
             if not statuses or status in statuses
         ]
 
     @alone
-    def stage(self, run: Run, batch: Batch) -> Sequence[Row | Rejected]:
+    def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
         self._locked()
         assert self.statuses[batch.number] is not BatchStatus.COMPLETED
         self.statuses[batch.number] = BatchStatus.STAGED
         staged = list(self.statuses.values()).count(BatchStatus.STAGED)
         self.most_staged = max(self.most_staged, staged)
         return [
-            Rejected(row.row_id, "its headers cannot be read") if row.message is None else Row(row.row_id, row.message)
+            Rejected(row.row_id, "its headers cannot be read")
+            if row.message is None
+            else MigrationRow(row.row_id, row.message)
             for row in self.hidden
             if row.batch == batch.number
         ]
 
     @alone
-    def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
+    def complete(self, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]) -> None:
         self._locked()
         assert self.statuses[batch.number] is BatchStatus.STAGED
         reasons = {one.row_id: one.reason for one in rejected}
@@ -193,7 +199,7 @@ class MemorySource(MigrationSource):
                 row.reason = reasons.get(row.row_id)
         self.statuses[batch.number] = BatchStatus.COMPLETED
 
-    def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:
+    def give_back(self, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
         self._locked()
         for number, status in self.statuses.items():
             self.before("give_back")
@@ -206,7 +212,7 @@ class MemorySource(MigrationSource):
                 yield len(back)
 
     @alone
-    def counts(self, run: Run) -> RunCounts:
+    def counts(self, run: MigrationRun) -> RunCounts:
         done = [row for row in self.hidden if self.statuses[row.batch] is BatchStatus.COMPLETED]
         rejected = sum(row.reason is not None for row in done)
         return RunCounts(
@@ -218,24 +224,24 @@ class MemorySource(MigrationSource):
         )
 
     @alone
-    def in_flight(self, run: Run) -> int:
+    def in_flight(self, run: MigrationRun) -> int:
         return sum(self.prepared[number] for number, status in self.statuses.items() if status is BatchStatus.STAGED)
 
     @alone
-    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
+    def rejections(self, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
         return [Rejected(row.row_id, row.reason) for row in self.hidden if row.reason is not None][:limit]
 
     @alone
-    def moved_checksum(self, run: Run) -> Checksum:
+    def moved_checksum(self, run: MigrationRun) -> Checksum:
         return checksum((one.message_id, one.destination, one.due_time) for one in self._moved())
 
-    def moved(self, run: Run) -> Iterator[Sequence[Identity]]:
+    def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
         moved = [(one.message_id, one.destination, one.due_time) for one in self._moved()]
         for start in range(0, len(moved), 3):
             yield moved[start : start + 3]
 
     @alone
-    def clean_up(self, run: Run) -> None:
+    def clean_up(self, run: MigrationRun) -> None:
         self._locked()
         self.hidden, self.statuses, self.run_now, self.returned = [], {}, None, 0
 

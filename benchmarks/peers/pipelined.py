@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pika
 
-from delaystore.address import Address
+from delaystore.text import Address
 
 PERSISTENT: Final = 2
 

@@ -11,10 +11,10 @@ from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES
 from benchmarks.peers.one_at_a_time import migrate_one_at_a_time
 from benchmarks.results import Measurement, Question, Rounds, per_second
+from delaystore.calls import unwatched
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.mover import MoveSettings, move
 from delaystore.message import new_message_id
-from delaystore.progress import unwatched
 from delaystore.transports.rabbitmq.declaring import ensure_declared
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2

@@ -1,7 +1,8 @@
-"""Delay cascades on a RabbitMQ broker: create, verify, bind destinations, read the status, delete.
+"""RabbitMQ's native delay cascades as an operator sees them: create, verify, bind, empty, delete.
 
-What any declared topology needs of a broker is here as well: a client, a snapshot of a virtual host, findings, and the
-steps of creating and deleting.
+A layout is data; the broker is read as a snapshot and compared with it. `moving` copies waiting messages, confirmed.
+May be changed freely: everything but the layouts, which other programs' cascades share.
+May import: the ground, `transports`.
 """
 
 from delaystore.cascades.administration import (

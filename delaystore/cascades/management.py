@@ -12,7 +12,7 @@ import httpx
 from delaystore.cascades.policies import applying
 from delaystore.cascades.snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
-from delaystore.strict_json import parse_json
+from delaystore.text import parse_json
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url
 from delaystore.transports.rabbitmq.pika_internals import server_properties

@@ -1,14 +1,14 @@
-"""`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
+"""`delaystore cancel`, `reschedule` and `operations`: one message, or many in steps."""
 
-from collections.abc import Mapping
-from typing import Annotated
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typing_extensions import override
 
-from delaystore.cli import _filters as filters
-from delaystore.cli._acting import By, acting
-from delaystore.cli._arguments import parse_due
-from delaystore.cli._bulk import BulkChange, DryRun, Resume, Yes
+from delaystore.cli import _options as filters
 from delaystore.cli._options import (
     At,
     Delay,
@@ -20,12 +20,233 @@ from delaystore.cli._options import (
     StoreUrl,
     Table,
     all_option,
+    environment_option,
     id_or_key,
+    parse_due,
 )
-from delaystore.cli._output import print_document, say, tell
-from delaystore.errors import ConfigurationError
+from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
+from delaystore.errors import ConfigurationError, StoreError
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage
+from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import OperationKind
+from delaystore.stores.operable import Operation, OperationKind, OperationState, Way
+from delaystore.text import counted, time_text
+
+if TYPE_CHECKING:
+    from delaystore.cli._options import OpenedEndpoint
+    from delaystore.operations import Operations, Preview
+
+ASKED: Final = 1_000
+
+
+"""From more messages on, a terminal is asked whether it is meant."""
+
+
+_NAMED: Final = 10
+
+
+"""Ids that are named of what dispatchers had."""
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many match, and show the first five.")]
+
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help=f"Do not ask, on a terminal, before more than {ASKED:,} messages are changed.")
+]
+
+
+Resume = Annotated[
+    str | None,
+    typer.Option(metavar="OPERATION", help="Go on with one that was interrupted; `delaystore operations` lists them."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationWords:
+    """How a kind of operation is called."""
+
+    do: str
+    doing: str
+    done: str
+
+
+WORDS: Final = {
+    OperationKind.CANCEL: OperationWords("cancel", "cancelling", "cancelled"),
+    OperationKind.RESCHEDULE: OperationWords("reschedule", "rescheduling", "rescheduled"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkChange:
+    """A change of all that match `wanted`, with its options as they were given."""
+
+    kind: OperationKind
+    wanted: MessageFilter
+    _: KW_ONLY
+    dry_run: bool
+    resume: str | None
+    yes: bool
+    as_json: bool
+
+    def is_meant(self, *, named: bool, every: bool) -> bool:
+        """Whether it is meant, and not messages that are `named` by ids or keys; ConfigurationError where that is open.
+
+        `every`: --all is given.
+        """
+        which = [named, bool(self.wanted), every, self.resume is not None]
+        if not any(which):
+            raise ConfigurationError(
+                "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"
+            )
+        if sum(which) > 1:
+            raise ConfigurationError(
+                "which messages? pass ids or keys, or a filter, or --all, or --resume; only one of these"
+            )
+        if self.dry_run and (named or self.resume is not None):
+            raise ConfigurationError("--dry-run goes with a filter or --all; leave it out")
+        return not named
+
+    def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[], Operation]) -> None:
+        """Do what the options say; `begin` makes a new operation. Raises typer.Exit where not all of it was done."""
+        if self.dry_run:
+            preview(operations, self.wanted, as_json=self.as_json)
+            return
+        total = opened.delivery.estimate_count().messages
+        if self.resume is None and not self.yes:
+            self._confirm(operations)
+        with stop_requests() as stop:  # ahead of the beginning: whoever stops then is told which operation is left
+            operation = begin() if self.resume is None else self._resumed(operations, self.resume)
+            self._run(operations, operation, total, stop)
+
+    def _confirm(self, operations: "Operations") -> None:
+        """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
+        if not somebody_can_be_asked():
+            return
+        found = _counted(operations, self.wanted)
+        if found.count <= ASKED:
+            return
+        say(_matching(found))
+        if not typer.confirm(f"{WORDS[self.kind].do} them?", err=True):
+            say("nothing is changed")
+            raise typer.Exit(1)
+
+    def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
+        operation = operations.operation(operation_id)
+        if operation is None:
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
+        if operation.kind is not self.kind:
+            command = f"delaystore {WORDS[operation.kind].do} --resume {operation_id}"
+            raise ConfigurationError(f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{command}`")
+        if operation.state is not OperationState.RUNNING:
+            say(f"it has ended already: {operation.state}")
+        return operation
+
+    def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
+        """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
+        from delaystore.cli._output import ProgressBar
+
+        words, last = WORDS[self.kind], operation
+        if operation.state is OperationState.RUNNING:
+            say(f"operation {operation.operation_id}")
+        with ProgressBar(transient=True) as bar:
+
+            def watch(now: Operation) -> None:
+                nonlocal last
+                last = now
+                bar.show(words.doing, now.examined, max(total, now.examined))
+                if stop.made and now.state is OperationState.RUNNING:
+                    raise StoppedError
+
+            try:
+                watch(operation)
+                ended = operations.run(operation.operation_id, watch)
+            except (StoppedError, StoreError) as error:
+                bar.end()
+                say(_interrupted(last))
+                if isinstance(error, StoreError):
+                    raise
+                raise typer.Exit(stop.exit_code) from None
+        _report_operation(ended, as_json=self.as_json)
+        if ended.held or ended.state is OperationState.ABANDONED:
+            raise typer.Exit(1)
+
+
+def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -> None:
+    """Print how many match, and the first of them."""
+    found = _counted(operations, wanted)
+    if as_json:
+        sample = [documents.summary(message) for message in found.sample]
+        of_filter = {"filter": wanted.as_dict(), "about": str(wanted)}
+        print_document({"dry_run": True, **of_filter, "count": found.count, "sample": sample})
+        return
+    tell(f"{_matching(found)}; nothing is changed")
+    if found.sample:
+        _print_sample(found.sample)
+    if found.count > len(found.sample):
+        tell(f"... and {found.count - len(found.sample):,} more")
+
+
+def _print_sample(sample: Sequence[DelayedMessage]) -> None:
+    rows = [(message.message_id, message.destination, time_text(message.due_time)) for message in sample]
+    print_table(("id", "destination", "due"), rows, unbroken=("due",), cut=("id",))
+
+
+def _counted(operations: "Operations", wanted: MessageFilter) -> "Preview":
+    from delaystore.cli._output import ProgressBar
+
+    with ProgressBar(transient=True) as bar:
+        return operations.preview(wanted, progress=lambda count: bar.show("counting", count, None))
+
+
+def _matching(found: "Preview") -> str:
+    return f"{counted(found.count, 'message')} match{'es' if found.count == 1 else ''}: {found.wanted}"
+
+
+def _interrupted(operation: Operation) -> str:
+    words = WORDS[operation.kind]
+    return (
+        f"interrupted: {counted(operation.changed, 'message')} {words.done} so far; go on with "
+        f"`delaystore {words.do} --resume {operation.operation_id}`"
+    )
+
+
+def _report_operation(operation: Operation, *, as_json: bool) -> None:
+    if as_json:
+        print_document(documents.record(operation))
+    else:
+        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
+        tell(f"{WORDS[operation.kind].done}{to}: {counted(operation.changed, 'message')} ({operation.wanted})")
+    if operation.held:
+        named = ", ".join(operation.held_ids[:_NAMED])
+        rest = f" and {operation.held - _NAMED:,} more" if operation.held > _NAMED else ""
+        say(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
+
+
+By = Annotated[
+    str | None, environment_option("--by", "In whose name the change is noted. Default: user@host.", metavar="NAME")
+]
+
+
+class _Saying(logging.Handler):
+    """Says on standard error what the store did not take: that a change is made, but not noted."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {record.getMessage()}")
+
+
+_SAYING: Final = _Saying(logging.ERROR)
+
+
+def acting(opened: "OpenedEndpoint", by: str | None) -> "Operations":
+    """The endpoint's operations, in the name that --by says."""
+    logging.getLogger("delaystore.operations").addHandler(_SAYING)
+    operations = opened.delivery.operations
+    return operations.acting_as(by, way=Way.CLI)
+
 
 _WHY_NOT = {
     ManagementOutcome.BEING_DISPATCHED: "being dispatched",
@@ -63,7 +284,7 @@ def cancel(
     wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
     bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._options import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         operations = acting(opened, by)
@@ -117,7 +338,7 @@ def reschedule(
     if resume is not None and not (delay is None and at is None):
         raise ConfigurationError("an operation that is resumed has its due time already; leave out --delay and --at")
     after, instant = (None, None) if resume is not None else parse_due(delay, at)
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._options import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         operations = acting(opened, by)
@@ -148,3 +369,89 @@ def _name(named: Mapping[str, str]) -> str:
 def _exit_unless_done(*outcomes: ManagementOutcome) -> None:
     if any(outcome is not ManagementOutcome.DONE for outcome in outcomes):
         raise typer.Exit(1)
+
+
+operations_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+"""The group to which this one belongs reports errors."""
+
+
+@operations_app.callback()
+def operations(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 20,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """List changes of many messages, the last one first.
+
+    Those that run, were interrupted, or have ended. A running one that nobody works on goes on with `delaystore cancel
+    --resume ID`, or reschedule. Creates no table and no file.
+    """
+    from delaystore.cli._options import EndpointOptions
+
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+    context.obj = options
+    if context.invoked_subcommand is not None:
+        return
+    with options.open() as opened:
+        found = opened.delivery.operations.operations(limit)
+    if as_json:
+        print_document({"operations": documents.field(found)})
+    elif not found:
+        tell("no operation was begun")
+    else:
+        columns = ("operation", "began", "state", "changed", "what")
+        print_table(columns, [_row(each) for each in found], right=("changed",), unbroken=columns[:-1])
+
+
+@operations_app.command()
+def abandon(
+    context: typer.Context,
+    operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Its id.")],
+    by: By = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
+
+    Whoever works on it stops after the step that is in progress.
+    """
+    from delaystore.cli._options import EndpointOptions
+
+    before: EndpointOptions = context.obj
+    options = EndpointOptions(
+        store=store or before.store,
+        endpoint=endpoint or before.endpoint,
+        schema=schema or before.schema,
+        table=table or before.table,
+    )
+    with options.open() as opened:
+        operations = acting(opened, by)
+        known = operations.operation(operation_id)
+        ended = operations.abandon(operation_id)
+    if ended is None or known is None:
+        say(f"not found: no operation {operation_id!r}; `delaystore operations` lists them")
+        raise typer.Exit(1)
+    if as_json:
+        print_document(documents.record(ended))
+    elif known.state is not OperationState.RUNNING:
+        say(f"it has ended already: {known.state}")
+    else:
+        tell(f"abandoned: {operation_id} ({ended.changed:,} messages were changed before)")
+    if known.state is not OperationState.RUNNING:
+        raise typer.Exit(1)
+
+
+def _row(operation: Operation) -> tuple[str, ...]:
+    """The whole id: it is typed again."""
+    when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
+    what = f"{operation.kind}{when}: {operation.wanted}"
+    return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what

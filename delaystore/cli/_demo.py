@@ -1,17 +1,32 @@
-"""`delaystore demo`."""
+"""`delaystore demo`: messages are scheduled, wait, are dispatched, received and compared."""
 
-from collections.abc import Iterator
+import json
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
 import typer
 
-from delaystore.amounts import counted
+from delaystore.calls import ProgressListener
 from delaystore.cli._options import Json, Schema, StoreUrl, TransportUrl
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
+from delaystore.clock import CarriedClock, Clock
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import DelaystoreError, TransportError
+from delaystore.message import DelayedMessage, new_message_id
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.text import counted
+from delaystore.transports.abc import Transport
 
 
 def demo(
@@ -30,8 +45,7 @@ def demo(
     in one temporary file, exactly once. With a store and transport of yours it uses tables and queues of its own
     there, and removes them; memory:// stays in this process. Exit code 1: something was lost, duplicated or early.
     """
-    from delaystore.cli._progress_bar import ProgressBar
-    from delaystore.demo import Demo, demo_endpoint
+    from delaystore.cli._output import ProgressBar
 
     with stop_requests() as stop, _opened(store, transport, schema) as opened, demo_endpoint(*opened, say) as own:
         guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
@@ -52,7 +66,7 @@ def demo(
 @contextmanager
 def _opened(store: str | None, transport: str | None, schema: str | None) -> Iterator[tuple[Any, Any]]:
     """The store given, or a temporary SQLite file; the transport given, or SQL queues in the store's database."""
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._options import EndpointOptions
 
     with ExitStack() as stack:
         if store is None:
@@ -60,3 +74,289 @@ def _opened(store: str | None, transport: str | None, schema: str | None) -> Ite
             store = f"sqlite:///{Path(directory) / 'demo.db'}"
         options = EndpointOptions(store=store, schema=schema, transport=transport or store, memory=True)
         yield stack.enter_context(closing(options.open_store())), stack.enter_context(closing(options.open_transport()))
+
+
+class Arrivals:
+    """Compares what was sent with what arrived. One thread calls `expect`, another `note`."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, datetime] = {}
+        self._arrived: dict[str, int] = {}
+        self.lateness: list[timedelta] = []
+        """IncomingMessage less due time, of each message's first arrival; negative: it arrived before it was due."""
+
+    def expect(self, message_id: str, due_time: datetime) -> None:
+        """Expect a message that is about to be sent."""
+        self._due[message_id] = due_time
+
+    def note(self, message_ids: Iterable[str], now: datetime) -> None:
+        """Note messages that arrived at `now`."""
+        for message_id in message_ids:
+            if message_id not in self._arrived:
+                self.lateness.append(now - self._due[message_id])
+            self._arrived[message_id] = self._arrived.get(message_id, 0) + 1
+
+    @property
+    def delivered(self) -> int:
+        """How many different messages arrived."""
+        return len(self._arrived)
+
+    @property
+    def duplicated(self) -> int:
+        """How many messages arrived more than once."""
+        return sum(count > 1 for count in list(self._arrived.values()))
+
+
+@runtime_checkable
+class RemovableStore(Protocol):
+    """A store that can drop its tables."""
+
+    def remove_infrastructure(self) -> None:
+        """Drop the tables, and all that waits in them."""
+        ...
+
+
+@runtime_checkable
+class DeletingTransport(Protocol):
+    """A transport that can delete queues."""
+
+    def delete(self, queue: str) -> None:
+        """Delete `queue` and what is in it; does nothing if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEndpoint:
+    """A store, a transport, and what the demo has there. `exactly_once`: whether the two share a database."""
+
+    store: DelayedMessageStore
+    transport: Transport
+    delivery: DelayedDelivery
+    queue: str
+    exactly_once: bool
+
+
+@contextmanager
+def demo_endpoint(
+    store: DelayedMessageStore, transport: Transport, warn: Callable[[str], object]
+) -> Iterator[DemoEndpoint]:
+    """An endpoint and a queue, set up under a name that nobody else has; both are removed after the block.
+
+    `warn`: told what could not be removed.
+    """
+    name = f"delaystore-demo-{uuid.uuid4().hex[:8]}"
+    error_queue = f"{name}-error"
+    with ExitStack() as stack:
+        exactly_once = transport.shares_transaction_with(store)
+        mode = TransactionMode.TRANSACTION_SCOPE if exactly_once else TransactionMode.RECEIVE_ONLY
+        settings = DelayedDeliverySettings(transaction_mode=mode, error_queue=error_queue)
+        delivery = DelayedDelivery(name, store, transport, settings)
+        stack.callback(_remove, store, transport, (name, error_queue), warn)
+        stack.callback(delivery.stop)
+        delivery.setup_infrastructure()
+        transport.declare(name)
+        yield DemoEndpoint(store, transport, delivery, name, exactly_once)
+
+
+def _remove(
+    store: DelayedMessageStore, transport: Transport, queues: tuple[str, ...], warn: Callable[[str], object]
+) -> None:
+    """Remove tables and queues; what cannot be removed is warned of, so that the report is shown all the same."""
+    try:
+        if isinstance(store, RemovableStore):
+            store.remove_infrastructure()
+        if isinstance(transport, DeletingTransport):
+            for queue in queues:
+                transport.delete(queue)
+    except DelaystoreError as error:
+        warn(f"warning: the demo's tables and queues could not be removed: {error}")
+
+
+_AT_ONCE: Final = 1000
+
+
+_WAIT: Final = 0.25
+
+
+"""Seconds."""
+
+
+class Receiver:
+    """Receives what arrives in `queue`, in a thread of its own. Outages of the transport do not end it."""
+
+    def __init__(self, transport: Transport, queue: str, arrivals: Arrivals, clock: Clock) -> None:
+        self._transport = transport
+        self._queue = queue
+        self._arrivals = arrivals
+        self._clock = clock
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="delaystore-demo-receiver", daemon=True)
+        self.error: TransportError | None = None
+        """The last failure; None: there was none."""
+
+    def start(self) -> None:
+        """Begin to receive."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Receive what is there already, and end. Waits for at most `timeout` seconds."""
+        self._stopping = True
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            stopping = self._stopping
+            try:
+                with self._transport.receive(self._queue, _AT_ONCE, _WAIT) as messages:
+                    self._arrivals.note((message.message_id for message in messages), self._clock.now())
+            except TransportError as error:
+                self.error = error
+                time.sleep(_WAIT)
+                messages = []
+            if stopping and not messages:
+                return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoReport:
+    """The demo in numbers. `lateness` is sorted: arrival less due time, on the store's clock."""
+
+    sent: int
+    delivered: int
+    duplicated: int
+    lateness: Sequence[timedelta]
+    exactly_once: bool
+    interrupted: bool
+
+    @property
+    def lost(self) -> int:
+        """How many were sent and did not arrive. 0 where the demo was interrupted: they may still come."""
+        return 0 if self.interrupted else self.sent - self.delivered
+
+    @property
+    def early(self) -> int:
+        """How many arrived before they were due."""
+        return sum(late < timedelta(0) for late in self.lateness)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, duplicated or early."""
+        return not (self.lost or self.duplicated or self.early)
+
+    def percentile(self, share: float) -> float | None:
+        """The lateness in milliseconds that `share` of the messages did not exceed (nearest rank); None without any."""
+        if not self.lateness:
+            return None
+        rank = max(1, math.ceil(share * len(self.lateness)))
+        return round(self.lateness[rank - 1] / timedelta(milliseconds=1), 3)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it; the keys are stable."""
+        return {
+            "sent": self.sent,
+            "delivered": self.delivered,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "early": self.early,
+            "lateness_ms": {"p50": self.percentile(0.5), "p99": self.percentile(0.99), "max": self.percentile(1)},
+            "exactly_once": self.exactly_once,
+            "interrupted": self.interrupted,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """As a table has it: (name, number)."""
+        counts = [(name, f"{getattr(self, name):,}") for name in ("sent", "delivered", "lost", "duplicated", "early")]
+        shares = {"lateness p50": 0.5, "lateness p99": 0.99, "lateness max": 1.0}
+        return counts + [(name, _milliseconds(self.percentile(share))) for name, share in shares.items()]
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} ms"
+
+
+GRACE: Final = 30.0
+
+
+"""Seconds after the last due time; what has not arrived by then counts as lost."""
+
+
+_CHUNK: Final = 1000
+
+
+_SCHEDULING_RATE: Final = 10_000
+
+
+"""Messages a second that any store takes; the first message is due once the last should be stored."""
+
+
+_SHOWN_EVERY: Final = 0.05
+
+
+@dataclass(slots=True)
+class Demo:
+    """One run: `messages` messages, due evenly over `seconds`. `stopped`: asked whether to end early."""
+
+    endpoint: DemoEndpoint
+    messages: int
+    seconds: float
+    listener: ProgressListener
+    stopped: Callable[[], bool]
+    _arrivals: Arrivals = field(default_factory=Arrivals, init=False)
+    _sent: int = field(default=0, init=False)
+
+    def run(self) -> DemoReport:
+        """Run to the end, or until asked to stop. Raises what store and transport raise."""
+        # asked once; never behind the store's clock, which would make arrivals look early
+        clock = CarriedClock(self.endpoint.store.now, fresh_for=math.inf, never_behind=True)
+        receiver = Receiver(self.endpoint.transport, self.endpoint.queue, self._arrivals, clock)
+        lead = 0.5 + self.messages / _SCHEDULING_RATE
+        deadline = time.monotonic() + lead + self.seconds + GRACE
+        first_due = clock.now() + timedelta(seconds=lead)
+        self.endpoint.delivery.start()
+        receiver.start()
+        try:
+            self._schedule(first_due, deadline)
+            self._await_arrivals(deadline)
+        finally:
+            self.endpoint.delivery.stop(timeout=10)
+            receiver.stop(timeout=10)
+        if receiver.error is not None and not self._arrivals.delivered:
+            raise receiver.error
+        return DemoReport(
+            sent=self._sent,
+            delivered=self._arrivals.delivered,
+            duplicated=self._arrivals.duplicated,
+            lateness=sorted(self._arrivals.lateness),
+            exactly_once=self.endpoint.exactly_once,
+            interrupted=self.stopped(),
+        )
+
+    def _schedule(self, first_due: datetime, deadline: float) -> None:
+        for start in range(0, self.messages, _CHUNK):
+            if self.stopped() or time.monotonic() > deadline:
+                return
+            end = min(start + _CHUNK, self.messages)
+            self._sent += self.endpoint.delivery.send_many(self._chunk(range(start, end), first_due))
+            self._show()
+
+    def _chunk(self, numbers: Sequence[int], first_due: datetime) -> Iterator[DelayedMessage]:
+        for number in numbers:
+            message = DelayedMessage(
+                message_id=new_message_id(),
+                destination=self.endpoint.queue,
+                due_time=first_due + timedelta(seconds=self.seconds * number / self.messages),
+                body=json.dumps({"number": number}).encode(),
+                headers={"kind": "demo"},
+            )
+            self._arrivals.expect(message.message_id, message.due_time)
+            yield message
+
+    def _await_arrivals(self, deadline: float) -> None:
+        while self._arrivals.delivered < self._sent and not self.stopped() and time.monotonic() < deadline:
+            self._show()
+            time.sleep(_SHOWN_EVERY)
+        self._show()
+
+    def _show(self) -> None:
+        self.listener("scheduled", self._sent, self.messages)
+        self.listener("delivered", self._arrivals.delivered, self.messages)

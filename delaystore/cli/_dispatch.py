@@ -1,4 +1,4 @@
-"""`delaystore dispatch`."""
+"""`delaystore dispatch`, with its metrics, and `delaystore control`."""
 
 import logging
 from collections.abc import Iterator
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.amounts import counted
-from delaystore.cli._logging import log_to_standard_error
-from delaystore.cli._metrics import served_metrics
+from delaystore.cli._broker import BrokerUrl
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     AuditOption,
@@ -23,11 +21,11 @@ from delaystore.cli._options import (
     TransportUrl,
     environment_option,
     error_queue_option,
+    parse_address,
     required,
 )
-from delaystore.cli._output import print_document, say
-from delaystore.cli._server_wait import when_reached
-from delaystore.cli._signals import stopped_by
+from delaystore.cli._output import log_to_standard_error, print_document, say
+from delaystore.cli._signals import stopped_by, when_reached
 from delaystore.errors import (
     ConfigurationError,
     InvalidMessageError,
@@ -36,16 +34,55 @@ from delaystore.errors import (
     TransportUnansweredError,
 )
 from delaystore.message import DelayedMessage, check_destination
+from delaystore.registry import needed_for
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import DelayedMessageStore
-from delaystore.times import parse_duration
+from delaystore.text import counted, parse_duration
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import DispatchReport
+    from delaystore.server.telemetry import MetricsServer, OpenTelemetryMetrics
+
+
+@contextmanager
+def served_metrics(
+    address: str | None, endpoint: str, *, destinations: int, once: bool
+) -> "Iterator[OpenTelemetryMetrics | None]":
+    """Serve metrics at `address` during the block, of the observer that it gets; None: nothing is served.
+
+    Raises ConfigurationError for an address that cannot be used, MissingDependencyError.
+    """
+    if address is None:
+        if destinations:
+            raise ConfigurationError("--metrics-destinations goes with --metrics HOST:PORT; give both")
+        yield None
+        return
+    if once:
+        raise ConfigurationError("--once ends before anybody could read --metrics; leave one of them out")
+    with metrics_server(address) as server:
+        from delaystore.server.telemetry.traces import has_tracer_provider
+
+        yield server.observer(endpoint, destinations=destinations, traces=has_tracer_provider())
+
+
+@contextmanager
+def metrics_server(address: str) -> "Iterator[MetricsServer]":
+    """Serve metrics at `address` during the block. Raises ConfigurationError, MissingDependencyError."""
+    host, port = parse_address(address, "--metrics")
+    with needed_for("--metrics", "prometheus"):
+        import opentelemetry.exporter.prometheus  # noqa: F401 - all that the extra brings
+
+        from delaystore.server.telemetry import MetricsServer
+    with MetricsServer(host, port) as server:
+        say(f"serving metrics at {server.url}")
+        yield server
+
 
 _DEFAULTS = DelayedDeliverySettings()
+
+
 _TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
@@ -112,7 +149,7 @@ def dispatch(
     the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
     unless --fail-fast or --once is given.
     """
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._options import EndpointOptions
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
@@ -241,3 +278,50 @@ def outcome_line(what: str, done: "DispatchReport") -> str:
         f"{what}: {done.delivered} delivered, {counted(done.failed, 'failed attempt')}, "
         f"{done.moved_to_error_queue} moved to the error queue"
     )
+
+
+def control(
+    queue: Annotated[
+        str | None,
+        environment_option(
+            "--queue", "Where requests come. Default: ENDPOINT.control.", metavar="NAME", group="control"
+        ),
+    ] = None,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Answer messages without their bodies.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    broker: BrokerUrl = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let AMQP clients cancel, reschedule and look up messages.
+
+    They send JSON to the queue ENDPOINT.control of --broker (or --transport), and are answered to their reply_to. The
+    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
+    a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    """
+    from delaystore.cli._options import READING, EndpointOptions, require_tables
+    from delaystore.cli._output import log_to_standard_error
+    from delaystore.ingress.control import ControlQueue
+
+    log_to_standard_error()
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=url)
+    with options.open(READING) as opened:
+        reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
+        with stopped_by(reader.stop):
+            when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)
+            say(f"reading the control queue {reader.queue!r}")
+            reader.run()
+        done = reader.health()
+    say(f"stopped: {counted(done.requests, 'request')}, {done.answered} answered, {done.rejected} rejected")
+    if as_json:
+        print_document({name: getattr(done, name) for name in ("requests", "answered", "unanswered", "rejected")})

@@ -10,32 +10,40 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
-from delaystore.amounts import counted
-from delaystore.cli import _filters as filters
-from delaystore.cli._arguments import parse_position
-from delaystore.cli._bulk import DryRun, preview
-from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, environment_option, required
+from delaystore.cli import _options as filters
+from delaystore.cli._changing import DryRun, preview
+from delaystore.cli._options import (
+    Destination,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    environment_option,
+    parse_position,
+    required,
+)
 from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.message import DelayedMessage, Position
+from delaystore.text import counted
 
 if TYPE_CHECKING:
     from delaystore.operations import Export
-    from delaystore.operations.export_file import Exported
-    from delaystore.operations.exports import ExportFormat
+    from delaystore.operations.exports import Exported, ExportFormat
 
 _STDOUT: Final = "-"
 
 
-class Format(StrEnum):
+class MessageFormat(StrEnum):
     """How messages are written, as in `ExportFormat`."""
 
     JSONL = "jsonl"
     CSV = "csv"
 
 
-_ENDINGS: Final = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV}
+_ENDINGS: Final = {".jsonl": MessageFormat.JSONL, ".ndjson": MessageFormat.JSONL, ".csv": MessageFormat.CSV}
 
 
 class Sink(Protocol):
@@ -68,7 +76,7 @@ def export(
     failing: filters.Failing = False,
     paused: filters.Paused = False,
     form: Annotated[
-        Format | None,
+        MessageFormat | None,
         environment_option(
             "--format", "JSON lines or CSV. Default: as the file's ending says, or JSON lines.", group="export"
         ),
@@ -101,11 +109,10 @@ def export(
     if as_json and file == _STDOUT and not dry_run:
         raise ConfigurationError("--json reports on standard output, where the messages go; name a FILE")
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    from delaystore.cli._endpoint import EndpointOptions
-    from delaystore.operations.export_file import ExportFile
-    from delaystore.operations.exports import ExportFormat
+    from delaystore.cli._options import EndpointOptions
+    from delaystore.operations.exports import ExportFile, ExportFormat
 
-    chosen = ExportFormat(form or _ENDINGS.get(Path(file).suffix.lower(), Format.JSONL))
+    chosen = ExportFormat(form or _ENDINGS.get(Path(file).suffix.lower(), MessageFormat.JSONL))
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
     with ExitStack() as stack:
         opened = stack.enter_context(options.open())
@@ -133,7 +140,7 @@ class _Printed:
     """Standard output. `headed`: it begins with what files of that format begin with."""
 
     def __init__(self, form: "ExportFormat", *, headed: bool) -> None:
-        from delaystore.operations.export_file import Exported
+        from delaystore.operations.exports import Exported
 
         self._form = form
         self.exported = Exported()
@@ -142,7 +149,7 @@ class _Printed:
             write_bytes(form.head)
 
     def write(self, chunk: Sequence[DelayedMessage], after: Position | None, /) -> None:
-        from delaystore.operations.export_file import readable_of
+        from delaystore.operations.exports import readable_of
 
         write_bytes(b"".join(map(self._form.line, readable_of(chunk))))
         self.exported = self.exported.with_chunk(chunk)
@@ -155,7 +162,7 @@ class _Printed:
 
 def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
     """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
-    from delaystore.cli._progress_bar import ProgressBar
+    from delaystore.cli._output import ProgressBar
 
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requests())
@@ -179,5 +186,5 @@ def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False
 def _say_what_matters(file: str, form: "ExportFormat", exported: "Exported") -> None:
     if exported.unreadable:
         say(f"warning: {counted(exported.unreadable, 'row')} hold no message, and are left out")
-    if exported.keyed or form.value == Format.CSV:
+    if exported.keyed or form.value == MessageFormat.CSV:
         say(f"read it back with `delaystore send --file {shlex.quote(file)} --key-column key`")

@@ -1,21 +1,168 @@
-"""`delaystore health`."""
+"""`delaystore health`, and the report that `status` shows as well."""
 
-from typing import Annotated
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.cli._broker_options import BrokerUrl, ManagementUrl
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
-from delaystore.cli._output import print_document, say, tell
-from delaystore.cli._store_report import (
-    MaxOverdue,
-    Patience,
-    Timeout,
-    require_dispatcher_option,
-    told_error_queue_option,
+from delaystore.cli._broker import BrokerUrl, ManagementUrl
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+    error_queue_option,
 )
-from delaystore.errors import TransportError
-from delaystore.times import parse_duration
+from delaystore.cli._output import about, print_document, say, tell
+from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
+from delaystore.text import counted, named, overdue_text, parse_duration, up_to
+
+if TYPE_CHECKING:
+    from delaystore.cli._options import OpenedEndpoint
+    from delaystore.operations.overview import Demands, Overview
+
+T = TypeVar("T")
+
+
+_TOLD: Final = (
+    "waiting",
+    "exact",
+    "oldest_overdue",
+    "failing",
+    "parked",
+    "paused",
+    "error_queue",
+    "error_queue_depth",
+)
+
+
+"""What `health --json` says of an overview."""
+
+
+MaxOverdue = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+]
+
+
+Timeout = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
+]
+
+
+def told_error_queue_option(command: str) -> Any:
+    """--error-queue of a command that tells health."""
+    return error_queue_option("The error queue, whose depth is told where --transport is given.", command)
+
+
+def require_dispatcher_option(command: str) -> Any:
+    """--require-dispatcher of a command that tells health."""
+    return environment_option("--require-dispatcher", "Unhealthy, too, unless a dispatcher is running.", group=command)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What store and transport say. `problem`: what is wrong with the store; None: nothing is known to be."""
+
+    problem: str | None
+    overview: "Overview"
+
+    def faults(self, demands: "Demands") -> Sequence[str]:
+        """Why it is unhealthy; empty: it is healthy."""
+        own = [] if self.problem is None else [self.problem]
+        return [*own, *demands.unmet(self.overview)]
+
+    @property
+    def no_dispatcher(self) -> bool:
+        """Whether something is overdue, and no dispatcher tells that it runs."""
+        return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
+
+    def document(self, demands: "Demands") -> dict[str, Any]:
+        """The same for JSON; None: not known, or not answered in time."""
+        seen, faults = self.overview, self.faults(demands)
+        return {
+            "healthy": not faults,
+            "problems": list(faults),
+            **{name: value for name, value in seen.as_dict().items() if name in _TOLD},
+            "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
+        }
+
+    def __str__(self) -> str:
+        if self.problem is not None:
+            return self.problem
+        waiting = self.overview.waiting
+        told = "not counted in time how many are" if waiting is None else about(waiting)
+        overdue = self.overview.overdue
+        late = "not known in time whether one is overdue" if overdue is None else overdue_text(overdue)
+        return "; ".join([f"{told} waiting, {late}", *self._remarks()])
+
+    def _remarks(self) -> Iterator[str]:
+        seen = self.overview
+        if self.no_dispatcher:
+            yield "no dispatcher is running"
+        for each in seen.ingresses or ():
+            if seen.is_gone(each):
+                yield f"the ingress of {each.queue!r} is gone"
+            elif each.problem is not None:
+                yield f"the ingress of {each.queue!r} takes nothing in"
+        if seen.failing is not None and seen.failing.messages:
+            yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
+        if seen.paused:
+            yield f"paused: {named([each.name for each in seen.paused])}"
+        if seen.error_queue_depth:
+            yield f"the error queue holds {counted(seen.error_queue_depth, 'message')}"
+        for queue, depth in {each.rejected_queue: each.rejected_depth for each in seen.ingresses or ()}.items():
+            if depth:
+                yield f"the rejected queue {queue!r} holds {counted(depth, 'message')}"
+
+
+class Deadline:
+    """Asks questions that all together may take `--timeout`; raises ConfigurationError where that is 0."""
+
+    def __init__(self, timeout: str) -> None:
+        self._seconds = parse_duration(timeout, "--timeout").total_seconds()
+        if not self._seconds:
+            raise ConfigurationError("--timeout is 0; give the store some time to answer, as in 5s")
+        self._began = time.monotonic()
+
+    def report(self, opened: "OpenedEndpoint") -> StoreReport:
+        """What the store answers in time; raises StoreError where it cannot be asked at all."""
+        from delaystore.calls import Question
+        from delaystore.operations.overview import Overview
+
+        asked = Question("asking for the status", opened.store.status, self._seconds)
+        try:
+            status = asked.answer()
+        except StoreUnavailableError as error:
+            if not asked.too_late:
+                raise
+            return StoreReport(str(error), Overview(endpoint=opened.endpoint, error_queue=opened.error_queue))
+        overview = opened.delivery.operations.overview(self._left)
+        return StoreReport(status.read_only or "; ".join(overview.hindrances) or None, overview)
+
+    def required(self, purpose: str, ask: Callable[[], T]) -> T:
+        """What the store answers in the time that is left; raises StoreError."""
+        from delaystore.calls import Question
+
+        return Question(purpose, ask, self._left).answer()
+
+    def answer(self, purpose: str, ask: Callable[[], T]) -> T | None:
+        """What the store answers in the time that is left; None: nothing, or it cannot be reached."""
+        from delaystore.calls import Question
+
+        try:
+            return Question(purpose, ask, self._left).answer()
+        except StoreUnavailableError:
+            return None
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._seconds - (time.monotonic() - self._began))
 
 
 def health(
@@ -41,12 +188,12 @@ def health(
     need; with --require-dispatcher also where none is running. Failing and paused messages are told, and are not
     unhealthy. Creates no table and no file.
     """
-    from delaystore.cli._endpoint import EndpointOptions, reading
-    from delaystore.operations.demands import Demands
+    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.operations.overview import Demands
 
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    patience = Patience(timeout)
+    patience = Deadline(timeout)
     with options.open(reading(error_queue)) as opened:
         report = patience.report(opened)
     warning = _limit_warning(broker, management, error_queue)

@@ -1,16 +1,94 @@
-"""The options that several commands share. Each is an environment variable as well."""
+"""Options that several commands have, how their values are read, and the endpoint they open."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
-from delaystore.errors import ConfigurationError
-from delaystore.secret_files import text_or_file
+from delaystore.calls import Call
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
+from delaystore.filters import MessageFilter
+from delaystore.message import Position
+from delaystore.server.components import store_at, transport_at
 from delaystore.settings import Audit, DelayedDeliverySettings
+from delaystore.stores import DelayedMessageStore
+from delaystore.stores.operable import Way
+from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
+from delaystore.transports import Transport
+
+if TYPE_CHECKING:
+    from delaystore.stores.sql import SqlDelayedMessageStore
+
+_MAX_PORT: Final = 65535
+
+
+def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, datetime | None]:
+    """What --delay and --at say, None for the one that is not given; ConfigurationError unless just one of them is."""
+    if delay is not None and at is not None:
+        raise ConfigurationError("--delay and --at are both given; pass one of them")
+    if delay is None and at is None:
+        raise ConfigurationError("when is it due? pass --delay DURATION or --at TIME")
+    return (
+        None if delay is None else parse_duration(delay, "--delay"),
+        None if at is None else parse_instant(at, "--at"),
+    )
+
+
+def parse_position(text: str | None, option: str) -> Position | None:
+    """The key of a page; ConfigurationError naming `option` for anything else."""
+    try:
+        if text is None:
+            return None
+        text.encode()  # half a character would be an error of the database
+        return Position.parse(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text!r} is no page key; pass what the page before said") from None
+
+
+def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
+    """`KEY=VALUE`; ConfigurationError naming `option` for anything else, and for half a character."""
+    key, mark, value = text.partition("=")
+    if not mark or not key:
+        raise ConfigurationError(f"{option} {text!r} is not of the form {form}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{option} {text!r} is no UTF-8 text") from None
+    return key, value
+
+
+def parse_headers(text: str, option: str) -> dict[str, Any]:
+    """A JSON object; ConfigurationError naming `option` for anything else."""
+    try:
+        headers = parse_json(text)
+    except JsonError as error:
+        raise ConfigurationError(f"{option} {error}") from None
+    if not isinstance(headers, dict):
+        raise ConfigurationError(f'{option} must be an object, as in {{"attempt": 1}}')
+    return headers
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """`HOST:PORT`, also `[::1]:9464`; ConfigurationError naming `option` for anything else."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host.strip("[]") or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+        raise ConfigurationError(f"{option} {text!r} is no address; write HOST:PORT, as in 127.0.0.1:9464")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
+
+
 DEFAULT_ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
+
+
 _ERROR_QUEUE: Final = f"{ENVIRONMENT_PREFIX}_ERROR_QUEUE"
 
 
@@ -42,6 +120,8 @@ StoreUrl = Annotated[
         "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
     ),
 ]
+
+
 TransportUrl = Annotated[
     str | None,
     url_option(
@@ -49,20 +129,28 @@ TransportUrl = Annotated[
         "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
     ),
 ]
+
+
 Endpoint = Annotated[
     str | None,
     environment_option(
         "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
     ),
 ]
+
+
 Schema = Annotated[
     str | None,
     environment_option("--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"),
 ]
+
+
 Table = Annotated[
     str | None,
     environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
 ]
+
+
 Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
@@ -84,26 +172,40 @@ def error_queue_option(text: str, command: str) -> Any:
 
 
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
+
+
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
+
+
 AuditOption = Annotated[
     Audit,
     typer.Option(
         "--audit", help="Which changes of messages the store notes: those of operators, or also those of programs."
     ),
 ]
+
+
 Retention = Annotated[
     str, typer.Option(metavar="DURATION", help="How long the store keeps its audit trail and ended operations.")
 ]
+
+
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00."),
 ]
+
+
 Destination = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
+
+
 MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
+
+
 Patience = Annotated[
     str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
 ]
@@ -128,3 +230,252 @@ def id_or_key(message_id: str | None, key: str | None) -> dict[str, str]:
     if key is not None and message_id is None:
         return {"key": key}
     raise ConfigurationError("which message? pass its ID or --key KEY, one of them")
+
+
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only what is due then or later, as 2027-01-31T09:00:00+01:00.")
+]
+
+
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")]
+
+
+IdPrefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")]
+
+
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="KEY=VALUE", help="Only messages with this header, compared as text; repeatable."),
+]
+
+
+Failing = Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")]
+
+
+Paused = Annotated[bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")]
+
+
+def filter_of(
+    destination: str | None,
+    since: str | None,
+    until: str | None,
+    id_prefix: str | None,
+    header: Sequence[str] | None,
+    *,
+    failing: bool,
+    paused: bool,
+) -> MessageFilter:
+    """What the options say; an empty filter where none is given. Raises ConfigurationError, InvalidMessageError."""
+    headers = [parse_pair(text, "--header") for text in header or ()]
+    if len(dict(headers)) < len(headers):
+        raise ConfigurationError("one header is named twice; no message has two values of it")
+    return MessageFilter(
+        destination=destination,
+        since=None if since is None else parse_instant(since, "--since"),
+        until=None if until is None else parse_instant(until, "--until"),
+        id_prefix=id_prefix,
+        headers=dict(headers),
+        failing=failing or None,
+        paused=paused or None,
+    )
+
+
+def standard_input() -> BinaryIO:
+    """Its bytes; ConfigurationError where it is closed."""
+    if sys.stdin is None:
+        raise ConfigurationError("standard input is closed; name a file in place of -")
+    return sys.stdin.buffer
+
+
+class UnknownEndpointError(ConfigurationError):
+    """The endpoint is not in the database, or the database is a SQLite file that does not exist."""
+
+
+def require_file(url: str, *, may_create: bool = False) -> None:
+    """UnknownEndpointError where `url` names a SQLite file that does not exist, and which opening would create.
+
+    `may_create`: the command has an option for that, which the error names.
+    """
+    path = missing_file(url)
+    if path is not None:
+        remedy = "check the path; for a new one add --create, or run" if may_create else "check the path, or run"
+        raise UnknownEndpointError(f"there is no SQLite file {str(path)!r}; {remedy} `delaystore setup`")
+
+
+def missing_file(url: str) -> Path | None:
+    """The SQLite file that `url` names and that does not exist; None: no such file is missing."""
+    if url.partition(":")[0].partition("+")[0].lower() != "sqlite":
+        return None
+    from sqlalchemy import make_url
+
+    from delaystore.stores.sql.urls import sqlite_file
+
+    path = sqlite_file(make_url(url))
+    return None if path is None or path.exists() else path
+
+
+_SHOWN: Final = 5
+
+
+"""Endpoints that are named where none is similar."""
+
+
+_SECONDS: Final = 30.0
+
+
+"""How long the store may take to say what tables it has."""
+
+
+_CREATE: Final = "for a new one add --create, or run `delaystore setup` first"
+
+
+def require_tables(store: DelayedMessageStore, endpoint: str) -> None:
+    """UnknownEndpointError where a SQL store has no tables, which names similar endpoints and says how to make it.
+
+    Raises StoreError.
+    """
+    from delaystore.stores.sql import SqlDelayedMessageStore
+    from delaystore.stores.sql.schema import version_of
+
+    if not isinstance(store, SqlDelayedMessageStore):
+        return
+    with Call("looking for the endpoint's tables", _SECONDS):
+        if version_of(store.engine, store.table) is None:
+            raise _unknown(store, endpoint, _CREATE)
+
+
+def explained(error: DelaystoreError, store: DelayedMessageStore, endpoint: str) -> DelaystoreError:
+    """`error`, of a store whose tables are missing; a better one where the endpoint is not known to the database."""
+    from delaystore.stores.sql import SqlDelayedMessageStore
+    from delaystore.stores.sql.schema import version_of
+
+    if not isinstance(store, SqlDelayedMessageStore):
+        return error
+    try:
+        with Call("looking for the endpoint's tables", _SECONDS):
+            if version_of(store.engine, store.table) is not None:
+                return error
+            return _unknown(store, endpoint, "check its name, --store and --schema, or run `delaystore setup`")
+    except DelaystoreError:
+        return error
+
+
+def _unknown(store: "SqlDelayedMessageStore", endpoint: str, remedy: str) -> UnknownEndpointError:
+    from delaystore.stores.sql.schema import endpoint_tables
+    from delaystore.stores.sql.urls import default_table_name
+
+    table = store.table
+    found = endpoint_tables(store.engine, table.schema)
+    if table.name == default_table_name(endpoint):
+        what, wanted, known = f"endpoint {endpoint!r}", endpoint, [each.endpoint for each in found if each.endpoint]
+    else:
+        what, wanted, known = f"table {table.name!r}", table.name, [each.table for each in found]
+    where = "this database" if table.schema is None else f"the schema {table.schema!r}"
+    return UnknownEndpointError(f"there is no {what} in {where} ({_similar(wanted, known)}); {remedy}")
+
+
+def _similar(wanted: str, known: list[str]) -> str:
+    similar = get_close_matches(wanted, known, n=3)
+    if similar:
+        return f"did you mean {' or '.join(map(repr, similar))}?"
+    if not known:
+        return "it has none"
+    more = f", and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return f"it has {', '.join(map(repr, known[:_SHOWN]))}{more}"
+
+
+READING = DelayedDeliverySettings(automatic_setup=False)
+
+
+"""For commands that only read: no tables are created for a mistyped endpoint."""
+
+
+def reading(error_queue: str) -> DelayedDeliverySettings:
+    """As READING, for commands that look at an error queue; ConfigurationError for a name that cannot be."""
+    try:
+        return replace(READING, error_queue=error_queue)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--error-queue {str(error).removeprefix('error_queue ')}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOptions:
+    """Whose messages a command is about, as given on the command line; None: not given.
+
+    `memory`: True where a store or transport in memory will do, which ends with the command.
+    """
+
+    store: str | None = None
+    endpoint: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    transport: str | None = None
+    memory: bool = False
+
+    def open_store(self) -> DelayedMessageStore:
+        """The store. ConfigurationError where none is given, it is in memory, or it takes no schema or table."""
+        url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+        self._check_lasting(url, "store", "a database, as in sqlite:///app.db")
+        return store_at(url, self.schema, self.table)
+
+    def open_transport(self, *, existing: bool = False) -> Transport:
+        """The transport; SQL queues are in the schema. ConfigurationError where none is given, or it is in memory.
+
+        `existing`: ConfigurationError, too, for a SQLite file that does not exist.
+        """
+        url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
+        self._check_lasting(url, "transport", "amqp://... or a database")
+        transport = transport_at(url, self.schema)
+        if existing:
+            require_file(url)
+        return transport
+
+    @contextmanager
+    def open(
+        self, settings: DelayedDeliverySettings = READING, *, native: bool = False, existing: bool = False
+    ) -> Iterator["OpenedEndpoint"]:
+        """Store, transport and delivery for the block, not started. ConfigurationError without a store or an endpoint.
+
+        `existing`: UnknownEndpointError where the endpoint has no tables yet, or no SQLite file. So it is, too, if
+        `settings` set up nothing.
+        """
+        endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+        with ExitStack() as stack:
+            store = stack.enter_context(closing(self.open_store()))
+            if existing or not settings.automatic_setup:
+                require_file(self.store or "", may_create=existing)
+            transport = None if self.transport is None else stack.enter_context(closing(self._opened(settings)))
+            if native and (transport is None or transport.longest_native_delay is None):
+                raise ConfigurationError(
+                    "--native needs a --transport that delays natively, as amqp://HOST?delays=nservicebus-v2"
+                )
+            delivery = DelayedDelivery(endpoint, store, transport, settings, native=native, way=Way.CLI)
+            stack.callback(delivery.stop)
+            if existing:
+                require_tables(store, endpoint)
+            try:
+                yield OpenedEndpoint(endpoint, settings.error_queue, store, transport, delivery)
+            except StoreSetupError as error:
+                if settings.automatic_setup and not existing:  # it is no typo: the tables cannot be made
+                    raise
+                raise explained(error, store, endpoint) from None
+
+    def _opened(self, settings: DelayedDeliverySettings) -> Transport:
+        return self.open_transport(existing=not settings.automatic_setup)
+
+    def _check_lasting(self, url: str, what: str, instead: str) -> None:
+        if not self.memory and url.partition(":")[0].partition("+")[0].lower() == "memory":
+            raise ConfigurationError(
+                f"a {what} in memory ends with this command, and each message in it would be lost; use {instead}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEndpoint:
+    """What the options name, opened. `transport`: None where none is given."""
+
+    endpoint: str
+    error_queue: str
+    store: DelayedMessageStore
+    transport: Transport | None
+    delivery: DelayedDelivery

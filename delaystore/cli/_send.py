@@ -1,20 +1,34 @@
-"""`delaystore send`."""
+"""`delaystore send`: one message, or a file of them."""
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._arguments import parse_due, parse_headers, parse_pair
-from delaystore.cli._input import standard_input
-from delaystore.cli._load import options as of_load
-from delaystore.cli._load.options import given_options, key_options, option_of, options_as_typed
+from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.cli import _load_options as of_load
+from delaystore.cli._load_options import (
+    given_options,
+    key_options,
+    option_of,
+    options_as_typed,
+    parse_columns,
+    parse_kind,
+    report_dry_run,
+    report_load,
+    require_existing,
+)
 from delaystore.cli._options import (
     At,
     Delay,
     Endpoint,
+    EndpointOptions,
     Json,
     Schema,
     StoreUrl,
@@ -22,19 +36,35 @@ from delaystore.cli._options import (
     TransportUrl,
     create_option,
     environment_option,
+    missing_file,
+    parse_due,
+    parse_headers,
+    parse_pair,
     required,
+    standard_input,
 )
 from delaystore.cli._output import print_document, say, tell
-from delaystore.errors import ConfigurationError, StoreError, TransportError
-from delaystore.keys import OnKey
-from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
-from delaystore.message import PROPERTY_TYPES
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError, StoreError, TransportError
+from delaystore.message import PROPERTY_TYPES, OnKey
+from delaystore.registry import installing
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.times import parse_duration, parse_instant
+from delaystore.stores.operable import Change, ChangeAction, Way
+from delaystore.text import parse_duration, parse_instant
 from delaystore.transports import Transport
 
+if TYPE_CHECKING:
+    from delaystore.bulk.files import DataFiles
+    from delaystore.bulk.request import DryRun, LoadReport, LoadRequest
+    from delaystore.bulk.staging import LoadStore
+    from delaystore.calls import ProgressListener
+
 _TYPED: Final = {"destination": "DESTINATION"}
+
+
 _LOOKING: Final = 3.0
+
+
 """Seconds that it may take to find out whether there is a queue."""
 
 
@@ -84,8 +114,8 @@ def send(
     unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
     time_zone: of_load.TimeZone = None,
     ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
-    rejects: of_load.Rejects = None,
-    dry_run: of_load.DryRun = False,
+    rejects: of_load.RejectsFolder = None,
+    dry_run: of_load.DryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -113,7 +143,7 @@ def send(
         "ambiguousTime": None if ambiguous_time is AmbiguousTime.REJECT else ambiguous_time.value,
         "rejects": rejects,
     }
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._options import EndpointOptions
 
     where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     if file is not None:
@@ -135,7 +165,6 @@ def send(
             "destination": destination,
             "transport": transport,
         }
-        from delaystore.cli._send_file import send_file
 
         options = given_options(given, _TYPED)
         send_file(
@@ -181,7 +210,7 @@ def send(
 def _may_reach(transport: Transport, url: str, destination: str) -> bool:
     """False: the transport knows that nothing takes messages for `destination`; an outage says nothing of it."""
     from delaystore.calls import Question
-    from delaystore.cli._files import missing_file
+    from delaystore.cli._options import missing_file
 
     if missing_file(url) is not None:
         return False
@@ -237,3 +266,144 @@ def _property(text: str) -> tuple[str, Any]:
         return name, int(value)
     except ValueError:
         raise ConfigurationError(f"--property {name} must be a whole number, not {value!r}") from None
+
+
+MOST: Final = 1_000_000
+
+
+_WATCHED: Final = 10_000
+
+
+"""Rows from which on progress is shown."""
+
+
+_STDIN: Final = "-"
+
+
+def send_file(
+    file: str,
+    options: Mapping[str, str],
+    where: EndpointOptions,
+    *,
+    mapping: Sequence[str],
+    kind: str | None,
+    create: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
+
+    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
+    `kind`: as typed.
+    """
+    _check_arrow()
+    from delaystore.bulk.rejects import check_reject_folder
+    from delaystore.bulk.request import DryRun, LoadRequest, check_files, finished_before
+    from delaystore.bulk.staging import open_load_store
+
+    with _found(file, kind) as found:
+        request = LoadRequest(found, options, parse_columns(mapping))
+        request.given = replace(request.given, noted_as=_replacing())
+        with closing(open_load_store(request.given)) as store:
+            if not create:
+                require_existing(store, where, dry_run=dry_run)
+            stored = missing_file(request.given.store) is None
+            before = finished_before(request, store) if stored or not dry_run else None
+            if before is not None:
+                report_load(before, as_json=as_json)
+                return
+            check_reject_folder(request.given)
+            request.files = check_files(found)
+            report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
+    if isinstance(report, DryRun):
+        report_dry_run(report, as_json=as_json)
+    else:
+        report_load(report, as_json=as_json)
+
+
+def _replacing() -> Change:
+    from delaystore.operations.changes import user_at_host
+
+    return Change(by=user_at_host(), way=Way.CLI, action=ChangeAction.REPLACE)
+
+
+def _stored(
+    request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
+) -> "LoadReport | DryRun":
+    from delaystore.bulk.request import DirectLoad, finished_meanwhile, left_by_failure
+
+    with _progress(total) as show, stop_requests() as stop:
+
+        def watch(done: int) -> bool:
+            show("stopping" if stop.made else "finishing" if done == total else "sending", done, total)
+            return stop.made
+
+        load = DirectLoad(request, store, watch)
+        try:
+            return load.dry_run(stored=stored) if dry_run else load.run()
+        except DelaystoreError:
+            if not stop.made:
+                raise
+            meanwhile = None if dry_run else finished_meanwhile(request, store)
+            if meanwhile is not None:
+                say("too late to stop: the messages were stored meanwhile")
+                return meanwhile
+            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
+            raise typer.Exit(stop.exit_code) from None
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator["ProgressListener"]:
+    """A bar, unless so few rows are stored before it could be drawn."""
+    from delaystore.calls import unwatched
+
+    if total is not None and total < _WATCHED:
+        yield unwatched
+        return
+    from delaystore.cli._output import ProgressBar
+
+    with ProgressBar(transient=True) as bar:
+        yield bar.show
+
+
+@contextmanager
+def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
+    """The file; what comes from standard input is kept in one for the block, for it is read more than once."""
+    from delaystore.bulk.files import find_file
+
+    read_as = parse_kind(kind)
+    if file != _STDIN:
+        yield find_file(file, read_as)
+        return
+    if read_as is None:
+        raise ConfigurationError("standard input does not say how it is written; add --format csv, json or parquet")
+    with TemporaryDirectory(prefix="delaystore-") as folder:
+        path = Path(folder, "standard-input")
+        try:
+            with path.open("wb") as copy:
+                shutil.copyfileobj(standard_input(), copy)
+        except OSError as error:
+            raise ConfigurationError(f"standard input cannot be copied to {folder}: {error.strerror}") from None
+        yield find_file(str(path), read_as)
+
+
+def _count(request: "LoadRequest", file: str) -> int | None:
+    """How many rows there are, with a word on which command suits so many; ConfigurationError for too many."""
+    from delaystore.bulk.files import count_rows
+    from delaystore.bulk.request import FEW_ROWS
+
+    rows = count_rows(request.files)
+    if rows is not None and rows > MOST:
+        raise ConfigurationError(
+            f"{file!r} has {rows:,} rows, and --file takes up to {MOST:,}; use `delaystore load`, with the same options"
+        )
+    if rows is not None and rows > FEW_ROWS:
+        say(f"note: {rows:,} rows; `delaystore load`, with the same options, suits more than {FEW_ROWS:,}")
+    return rows
+
+
+def _check_arrow() -> None:
+    try:
+        import pyarrow  # noqa: F401 - what reads the rows
+    except ModuleNotFoundError:
+        raise MissingDependencyError(f"pyarrow is not installed, which --file needs; {installing('parquet')}") from None

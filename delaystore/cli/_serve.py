@@ -1,17 +1,16 @@
-"""`delaystore serve`."""
+"""`delaystore serve` and `delaystore web`."""
 
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from delaystore.cli._garbage import look_for_garbage_seldom
-from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     AuditOption,
@@ -25,22 +24,35 @@ from delaystore.cli._options import (
     environment_option,
     error_queue_option,
     required,
+    url_option,
 )
-from delaystore.cli._output import print_document, say, tell, write
-from delaystore.cli._signals import second_signal_ends, stop_requests, stop_told, tell_at_once
+from delaystore.cli._output import log_to_standard_error, print_document, say, tell, write
+from delaystore.cli._signals import look_for_garbage_seldom, second_signal_ends, stop_requests, stop_told, tell_at_once
 from delaystore.errors import ConfigurationError
-from delaystore.service.running import Requests
+from delaystore.server.running import Requests
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
-    from delaystore.service.configuration.tree import ServiceConfiguration
+    from delaystore.server.configuration.tree import ServiceConfiguration
 
 _DEFAULTS: Final = DelayedDeliverySettings()
+
+
 _UNFINISHED: Final = 1
+
+
 """The exit code where something did not finish within --drain."""
+
+
 _WITH_A_FILE: Final = frozenset({"config", "check", "print_config", "print_systemd", "as_json"})
+
+
 """Options that go with --config."""
+
+
 _USUAL_PLACE: Final = Path("/etc/delaystore/delaystore.toml")
+
+
 _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("drain",): "--drain",
     ("log_level",): "--log-level",
@@ -68,6 +80,8 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("endpoint", "dispatcher", "poll_interval"): "--poll-interval",
     ("endpoint", "dispatcher", "handover"): "--handover",
 }
+
+
 """What the keys of the configuration are called as options."""
 
 
@@ -211,8 +225,8 @@ def serve(
 
 
 def _configured(given: Mapping[str, Any]) -> "ServiceConfiguration":
-    from delaystore.service.configuration.tables import FromOptions, Reader
-    from delaystore.service.configuration.tree import ServiceConfiguration
+    from delaystore.server.configuration.tables import FromOptions, Reader
+    from delaystore.server.configuration.tree import ServiceConfiguration
 
     reader = Reader(ServiceConfiguration, FromOptions(_TYPED))
     return reader.read(ServiceConfiguration, _without_none(given))
@@ -227,7 +241,7 @@ def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loader(config: Path) -> Callable[[], "ServiceConfiguration"]:
-    from delaystore.service.configuration.tree import configuration_in
+    from delaystore.server.configuration.tree import configuration_in
 
     return lambda: configuration_in(config)
 
@@ -242,7 +256,7 @@ def _check_alone(context: typer.Context) -> None:
 
 
 def _print(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
-    from delaystore.service.configuration.shown import as_document, as_toml
+    from delaystore.server.configuration.shown import as_document, as_toml
 
     if as_json:
         print_document(as_document(configuration))
@@ -251,7 +265,7 @@ def _print(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 
 
 def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
-    from delaystore.service.service import Service
+    from delaystore.server.service import Service
 
     Service(configuration, say).close()
     if as_json:
@@ -261,7 +275,7 @@ def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 
 
 def _print_unit(config: Path | None) -> None:
-    from delaystore.service.systemd import hindrances, unit_for
+    from delaystore.server.systemd import hindrances, unit_for
 
     place = config or _USUAL_PLACE
     write(unit_for(place))
@@ -272,9 +286,9 @@ def _print_unit(config: Path | None) -> None:
 def _run(
     configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfiguration"] | None, requests: Requests
 ) -> None:
-    from delaystore.service.running import CriticalOnce, Running
-    from delaystore.service.service import Service
-    from delaystore.service.systemd import Notifier
+    from delaystore.server.running import CriticalOnce, Running
+    from delaystore.server.service import Service
+    from delaystore.server.systemd import Notifier
 
     log_to_standard_error(CriticalOnce())
     notifier = Notifier()
@@ -305,3 +319,77 @@ def _end_unfinished(names: Sequence[str]) -> NoReturn:
         sys.stdout.flush()
     finally:
         os._exit(_UNFINISHED)
+
+
+def web(
+    host: Annotated[str, environment_option("--host", "The address to listen to.", group="web", metavar="HOST")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="NUMBER", help="The port to listen to; 0: any that is free.")
+    ] = 8765,
+    show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show what is in messages.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False,
+    management: Annotated[
+        str | None,
+        url_option("--management", "The management API, for the cascade: http[s]://[user:password@]host:15672."),
+    ] = None,
+    cascade: Annotated[
+        str | None,
+        environment_option("--cascade", "Show this cascade of --transport, as in nservicebus-v2.", metavar="NAME"),
+    ] = None,
+    hash_password: Annotated[
+        bool, typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, end.")
+    ] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    error_queue: Annotated[str, error_queue_option("The error queue that it shows.", "web")] = DEFAULT_ERROR_QUEUE,
+) -> None:
+    """Serve the web page, and the JSON API at /api/v1.
+
+    Only this machine is let in, unless DELAYSTORE_WEB_USERS names users: NAME:ROLE:PASSWORD, separated by white space,
+    or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS, TOKEN:ROLE, lets programs in. With --transport it
+    shows and replays the error queue; it dispatches nothing, and creates no table and no file.
+    """
+    if hash_password:
+        _print_hash()
+        return
+    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.server.web import Cascade, app
+    from delaystore.server.web.serving import PageServer, address_of, listening
+    from delaystore.server.web.users import accounts_from_environment
+
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    shown = None
+    if cascade is not None or management is not None:
+        if transport is None or not transport.startswith("amqp"):
+            raise ConfigurationError("--cascade and --management go with a --transport of amqp:// or amqps://")
+        shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
+    protected = bool(accounts_from_environment())
+    with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
+        application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
+        ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
+        log_to_standard_error()
+        server = PageServer(application, listener, ready, application.state.site.stop)
+        with stop_requests(also=server.stop):
+            server.serve_until_stopped()
+    say("stopped")
+
+
+def _print_hash() -> None:
+    from getpass import getpass
+
+    from delaystore.server.web.users import hashed
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        password = getpass("Password: ")
+        if getpass("Again: ") != password:
+            raise ConfigurationError("the two passwords differ")
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise ConfigurationError("the password is empty")
+    tell(hashed(password))

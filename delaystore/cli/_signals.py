@@ -1,20 +1,38 @@
-"""Signals as requests to stop, so that what is in flight is finished; and their exit codes."""
+"""Signals and waiting: clean ends, servers that are not there yet, screens that refresh."""
 
+import gc
+import json
 import os
+import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
+
+from delaystore.cli._output import say, write
+from delaystore.errors import StoreUnavailableError, TransportUnavailableError
 
 INTERRUPTED: Final = 128 + signal.SIGINT
+
+
 """The exit code of a program that SIGINT ended, as shells count: 128 and the signal's number."""
+
+
 READER_GONE: Final = 141
+
+
 """The exit code of a program that SIGPIPE ended: nobody reads its output any more."""
+
+
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
 _SHOW_CURSOR: Final = b"\x1b[?25h"
+
+
 """For a terminal: a progress bar may have hidden the cursor."""
 
 
@@ -160,3 +178,121 @@ def _end(number: int) -> NoReturn:
         tell_at_once("ended at once; what was in flight is as after a kill")
     finally:
         os._exit(128 + number)
+
+
+_ALLOCATIONS: Final = 20_000
+
+
+"""Objects that are made, and not freed, between two looks. By Python's 700 a look comes with every 35 messages, finds
+nothing, as messages are in no cycle, and takes a quarter of what an ingress does in all."""
+
+
+def look_for_garbage_seldom() -> None:
+    """Leave what is imported by now out of it, and look at the rest less often; for a process that is our own."""
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
+
+
+_LONGEST_PAUSE: Final = 5
+
+
+"""Seconds between two attempts, in the end."""
+
+
+_OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
+
+
+def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) -> None:
+    """Do `step` as soon as `server` can be reached; each reason why not is told once.
+
+    `fail_fast`: try once only. Raises what `step` raises, but outages only if `fail_fast`.
+    """
+    from tenacity import (
+        RetryCallState,
+        Retrying,
+        retry_if_exception_type,
+        stop_after_attempt,
+        stop_never,
+        wait_exponential,
+        wait_random,
+    )
+
+    told: set[str] = set()
+
+    def tell(state: RetryCallState) -> None:
+        reason = str(state.outcome.exception() if state.outcome else "")
+        if reason not in told:
+            say(f"waiting for {server}: {reason} (--fail-fast ends instead)")
+        told.add(reason)
+
+    Retrying(
+        retry=retry_if_exception_type(_OUTAGES),
+        wait=wait_exponential(multiplier=0.5, max=_LONGEST_PAUSE) + wait_random(0, 0.5),
+        stop=stop_after_attempt(1) if fail_fast else stop_never,
+        before_sleep=tell,
+        reraise=True,
+    )(step)
+
+
+_ENTER: Final = "\x1b[?1049h\x1b[?25l"
+
+
+"""The terminal's other screen, without a cursor."""
+
+
+_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+
+
+_HOME: Final = "\x1b[H"
+
+
+_REST_OF_LINE: Final = "\x1b[K"
+
+
+_REST_OF_SCREEN: Final = "\x1b[J"
+
+
+class _Stopped(BaseException):
+    """Somebody has asked to stop."""
+
+
+def watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
+    """Show `lines()` every so many seconds, until SIGINT or SIGTERM; what was last remains. Raises OutputError."""
+    shown: Sequence[str] = ()
+    dumb = os.environ.get("TERM") in (None, "", "dumb")
+    with _until_stopped():
+        try:
+            write("" if dumb else _ENTER)
+            while True:
+                shown = lines()
+                write("".join(f"{line}\n" for line in shown) if dumb else _screen(shown))
+                threading.Event().wait(seconds)
+        finally:
+            write("" if dumb else _LEAVE + "".join(f"{line}\n" for line in shown))
+
+
+def watch_documents(document: Callable[[], Any], seconds: float) -> None:
+    """Print `document()` every so many seconds, each on one line, until SIGINT or SIGTERM. Raises OutputError."""
+    with _until_stopped():
+        while True:
+            write(json.dumps(document(), allow_nan=False) + "\n")
+            threading.Event().wait(seconds)
+
+
+def _screen(lines: Sequence[str]) -> str:
+    """In one piece, over what was there: nothing flickers. What the terminal has no lines for is left out."""
+    height = shutil.get_terminal_size().lines
+    fitting = lines if len(lines) <= height else [*lines[: height - 1], f"... {len(lines) - height + 1} more lines"]
+    return _HOME + f"{_REST_OF_LINE}\r\n".join(fitting) + _REST_OF_LINE + _REST_OF_SCREEN
+
+
+@contextmanager
+def _until_stopped() -> Iterator[None]:
+    def stop() -> None:
+        raise _Stopped
+
+    try:
+        with stop_requests(also=stop):
+            yield
+    except _Stopped:
+        return

@@ -21,7 +21,7 @@ def _run() -> None:
 
     end_by_default(signal.SIGTERM)
     from delaystore.errors import MissingDependencyError
-    from delaystore.extras import needed_for
+    from delaystore.registry import needed_for
 
     try:
         with stop_told(), needed_for("the command line"):

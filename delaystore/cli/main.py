@@ -10,36 +10,28 @@ import typer.core
 import typer.main
 from typing_extensions import override
 
-from delaystore.cli._changing import cancel, reschedule
-from delaystore.cli._control import control
-from delaystore.cli._count import count
-from delaystore.cli._delays.app import delays_app
+from delaystore.cli._changing import cancel, operations_app, reschedule
+from delaystore.cli._delays import delays_app
 from delaystore.cli._demo import demo
-from delaystore.cli._destinations import changes, destinations
-from delaystore.cli._dispatch import dispatch
-from delaystore.cli._endpoints import endpoints
-from delaystore.cli._errors.app import errors_app
+from delaystore.cli._dispatch import control, dispatch
+from delaystore.cli._errors import errors_app
 from delaystore.cli._examples import epilog
 from delaystore.cli._export import export
 from delaystore.cli._health import health
-from delaystore.cli._ingest.app import ingest_app
-from delaystore.cli._listing import list_messages
-from delaystore.cli._load.command import load
-from delaystore.cli._migrate.app import migrate_app
-from delaystore.cli._operations import operations_app
+from delaystore.cli._ingest import ingest_app
+from delaystore.cli._load import load
+from delaystore.cli._messages import count, list_messages, receive, show
+from delaystore.cli._migrate import migrate_app
 from delaystore.cli._options import ENVIRONMENT_PREFIX
 from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say, show_any_character
-from delaystore.cli._pausing import limit, pause, resume
-from delaystore.cli._receive import receive
+from delaystore.cli._pausing import changes, destinations, limit, pause, resume
 from delaystore.cli._send import send
-from delaystore.cli._serve import serve
-from delaystore.cli._setup import setup
-from delaystore.cli._show import show
+from delaystore.cli._serve import serve, web
+from delaystore.cli._setup import endpoints, setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
-from delaystore.cli._web import web
 from delaystore.errors import DelaystoreError
-from delaystore.extras import missing
+from delaystore.registry import missing
 
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """What typer raises for a wrong call; it exports no name for it."""

@@ -1,8 +1,12 @@
-"""What an endpoint embeds."""
+"""`DelayedDelivery`: what a program embeds to send delayed messages, alone or in its own transaction.
 
-from delaystore.delivery._async import AsyncDelayedDelivery, AsyncEnlistedDelivery
-from delaystore.delivery._async_operations import AsyncOperations
+`sending` makes a message of `send`'s arguments; `asynchronous` is the same delivery for asyncio.
+May be changed freely: everything but the signatures of the classes in `__all__`.
+May import: the ground, `stores`, `transports`, `dispatcher`, `operations`.
+"""
+
+from delaystore.delivery._asynchronous import AsyncDelayedDelivery, AsyncEnlistedDelivery, AsyncOperations
 from delaystore.delivery._delivery import DelayedDelivery
-from delaystore.delivery._enlisted import EnlistedDelivery
+from delaystore.delivery._sending import EnlistedDelivery
 
 __all__ = ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "AsyncOperations", "DelayedDelivery", "EnlistedDelivery"]

@@ -1,4 +1,4 @@
-"""What an endpoint embeds: a store, and the dispatcher that forwards from it."""
+"""`DelayedDelivery`: what a program embeds to send delayed messages and to dispatch them."""
 
 import logging
 import threading
@@ -7,24 +7,26 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from typing_extensions import override
 
-from delaystore.bridge import off_the_loop
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls, listener_of
 from delaystore.calls import Call
-from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
-from delaystore.delivery._keys import store_keyed, store_many
-from delaystore.delivery._native import NativeSender
-from delaystore.delivery._sending import Composer, Earliest, Sender
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
+from delaystore.delivery._sending import (
+    Earliest,
+    EnlistableStore,
+    EnlistedDelivery,
+    MessageFactory,
+    Sender,
+    store_keyed,
+    store_many,
+)
 from delaystore.dispatcher.dispatcher import Dispatcher
-from delaystore.dispatcher.health import STATUS_TIMEOUT, Health, with_counts
+from delaystore.dispatcher.health import STATUS_TIMEOUT, Health, StatusCheck, StoreHealth, with_counts
 from delaystore.dispatcher.observer import DispatchObserver, guarded
-from delaystore.dispatcher.status_check import StatusCheck, StoreHealth
-from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     ConfigurationError,
     DuplicateKeyError,
@@ -36,22 +38,69 @@ from delaystore.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from delaystore.forks import renew_in_children
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, KeyRule, OnKey, Position
 from delaystore.operations import Access, Operations
 from delaystore.operations.changes import Actor, MessageChanges
+from delaystore.processes import off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
-from delaystore.stores.named import ask
 from delaystore.stores.operable import ChangeAction, OperableDelayedMessageStore, Way
-from delaystore.transports.abc import Transport
+from delaystore.stores.shared import ask
+from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("delaystore.delivery")
+
+
+class NativeSender:
+    """Hands messages to a transport that delays natively; the rest is for the store.
+
+    `now`: the store's clock. `timeout`: seconds to wait for the broker's answer. Raises ConfigurationError where native
+    delays are switched off.
+    """
+
+    def __init__(self, now: Callable[[], datetime], transport: Transport | None, timeout: float) -> None:
+        longest = None if transport is None else transport.longest_native_delay
+        if transport is None or longest is None:
+            raise ConfigurationError("native=True needs a transport with native delays, as in delays=NSERVICEBUS_V2")
+        self._now = now
+        self._transport = transport
+        self._longest = longest
+        self._timeout = timeout
+
+    def send(self, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
+        """Send what can wait in the broker; returns the other messages, for the store.
+
+        The others have a key, or are due already, or due after the longest delay, or unsuited, or the broker did not
+        confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice, with the same
+        message_id.
+        """
+        now = self._now()
+        fits = [message.key is None and timedelta(0) < message.due_time - now <= self._longest for message in messages]
+        fitting = list(compress(messages, fits))
+        send = partial(self._transport.send_delayed, fitting, now, self._timeout)
+        outcomes = iter(off_the_loop("delaystore-native", send) if fitting else ())
+        return [message for message, fit in zip(messages, fits, strict=True) if not (fit and _taken(message, outcomes))]
+
+
+def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
+    """Whether the broker has `message`, by the next of `outcomes`."""
+    outcome = next(outcomes)
+    if outcome.kind is OutcomeKind.DELIVERED:
+        return True
+    level = logging.INFO if outcome.kind is OutcomeKind.UNSUITED else logging.WARNING
+    logger.log(level, "message %s to %r goes to the store: %s", message.message_id, message.destination, outcome.reason)
+    return False
+
+
 _Answer = TypeVar("_Answer")
 
+
 LONGEST_CLOSE: Final = 60.0
+
+
 """Seconds that closing waits for the dispatcher, unless told otherwise."""
+
+
 _ANSWERS: Final = (
     DuplicateMessageError,
     DuplicateKeyError,
@@ -60,6 +109,8 @@ _ANSWERS: Final = (
     MessageBeingDispatchedError,
     MessageBeingStoredError,
 )
+
+
 """What a store raises that works."""
 
 
@@ -97,7 +148,7 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._composer = Composer(self._now, transport, self._settings.max_body_bytes, self._observer)
+        self._composer = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup

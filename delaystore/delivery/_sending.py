@@ -1,20 +1,29 @@
-"""Sending: checked messages of the arguments of `send`."""
+"""What `send` does with its arguments, keys included, on its own and in the caller's transaction."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
+
+from typing_extensions import override
 
 from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import InvalidMessageError
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import NOTHING, DelayedMessage, check_key, due_after, new_message_id
+from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, new_message_id
+from delaystore.operations.changes import Actor, MessageChanges, audited
+from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
+from delaystore.stores.operable import AuditedKeyedStore, Change, ChangeAction, Way
+from delaystore.stores.shared import ask, keyed
 from delaystore.transports.abc import Transport
 
 Stamp = Callable[[DelayedMessage], DelayedMessage]
+
+
 """Makes of a checked message the one to store, perhaps with more headers."""
+
+
 _FOLLOWED_BY_NOBODY: Final[AbstractContextManager[None]] = nullcontext()
 
 
@@ -32,7 +41,7 @@ class Earliest:
             self.time = time
 
 
-class Composer:
+class MessageFactory:
     """Makes messages, and refuses those that could not be carried, while the caller can still act."""
 
     def __init__(
@@ -48,9 +57,9 @@ class Composer:
         self._check = None if transport is None else transport.check
         self._max_body_bytes = max_body_bytes
 
-    def by(self, now: Callable[[], datetime]) -> "Composer":
+    def by(self, now: Callable[[], datetime]) -> "MessageFactory":
         """The same, by another clock."""
-        return Composer(now, self._transport, self._max_body_bytes, self._observer)
+        return MessageFactory(now, self._transport, self._max_body_bytes, self._observer)
 
     def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
         """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""
@@ -112,7 +121,7 @@ class Composer:
 class Sender(ABC):
     """Whatever has `send`: its arguments become a message here, for whoever keeps the message."""
 
-    _composer: Composer
+    _composer: MessageFactory
 
     def send(
         self,
@@ -187,3 +196,180 @@ def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | f
     if on_key is not None or max_wait is not None:
         raise InvalidMessageError("on_key and max_wait go with key=; give the message a key, or leave them out")
     return None
+
+
+class BatchStore(Protocol):
+    """Whatever stores many messages: a store, also one in somebody else's transaction."""
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Keep all of `messages`, or none."""
+        ...
+
+
+def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
+    """Store a message with a key by `rule`, and note `change` if it replaces another; returns the id that waits.
+
+    Raises ConfigurationError where `store` knows no keys.
+    """
+    knowing = keyed(store)
+    return knowing.store_keyed(message, rule) if change is None else _noting(store, message, rule, change)
+
+
+def _noting(store: Any, message: DelayedMessage, rule: KeyRule, change: Change) -> str:
+    audited(store)
+    stored: str = store.store_keyed(message, rule, change=change)
+    return stored
+
+
+def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
+    """Store all of `messages`, those with a key by `rule`, and note `change` for each that is replaced.
+
+    Returns how many were stored. Raises ConfigurationError for a message with a key where `store` knows none.
+    """
+    if change is not None and isinstance(store, AuditedKeyedStore):
+        return store.store_many(messages, rule, change=change)
+    if isinstance(store, KeyedDelayedMessageStore):
+        return store.store_many(messages, rule)
+    return store.store_many(_without_key(messages, store))
+
+
+def _without_key(messages: Iterable[DelayedMessage], store: BatchStore) -> Iterator[DelayedMessage]:
+    for message in messages:
+        if message.key is not None:
+            keyed(store)
+        yield message
+
+
+class EnlistedStore(Protocol):
+    """What a store offers in somebody else's transaction, as a ManagedDelayedMessageStore does.
+
+    One that knows keys is a KeyedDelayedMessageStore, too.
+    """
+
+    def now(self) -> datetime:
+        """The store's clock, asked in that transaction."""
+        ...
+
+    def store(self, message: DelayedMessage) -> None:
+        """Keep `message` if the transaction is committed."""
+        ...
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Keep all of `messages`, or none."""
+        ...
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message as the transaction sees it."""
+        ...
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message if the transaction is committed."""
+        ...
+
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """Give a waiting message a new due time if the transaction is committed."""
+        ...
+
+
+@runtime_checkable
+class EnlistableStore(Protocol):
+    """A store that can write in somebody else's transaction."""
+
+    def enlist(self, target: Any, on_end: Callable[[], None] | None = None, *, set_up: bool = False) -> EnlistedStore:
+        """The store's interface in the transaction of `target`.
+
+        `on_end` is called after its end, at least after a commit, where `target` tells of that. `set_up`: first make
+        the tables if they are missing, though not in that transaction.
+        """
+        ...
+
+
+class EnlistedDelivery(Sender):
+    """What `DelayedDelivery` does, in the caller's transaction: if that is rolled back, nothing of it has happened.
+
+    Belongs to that transaction and its thread. What was done before in the same transaction is seen, and what came
+    after a savepoint is undone with it. Each call uses the transaction's own connection only.
+
+    The commit wakes the dispatchers on PostgreSQL, and that of this process after a Session's or Django's transaction;
+    otherwise they find the messages when they poll.
+    """
+
+    def __init__(
+        self,
+        store: EnlistableStore,
+        target: Any,
+        composer: MessageFactory,
+        wake_up: Callable[[datetime | None], None],
+        actor: Actor,
+        *,
+        set_up: bool = False,
+    ) -> None:
+        self._wake_up = wake_up
+        self._earliest = Earliest()
+        self._bound = store.enlist(target, on_end=self._ended, set_up=set_up)
+        self._composer = composer.by(self._bound.now)
+        self._actor = actor
+        self._changes = MessageChanges(
+            lambda: self._bound, actor, self._composer.due_time, lambda _: nullcontext(), self._earliest.note
+        )
+
+    def send_many(
+        self,
+        messages: Iterable[DelayedMessage],
+        *,
+        on_key: OnKey | str | None = None,
+        max_wait: timedelta | float | None = None,
+    ) -> int:
+        """As `DelayedDelivery.send_many`."""
+        rule = KeyRule.of(on_key, max_wait)
+        with self._composer.followed() as stamp:
+            return store_many(
+                self._bound, self._composer.checked(messages, self._earliest, stamp), rule, self._replacing
+            )
+
+    def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
+        """The waiting message as your transaction sees it; None: not (or no longer) in the store."""
+        return ask(self._bound, self._bound.get, message_id, key, None)
+
+    def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Delete a waiting message, unless a dispatcher has claimed it; never waits for one.
+
+        Until your transaction ends, the message is not dispatched.
+        """
+        return self._changes.cancel(message_id, key=key)
+
+    def reschedule(
+        self,
+        message_id: str | None = None,
+        *,
+        key: str | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+    ) -> ManagementOutcome:
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
+
+        Until your transaction ends, the message is not dispatched.
+        """
+        return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
+
+    def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
+        """As `DelayedDelivery.changes_as`, in your transaction."""
+        return self._changes.acting(by, way)
+
+    @override
+    def _keep(self, message: DelayedMessage) -> None:
+        self._bound.store(message)
+        self._earliest.note(message.due_time)
+
+    @override
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        stored = store_keyed(self._bound, message, rule, self._replacing)
+        self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
+        return stored
+
+    @property
+    def _replacing(self) -> Change | None:
+        return self._actor.change(ChangeAction.REPLACE)
+
+    def _ended(self) -> None:
+        self._wake_up(self._earliest.time)

@@ -1,6 +1,12 @@
-"""Forwarding what is due."""
+"""The dispatcher: fetches due messages, sends them, confirmed, and removes them from the store.
 
-from delaystore.dispatcher.breakers import BreakerChange, BreakerState
+`dispatcher` is what programs start, `loop` and `passes` what it does, `settlement` how outcomes go into the store.
+`observer` is what metrics and traces hear. A message leaves the store only in the transaction after its confirm.
+May be changed freely: everything but the names in `__all__`; run the chaos tests after a change of what is in flight.
+May import: the ground, `stores`, `transports`.
+"""
+
+from delaystore.breakers import BreakerChange, BreakerState
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import DispatchReport, Health
 from delaystore.dispatcher.observer import DispatchObserver, PassDurations, PassReport, Sending, SettledMessages

@@ -1,22 +1,34 @@
-"""A claimed batch: what becomes of its messages, and how many to claim at once."""
+"""One batch of due messages: what became of each, for the observer, the report and recent activity."""
 
-from collections.abc import Sequence
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import repeat
+from operator import attrgetter, sub
 from typing import Final
 
-from delaystore.dispatcher._error_queue import Failure
-from delaystore.dispatcher.health import DispatchReport
-from delaystore.dispatcher.observer import Phase, Stopwatch
+from typing_extensions import override
+
+from delaystore.dispatcher.error_queue import Failure
+from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
+from delaystore.dispatcher.observer import GuardedObserver, PassReport, Phase, SettledMessages, Stopwatch
 from delaystore.message import DelayedMessage
-from delaystore.stores.operable import OperableTransaction
+from delaystore.stores.documents import BOUNDS, LatenessHistogram
+from delaystore.stores.operable import BUSIEST, Activity, OperableTransaction
 
 FIRST_LIMIT: Final = 64
+
+
 """How many messages to ask for at first."""
 
 
 @dataclass(slots=True)
-class Batch:
+class PassBatch:
     """The messages of one pass, by what has become of them so far; filled also when the pass fails."""
 
     at: datetime
@@ -138,3 +150,213 @@ class BatchSizer:
     def slow_down(self) -> None:
         """The broker did not settle a batch in time: ask for half as many."""
         self.limit = max(1, self.limit // 2)
+
+
+MOST_MINUTES: Final = 60
+
+
+"""Minutes kept while no beat succeeds; the oldest go first."""
+
+
+MOST_DESTINATIONS: Final = 1_000
+
+
+"""Destinations counted in one minute; beyond that those that got least are forgotten."""
+
+
+_FEW: Final = 50
+
+
+"""Up to so many messages it takes less to look for the bucket of each."""
+
+
+_BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
+
+
+_destination = attrgetter("destination")
+
+
+@dataclass(slots=True)
+class _Minute:
+    delivered: int = 0
+    failed: int = 0
+    moved: int = 0
+    gave_way: int = 0
+    lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
+    by_destination: Counter[str] = field(default_factory=Counter)
+
+
+class RecentActivity:
+    """Adds up what passes did. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._minutes: dict[datetime, _Minute] = {}
+
+    def note(self, batch: PassBatch, report: DispatchReport, now: datetime) -> None:
+        """Count a pass; `now`: when it began, for what was not sent in it."""
+        at = batch.sent_at or now
+        due_times = [] if batch.sent_at is None else [message.due_time for message in batch.delivered]
+        with self._lock:
+            minute = self._minutes.setdefault(at.replace(second=0, microsecond=0), _Minute())
+            minute.delivered += report.delivered
+            minute.failed += report.failed
+            minute.moved += report.moved_to_error_queue
+            minute.gave_way += report.gave_way
+            _add_lateness(minute.lateness, due_times, at)
+            _add_destinations(minute.by_destination, batch.delivered)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._minutes
+
+    def take(self) -> Sequence[Activity]:
+        """What was counted since it was taken last."""
+        with self._lock:
+            minutes, self._minutes = self._minutes, {}
+        return [_activity(minute, done) for minute, done in sorted(minutes.items())]
+
+    def give_back(self, activities: Sequence[Activity]) -> None:
+        """Keep for the next beat what could not be told."""
+        with self._lock:
+            for each in activities:
+                minute = self._minutes.setdefault(each.minute, _Minute())
+                minute.delivered += each.delivered
+                minute.failed += each.failed
+                minute.moved += each.moved_to_error_queue
+                minute.gave_way += each.gave_way
+                minute.lateness += each.lateness
+                minute.by_destination.update(each.by_destination)
+            for oldest in sorted(self._minutes)[:-MOST_MINUTES]:
+                del self._minutes[oldest]
+
+
+def _activity(minute: datetime, done: _Minute) -> Activity:
+    return Activity(
+        minute=minute,
+        delivered=done.delivered,
+        failed=done.failed,
+        moved_to_error_queue=done.moved,
+        gave_way=done.gave_way,
+        lateness=done.lateness,
+        by_destination=dict(done.by_destination.most_common(BUSIEST)),
+    )
+
+
+def _add_destinations(counts: Counter[str], delivered: Sequence[DelayedMessage]) -> None:
+    counts.update(map(_destination, delivered))
+    if len(counts) > MOST_DESTINATIONS:
+        busiest = counts.most_common(MOST_DESTINATIONS // 2)
+        counts.clear()
+        counts.update(dict(busiest))
+
+
+def _add_lateness(histogram: LatenessHistogram, due_times: list[datetime], sent_at: datetime) -> None:
+    """Count each that was due when it was sent; what was handed over earlier is not late at all."""
+    if len(due_times) <= _FEW:
+        histogram.add((sent_at - due_time).total_seconds() for due_time in due_times if due_time <= sent_at)
+        return
+    due_times.sort()  # in order but for retries: nearly for nothing
+    later = bisect_left(due_times, sent_at + timedelta(microseconds=1))
+    for number, bound in enumerate(_BOUNDS):
+        not_later_than = bisect_left(due_times, sent_at - bound, hi=later)
+        histogram.counts[number] += later - not_later_than
+        later = not_later_than
+        if not later:
+            return
+    histogram.counts[-1] += later
+
+
+@contextmanager
+def observed(observer: GuardedObserver, batch: PassBatch, began: datetime) -> Iterator[None]:
+    """A block that is one pass over `batch`, transaction included; `observer` hears of it at the block's end."""
+    batch.stopwatch = Stopwatch()
+    try:
+        yield
+    except Exception:
+        observer.pass_ended(_report(batch, began, batch.stopwatch))
+        raise
+    report = _report(batch, began, batch.stopwatch)
+    if observer.hears_of_messages and batch.messages and batch.undone is None:
+        observer.messages_settled(report, _settled(batch))
+    observer.pass_ended(report)
+
+
+def _report(batch: PassBatch, began: datetime, stopwatch: Stopwatch) -> PassReport:
+    done = batch.undone is None
+    return PassReport(
+        began=began,
+        counts=batch.report() if done else NOTHING_DONE,
+        by_destination=_ByDestination(batch) if done else {},
+        lateness=_lateness(batch.delivered, batch.sent_at) if done else (),
+        durations=stopwatch.end(),
+        error=batch.undone,
+    )
+
+
+def by_destination(batch: PassBatch) -> dict[str, DispatchReport]:
+    """What became of the batch, in numbers for each destination."""
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for outcome, messages in _by_outcome(batch).items():
+        for destination, count in Counter([message.destination for message in messages]).items():
+            counts[destination][outcome] = count
+    return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
+
+
+class _ByDestination(Mapping[str, DispatchReport]):
+    """What `by_destination` returns, counted once somebody looks: that costs as much as all else of a report."""
+
+    def __init__(self, batch: PassBatch) -> None:
+        self._batch = batch
+
+    @cached_property
+    def _counted(self) -> dict[str, DispatchReport]:
+        return by_destination(self._batch)
+
+    @override
+    def __getitem__(self, destination: str) -> DispatchReport:
+        return self._counted[destination]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counted)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._counted)
+
+
+def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
+    return {
+        "fetched": batch.messages,
+        "delivered": batch.delivered,
+        "moved_to_error_queue": [failure.message for failure in batch.moved],
+        "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
+        "gave_way": [failure.message for failure, _ in batch.giving_way],
+        "unsettled": [failure.message for failure in batch.unsettled],
+        "unsuited": batch.unsuited,
+        "parked": batch.parked,
+        "postponed": [message for message, _ in batch.postponed],
+    }
+
+
+def _settled(batch: PassBatch) -> SettledMessages:
+    giving_way = (failure for failure, _ in batch.giving_way)
+    failures = (*batch.moved, *batch.refused, *batch.not_moved, *giving_way, *batch.unsettled)
+    reasons = {failure.message.message_id: failure.reason for failure in failures}
+    return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
+
+
+def _lateness(delivered: Sequence[DelayedMessage], sent_at: datetime | None) -> Sequence[float]:
+    """In seconds; messages handed over before they were due are left out."""
+    if sent_at is None:
+        return ()
+    due_times = [message.due_time for message in delivered]
+    if due_times and max(due_times) > sent_at:
+        due_times = [due_time for due_time in due_times if due_time <= sent_at]
+    return list(map(timedelta.total_seconds, map(sub, repeat(sent_at), due_times)))  # at C's speed, for each message

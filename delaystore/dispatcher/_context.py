@@ -1,13 +1,17 @@
-"""What the parts of one dispatcher share."""
+"""What the parts of a dispatcher share: context, worker thread, and wake-ups."""
 
-from delaystore.dispatcher._activity import RecentActivity
-from delaystore.dispatcher._destinations import KnownDestinations
-from delaystore.dispatcher._error_queue import ErrorQueue
-from delaystore.dispatcher._operability import Operability
-from delaystore.dispatcher.breakers import Breakers
-from delaystore.dispatcher.health import Tally
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from delaystore.breakers import Breakers, StoreCalls
+from delaystore.dispatcher._batch import RecentActivity
+from delaystore.dispatcher._pauses_and_limits import KnownDestinations, OperabilityCheck
+from delaystore.dispatcher.error_queue import ErrorQueueCopies
+from delaystore.dispatcher.health import DispatchCounts
 from delaystore.dispatcher.observer import DispatchObserver, guarded
-from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
@@ -30,8 +34,144 @@ class DispatchContext:
         self.observer = guarded(observer)
         self.breakers = Breakers(settings, None if self.observer is None else self.observer.breaker_changed)
         self.store_calls = StoreCalls(self.breakers.fetch, settings.store_timeout)
-        self.error_queue = ErrorQueue(transport, settings)
-        self.tally = Tally()
-        self.operability = Operability(store, self.store_calls)
+        self.error_queue = ErrorQueueCopies(transport, settings)
+        self.tally = DispatchCounts()
+        self.operability = OperabilityCheck(store, self.store_calls)
         self.destinations = KnownDestinations(self.operability, self.store_calls)
         self.activity = RecentActivity()
+
+
+class Worker:
+    """A thread that does `work` each time it is engaged, so that one batch is claimed while another is in flight.
+
+    It is started when first needed. `work` must not raise.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._name = name
+        self._work = work
+        self._wanted = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def engage(self) -> None:
+        """Do the work (again); returns at once, and does nothing while it is being done."""
+        self._wanted.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None  # no thread can be started: one must do
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is this worker's thread."""
+        return threading.current_thread() is self._thread
+
+    def end(self) -> None:
+        """Wait until the work in hand is done, and end the thread."""
+        self._ended = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            # Cleared before `_ended` is read: in the other order, an end() between the two would be missed.
+            self._wanted.clear()
+            if self._ended:
+                return
+            self._work()
+
+
+AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
+
+
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+LONGEST_SLEEP: Final = 3600.0
+
+
+"""Seconds; bounds every wait, whatever a setting or a store says."""
+
+
+SLICE: Final = 0.5
+
+
+"""Seconds after which a sleeper checks whether it may go on sleeping; it does not ask the store."""
+
+
+class WakeUp:
+    """One sleeper, the dispatcher's loop, and any number of wakers.
+
+    A wake-up only ever brings the sleeper's deadline forward. One that comes while the loop works is remembered until
+    the loop begins its next pass, which sees whatever was stored before the wake-up.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        # Condition's own lock can be taken again by its holder: stop() may come from a signal handler that
+        # interrupts the sleeper itself.
+        self._condition = threading.Condition()
+        self._deadline = NEVER
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    def wake_up(self, due_time: datetime | None = None) -> None:
+        """Begin a pass at `due_time`; None: now. Costs next to nothing when that is not earlier than planned."""
+        if due_time is None:
+            due_time = AT_ONCE
+        if due_time >= self._deadline:
+            return
+        with self._condition:
+            if due_time < self._deadline:
+                self._deadline = due_time
+                self._condition.notify_all()
+
+    def begin(self) -> None:
+        """Forget the wake-ups so far: the loop is about to begin a pass."""
+        with self._condition:
+            self._deadline = NEVER
+
+    def sleep(self, now: datetime, until: datetime | None, at_most: float, undisturbed: Callable[[], bool]) -> None:
+        """Sleep until `until` on the clock that shows `now` (None: no such time), but no longer than `at_most` seconds.
+
+        A wake-up shortens it, also one that came since `begin`. `stop` ends it, and so does False from `undisturbed`.
+        """
+        began = self._monotonic()
+        latest = now + timedelta(seconds=_bounded(at_most))
+        with self._condition:
+            self._deadline = min(self._deadline, latest, NEVER if until is None else until)
+            while not self._stopped:
+                remaining = (self._deadline - now).total_seconds() - (self._monotonic() - began)
+                if remaining <= 0 or not undisturbed():
+                    return
+                self._condition.wait(min(remaining, SLICE))
+
+    def pause(self, seconds: float, over: Callable[[], bool] | None = None, poll: float = SLICE / 2) -> None:
+        """Wait for `seconds`, whatever wakes. Only `stop` ends it sooner, or True from `over` (asked each `poll` s)."""
+        end = self._monotonic() + _bounded(seconds)
+        while not self._stopped and not (over is not None and over()):
+            remaining = end - self._monotonic()
+            if remaining <= 0:
+                return
+            with self._condition:
+                if not self._stopped:
+                    self._condition.wait(min(remaining, poll))
+
+    def stop(self) -> None:
+        """End every sleep and pause, for good; safe in a signal handler."""
+        self._stopped = True
+        with self._condition:
+            self._condition.notify_all()
+
+
+def _bounded(seconds: float) -> float:
+    """`seconds` within 0 and LONGEST_SLEEP; NaN becomes 0."""
+    return min(seconds, LONGEST_SLEEP) if seconds > 0 else 0.0

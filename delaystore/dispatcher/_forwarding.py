@@ -1,19 +1,286 @@
-"""Giving a batch to the transport: due messages are sent, others are handed over into its native delay."""
+"""A batch goes to the transport, but for destinations that are suspended because they are unavailable."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Final
 
 from delaystore.calls import elsewhere
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._outlet import Given, Outlet
+from delaystore.dispatcher._in_flight import keep_youngest
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 
 logger = logging.getLogger("delaystore.dispatcher")
+
+
+MOST_SET_ASIDE: Final = 1000
+
+
+"""The most destinations set aside. Messages for others give way too, but each of them is tried."""
+
+
+SHORTEST_GAP: Final = 1.0
+
+
+LONGEST_GAP: Final = 5.0
+
+
+"""Seconds between two probes of a destination: few at first, twice as many each time."""
+
+
+UNASKED: Final = 600.0
+
+
+"""Seconds without a message after which a destination may be forgotten: what gives way comes back sooner, so another
+dispatcher has sent it, or somebody has cancelled it."""
+
+
+LATECOMERS: Final = 5.0
+
+
+"""Seconds that older messages have to arrive once a younger one has arrived."""
+
+
+_LOG_AGAIN: Final = 60.0
+
+
+"""Seconds in which a destination that comes and goes is told of once."""
+
+
+_LATES: Final = 4
+
+
+"""Probes on their way of which the answer is awaited, for each destination."""
+
+
+class GateDecision(Enum):
+    """What is done with a message."""
+
+    SEND = "send"
+    PROBE = "probe"
+    """It is sent to find out whether its destination takes messages again."""
+    HOLD = "hold"
+    """It gives way without being sent."""
+
+
+@dataclass(slots=True)
+class _SuspendedDestination:
+    reason: str
+    since: float
+    next_probe: float
+    told: bool
+    gap: float = SHORTEST_GAP
+    lates: deque[tuple[PendingConfirm, float]] = field(default_factory=lambda: deque(maxlen=_LATES))
+    """What is on its way there, and since when."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    sent_at: float
+    """When the message was sent that arrived."""
+    at: float
+
+
+class DestinationBreaker:
+    """Remembers which destinations take nothing at present, and when to try them. Threads may share it.
+
+    `what` begins the lines of the log, as in "the destination". `monotonic` gives seconds.
+    """
+
+    def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
+        self._what = what
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._entries: dict[str, _SuspendedDestination] = {}
+        self._recovered: dict[str, _Recovery] = {}
+        self._full = False
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def parts(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
+        """What to do with each of `messages`."""
+        now = self._monotonic()
+        with self._lock:
+            for destination in {message.destination for message in messages} & self._entries.keys():
+                self._hear(destination, now)
+            return [self._part(message.destination, now) for message in messages]
+
+    def reason(self, destination: str) -> str:
+        """Why the destination is set aside."""
+        entry = self._entries.get(destination)
+        return "its destination is set aside" + ("" if entry is None else f": {entry.reason}")
+
+    def gap(self, destination: str) -> float:
+        """Seconds until the destination is tried again."""
+        entry = self._entries.get(destination)
+        return SHORTEST_GAP if entry is None else entry.gap
+
+    def note(self, messages: Sequence[DelayedMessage], outcomes: Sequence[Outcome], sent_at: float) -> None:
+        """Take notice of what became of messages that were sent."""
+        unready = {
+            message.destination: outcome
+            for message, outcome in zip(messages, outcomes, strict=True)
+            if outcome.kind is OutcomeKind.UNREADY
+        }
+        answered = {
+            message.destination
+            for message, outcome in zip(messages, outcomes, strict=True)
+            if not outcome.kind.passes and message.destination in self._entries
+        }
+        now = self._monotonic()
+        with self._lock:
+            for destination in answered - unready.keys():
+                self._take_back(destination, sent_at, now)
+            for destination, outcome in unready.items():
+                self._set_aside(destination, outcome, sent_at, now)
+
+    def overtaken(self, destination: str, sent_at: float) -> bool:
+        """Whether a message sent there at `sent_at` will hardly arrive: a younger one did, some seconds ago."""
+        recovery = self._recovered.get(destination)
+        return recovery is not None and sent_at < recovery.sent_at and self._monotonic() - recovery.at >= LATECOMERS
+
+    def _part(self, destination: str, now: float) -> GateDecision:
+        entry = self._entries.get(destination)
+        if entry is None:
+            return GateDecision.SEND
+        if now < entry.next_probe:
+            return GateDecision.HOLD
+        entry.next_probe = now + entry.gap
+        entry.gap = min(2 * entry.gap, LONGEST_GAP)
+        return GateDecision.PROBE
+
+    def _hear(self, destination: str, now: float) -> None:
+        """Take the destination back if something has arrived there meanwhile."""
+        for late, sent_at in self._entries[destination].lates:
+            if late.arrived:
+                self._take_back(destination, sent_at, now)
+                return
+
+    def _set_aside(self, destination: str, outcome: Outcome, sent_at: float, now: float) -> None:
+        entry = self._entries.get(destination)
+        if entry is None:
+            if len(self._entries) >= MOST_SET_ASIDE and not self._forget_unasked(now):
+                self._tell_full()
+                return
+            recovery = self._recovered.get(destination)
+            told = recovery is None or now - recovery.at >= _LOG_AGAIN
+            entry = self._entries[destination] = _SuspendedDestination(outcome.reason, now, now + SHORTEST_GAP, told)
+            (logger.warning if told else logger.debug)(
+                "%s %r takes nothing and is set aside, until it does again: %s",
+                self._what,
+                destination,
+                outcome.reason,
+            )
+        entry.reason = outcome.reason
+        if outcome.late is not None:
+            entry.lates.append((outcome.late, sent_at))
+
+    def _forget_unasked(self, now: float) -> bool:
+        """Make room; False: messages for all of them still come."""
+        unasked = [destination for destination, entry in self._entries.items() if now - entry.next_probe >= UNASKED]
+        for destination in unasked:
+            del self._entries[destination]
+        return bool(unasked)
+
+    def _take_back(self, destination: str, sent_at: float, now: float) -> None:
+        entry = self._entries.pop(destination, None)
+        if entry is None:
+            return
+        self._full = False
+        self._recovered.pop(destination, None)
+        self._recovered[destination] = _Recovery(sent_at, now)
+        keep_youngest(self._recovered, MOST_SET_ASIDE)
+        (logger.warning if entry.told else logger.debug)(
+            "%s %r takes messages again, after %.0f s", self._what, destination, now - entry.since
+        )
+
+    def _tell_full(self) -> None:
+        if not self._full:
+            logger.warning("more than %d destinations take nothing; no more are set aside", MOST_SET_ASIDE)
+        self._full = True
+
+
+PROBE_SECONDS: Final = 0.3
+
+
+"""Seconds that probes wait for their answers; those that come later are heard, too."""
+
+
+Give = Callable[[Sequence[DelayedMessage], float], Sequence[Outcome]]
+
+
+"""Gives messages to the transport, with seconds to wait; returns their outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateOutcomes:
+    """The outcomes of giving some messages to the transport, in their order."""
+
+    outcomes: Sequence[Outcome]
+    kinds: Set[OutcomeKind]
+    """The kinds of outcomes that the transport returned: of what was held back it knows nothing."""
+    sent_at: float
+    """By time.monotonic."""
+    probes: Mapping[str, float] = field(default_factory=dict)
+    """By message_id of what was sent to try a destination that was set aside: seconds until that is tried again."""
+
+
+class DestinationGate:
+    """Gives messages out, but holds back those for destinations that are set aside. Threads may share it.
+
+    `what`: how the log names a destination. `timeout`: seconds that messages wait for their answers.
+    """
+
+    def __init__(self, what: str, timeout: float) -> None:
+        self._monotonic = time.monotonic
+        self.set_aside: Final = DestinationBreaker(what, self._monotonic)
+        self._timeout = timeout
+
+    def give(self, messages: Sequence[DelayedMessage], give: Give) -> GateOutcomes:
+        """Give `messages` out; what is held back is UNREADY."""
+        now = self._monotonic()
+        if not self.set_aside:
+            outcomes, kinds = self._give(messages, give, self._timeout, now)
+            return GateOutcomes(outcomes, kinds, now)
+        parts = self.set_aside.parts(messages)
+        send, sent_kinds = self._give(_of(GateDecision.SEND, messages, parts), give, self._timeout, now)
+        probing = _of(GateDecision.PROBE, messages, parts)
+        probe, probe_kinds = self._give(probing, give, min(PROBE_SECONDS, self._timeout), now)
+        given = {GateDecision.SEND: iter(send), GateDecision.PROBE: iter(probe)}
+        outcomes = [
+            self._held(message) if part is GateDecision.HOLD else next(given[part])
+            for message, part in zip(messages, parts, strict=True)
+        ]
+        probes = {message.message_id: self.set_aside.gap(message.destination) for message in probing}
+        return GateOutcomes(outcomes, sent_kinds | probe_kinds, now, probes)
+
+    def _give(
+        self, messages: Sequence[DelayedMessage], give: Give, timeout: float, now: float
+    ) -> tuple[Sequence[Outcome], set[OutcomeKind]]:
+        if not messages:
+            return (), set()
+        outcomes = give(messages, timeout)
+        kinds = {outcome.kind for outcome in outcomes}
+        if self.set_aside or OutcomeKind.UNREADY in kinds:
+            self.set_aside.note(messages, outcomes, now)
+        return outcomes, kinds
+
+    def _held(self, message: DelayedMessage) -> Outcome:
+        return Outcome(OutcomeKind.UNREADY, self.set_aside.reason(message.destination))
+
+
+def _of(
+    wanted: GateDecision, messages: Sequence[DelayedMessage], parts: Sequence[GateDecision]
+) -> Sequence[DelayedMessage]:
+    return [message for message, part in zip(messages, parts, strict=True) if part is wanted]
 
 
 class TransportRaisedError(Exception):
@@ -21,7 +288,7 @@ class TransportRaisedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendOutcomes:
     """The outcomes of sending some messages, in their order."""
 
     outcomes: Sequence[Outcome] = ()
@@ -43,10 +310,10 @@ class Forwarder:
         self._exactly_once = context.exactly_once
         self._hands_over = bool(context.settings.handover_horizon)
         timeout = context.settings.dispatch_timeout.total_seconds()
-        self.sending: Final = Outlet("the destination", timeout)
-        self._handing_over = Outlet("the native delay to", timeout)
+        self.sending: Final = DestinationGate("the destination", timeout)
+        self._handing_over = DestinationGate("the native delay to", timeout)
 
-    def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:
+    def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
         """Send what is due, hand over what is not. Raises TransportRaisedError."""
         if not self._hands_over:
             return self.send(tx, messages)
@@ -58,14 +325,14 @@ class Forwarder:
         ways = iter(sent.outcomes), iter(handed_over.outcomes)
         outcomes = [next(ways[message.due_time > now]) for message in messages]
         return self._answer(
-            Given(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, {**sent.probes, **handed_over.probes})
+            GateOutcomes(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, {**sent.probes, **handed_over.probes})
         )
 
-    def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:
+    def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
         """Send at once. Raises TransportRaisedError."""
         return self._answer(self._send(tx, messages))
 
-    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Given:
+    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> GateOutcomes:
         return self.sending.give(messages, lambda some, timeout: self._send_now(tx, some, timeout))
 
     def _send_now(
@@ -88,12 +355,14 @@ class Forwarder:
         except Exception as error:
             return _unsettled(error, messages)
 
-    def _answer(self, given: Given) -> Sent:
+    def _answer(self, given: GateOutcomes) -> SendOutcomes:
         """In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself."""
         kinds = given.kinds
         outage = self._transport.unavailable() if kinds - {OutcomeKind.DELIVERED} else None
         settled = bool(kinds - {OutcomeKind.UNSETTLED}) and outage is None
-        return Sent(given.outcomes, OutcomeKind.DELIVERED in kinds or settled, outage, given.sent_at, given.probes)
+        return SendOutcomes(
+            given.outcomes, OutcomeKind.DELIVERED in kinds or settled, outage, given.sent_at, given.probes
+        )
 
 
 def _complete(outcomes: Sequence[Outcome], messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:

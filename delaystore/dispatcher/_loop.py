@@ -1,32 +1,169 @@
-"""The dispatcher's loop: pass after pass while something is due, and sleep otherwise."""
+"""The loop of a dispatcher: pass after pass, woken by new messages, paused by breakers."""
 
 import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
-from delaystore.dispatcher._availability import AvailabilityCheck
-from delaystore.dispatcher._beats import Beats
-from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._parking import Parking
+from delaystore.breakers import BreakerState, RepeatedFailuresOverTimeCircuitBreaker
+from delaystore.dispatcher._background import Heartbeats, ParkingThread
+from delaystore.dispatcher._context import DispatchContext, WakeUp, Worker
 from delaystore.dispatcher._passes import DispatchPass, PassResult
-from delaystore.dispatcher._subscription import Subscription
-from delaystore.dispatcher._wakeup import WakeUp
-from delaystore.dispatcher._worker import Worker
-from delaystore.dispatcher.breakers import BreakerState
-from delaystore.errors import DelaystoreError
+from delaystore.errors import DelaystoreError, TransportUnavailableError
+from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
+from delaystore.transports.abc import Transport
+
+CONNECTING_GRACE: Final = 3.0
+
+
+"""Seconds after the start in which a missing connection is no failure."""
+
+
+CONNECTING_POLL: Final = 0.02
+
+
+"""Seconds between two checks of the connection in that time."""
+
+
+class AvailabilityCheck:
+    """Waits, outside any transaction, for the end of an outage that a pass has found."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        breaker: RepeatedFailuresOverTimeCircuitBreaker,
+        wake: WakeUp,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._breaker = breaker
+        self._wake = wake
+        self._monotonic = monotonic
+        self._grace_ends = monotonic() + CONNECTING_GRACE
+        self._outage = False
+
+    def wait(self, outage: str, delay: float) -> None:
+        """Wait until the transport can send, but not longer than `delay` seconds.
+
+        `delay` 0: the breaker has not been told of `outage` yet; it is told, and says how long to wait.
+        """
+        grace = self._grace_ends - self._monotonic()
+        if grace > 0 and not delay:
+            self._wake.pause(grace, self.can_send, CONNECTING_POLL)
+        else:
+            self._outage = True
+            delay = delay or self._breaker.failure(TransportUnavailableError(outage))
+            self._wake.pause(delay, self.can_send)
+
+    def confirm(self, *, idle: bool) -> None:
+        """Note that a pass could claim. `idle`: it found nothing due; an outage counted by `wait` is then over."""
+        self._grace_ends = 0.0
+        if idle and self._outage:
+            self._outage = False
+            self._breaker.success()
+
+    def can_send(self) -> bool:
+        """Whether the transport can send now; True also if it does not know."""
+        return self._transport.unavailable() is None
+
 
 logger = logging.getLogger("delaystore.dispatcher")
 
+
+SUBSCRIBE_AGAIN: Final = 30.0
+
+
+"""Seconds between attempts to subscribe."""
+
+
+LONGEST_CLOSE: Final = 5.0
+
+
+"""Seconds that closing waits for a store, whose database may hang."""
+
+
+class Subscription:
+    """Subscribes to the store's wake-ups if it has them, and tries again if that fails."""
+
+    def __init__(
+        self,
+        store: DelayedMessageStore,
+        on_wake_up: WakeUpCallback,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._on_wake_up = on_wake_up
+        self._monotonic = monotonic
+        self._settled = False
+        self._not_before = 0.0
+        self._subscription: WakeUpSubscription | None = None
+
+    def ensure(self) -> None:
+        """Subscribe, unless that was done, or tried a moment ago. Never raises."""
+        if self._settled or self._monotonic() < self._not_before:
+            return
+        self._not_before = self._monotonic() + SUBSCRIBE_AGAIN
+        try:
+            self._subscription = self._store.subscribe(self._on_wake_up)
+            self._settled = True
+        except Exception as error:
+            logger.warning("cannot subscribe to the store's wake-ups; polling: %s", error)
+
+    @property
+    def alive(self) -> bool:
+        """Whether wake-ups arrive; False: poll."""
+        subscription = self._subscription
+        return subscription is not None and subscription.alive
+
+    def close(self) -> None:
+        """Stop listening, within seconds: a store that takes longer is left to a thread of its own. Never raises."""
+        subscription = self._subscription
+        if subscription is None:
+            return
+        closer = threading.Thread(target=_close, args=(subscription,), name="delaystore-unsubscribe", daemon=True)
+        try:
+            closer.start()
+        except RuntimeError:
+            _close(subscription)  # no thread can be started
+            return
+        closer.join(LONGEST_CLOSE)
+        if closer.is_alive():
+            logger.warning("closing the subscription takes longer than %g s; going on without", LONGEST_CLOSE)
+
+
+def _close(subscription: WakeUpSubscription) -> None:
+    try:
+        subscription.close()
+    except Exception as error:
+        logger.warning("closing the subscription failed: %s", error)
+
+
 SHORTEST_CONTENTION: Final = 0.05
+
+
 LONGEST_CONTENTION: Final = 0.5
+
+
 """The least and the most seconds to sleep while another dispatcher has claimed what is due."""
+
+
 TIDY_EVERY: Final = 60.0
+
+
 """Seconds."""
+
+
 FORGET_AGAIN: Final = 1.0
+
+
 """Seconds between two steps of deleting what is old, while there is more of it."""
+
+
 LONGEST_END: Final = 5.0
+
+
 """Seconds that the end waits for the threads beside the passes."""
 
 
@@ -56,7 +193,7 @@ class DispatchLoop:
         self._former = former
         self._availability = AvailabilityCheck(context.transport, context.breakers.dispatch, self.wake)
         self._helper = Worker(f"{name}-helper", self._help)
-        self._tickers = Beats(context, name, known_as).ticker, Parking(context, name, self.wake).ticker
+        self._tickers = Heartbeats(context, name, known_as).ticker, ParkingThread(context, name, self.wake).ticker
 
     def run(self) -> None:
         """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""

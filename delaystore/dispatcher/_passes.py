@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from delaystore.dispatcher._arrivals import UnremovedArrivals
-from delaystore.dispatcher._batch import Batch, BatchSizer
-from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._failure_log import FailureLog
+from delaystore.breakers import BreakerState
+from delaystore.dispatcher._batch import BatchSizer, PassBatch, observed
+from delaystore.dispatcher._context import AT_ONCE, DispatchContext
 from delaystore.dispatcher._forwarding import TransportRaisedError
-from delaystore.dispatcher._limits import Limits
-from delaystore.dispatcher._observation import observed
-from delaystore.dispatcher._on_their_way import OnTheirWay
-from delaystore.dispatcher._retries import Deferrals
+from delaystore.dispatcher._in_flight import DeliveredNotDeleted, InFlightTracker
+from delaystore.dispatcher._pauses_and_limits import AllowanceRequests
+from delaystore.dispatcher._retries import Deferrals, FailureLog
 from delaystore.dispatcher._settlement import ClaimsLostError, Settler
-from delaystore.dispatcher._wakeup import AT_ONCE
-from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.message import DelayedMessage
@@ -63,12 +59,12 @@ class DispatchPass:
     def __init__(self, context: DispatchContext) -> None:
         self._context = context
         self._breakers = context.breakers
-        self._arrivals = UnremovedArrivals()
+        self._arrivals = DeliveredNotDeleted()
         self._deferrals = Deferrals()
-        self._on_their_way = OnTheirWay()
+        self._on_their_way = InFlightTracker()
         self._look_at = 0.0
         """When remembered messages are looked for in the store, by time.monotonic."""
-        self._limits = Limits(context.operability, context.store_calls)
+        self._limits = AllowanceRequests(context.operability, context.store_calls)
         self._settler = Settler(context, self._deferrals, self._on_their_way, self._limits, random.random)
         self._failure_log = FailureLog()
         settings = context.settings
@@ -88,7 +84,7 @@ class DispatchPass:
         with self._context.store_calls.call("asking for the time"):
             now = self._context.store.now()
         self._forget_removed()
-        batch = Batch(at or now + self._context.settings.handover_horizon)
+        batch = PassBatch(at or now + self._context.settings.handover_horizon)
         if self._context.observer is None:
             return self._attempt(batch, now)
         with observed(self._context.observer, batch, now):
@@ -113,7 +109,7 @@ class DispatchPass:
         self._arrivals.forget(gone)
         self._on_their_way.forget(gone)
 
-    def _attempt(self, batch: Batch, now: datetime) -> PassResult:
+    def _attempt(self, batch: PassBatch, now: datetime) -> PassResult:
         taken: list[DelayedMessage] = []
         try:
             try:
@@ -128,7 +124,7 @@ class DispatchPass:
             # others that were stored under their ids.
             self._arrivals.end(taken)
 
-    def _claim_and_settle(self, batch: Batch, taken: list[DelayedMessage]) -> None:
+    def _claim_and_settle(self, batch: PassBatch, taken: list[DelayedMessage]) -> None:
         """Note in `taken` what no other worker may send."""
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
@@ -147,7 +143,7 @@ class DispatchPass:
         known = self._context.operability.found is not None
         return tx if known and isinstance(tx, OperableTransaction) else None
 
-    def _settle(self, tx: DelayedMessageStore, batch: Batch) -> None:
+    def _settle(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         batch.begin("forward")
         self._sizer.learn(batch.messages)
         arrived = self._arrivals.among(batch.messages)
@@ -158,7 +154,7 @@ class DispatchPass:
         else:
             self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
-    def _on_undone(self, batch: Batch, error: Exception) -> PassResult:
+    def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
         arrived = () if self._context.exactly_once else batch.arrived
         if arrived:
@@ -177,7 +173,7 @@ class DispatchPass:
             logger.warning("%d messages that have arrived are yet to be removed: %s", len(arrived), error)
         raise error
 
-    def _on_committed(self, batch: Batch, now: datetime) -> PassResult:
+    def _on_committed(self, batch: PassBatch, now: datetime) -> PassResult:
         self._deferrals.forget(batch.arrived)
         arrived = [message.message_id for message in batch.arrived]
         self._arrivals.forget(arrived)
@@ -195,7 +191,7 @@ class DispatchPass:
         self._failure_log.tell(batch)
         return PassResult(report, batch.at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
 
-    def _tell_breakers(self, batch: Batch) -> float:
+    def _tell_breakers(self, batch: PassBatch) -> float:
         """Tell the breakers how it went; returns the seconds to wait."""
         if batch.claims_lost:
             logger.warning(
@@ -212,7 +208,7 @@ class DispatchPass:
             return 0.0
         return self._breakers.dispatch.failure(TransportError(batch.silence or "no answer from the broker"))
 
-    def _report_not_moved(self, batch: Batch) -> None:
+    def _report_not_moved(self, batch: PassBatch) -> None:
         first, count = batch.not_moved[0], len(batch.not_moved)
         self._context.error_queue.refused()
         logger.error(

@@ -1,24 +1,95 @@
-"""Forwarding one claimed batch and settling every message of it, inside one store transaction."""
+"""The outcomes of a batch go into the store: removed, counted as failures, shown again later, or in the error queue."""
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from delaystore.dispatcher._admission import Admission
-from delaystore.dispatcher._batch import Batch
+from delaystore.dispatcher._batch import PassBatch
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._error_copies import ErrorCopies
-from delaystore.dispatcher._error_queue import Failure
-from delaystore.dispatcher._forwarding import Forwarder
-from delaystore.dispatcher._limits import Limits
-from delaystore.dispatcher._next_attempts import NextAttempts
-from delaystore.dispatcher._on_their_way import OnTheirWay, Underway
-from delaystore.dispatcher._retries import Deferrals
+from delaystore.dispatcher._forwarding import Forwarder, SendOutcomes
+from delaystore.dispatcher._in_flight import InFlightMessage, InFlightTracker
+from delaystore.dispatcher._pauses_and_limits import AllowanceRequests, PauseAndLimitFilter
+from delaystore.dispatcher._retries import Deferrals, NextAttempts, grouped
+from delaystore.dispatcher.error_queue import ErrorQueueCopies, Failure
+from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.text import counted
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 logger = logging.getLogger("delaystore.dispatcher")
+
+
+class ErrorCopies:
+    """Sends the copies of a batch; threads may share it."""
+
+    def __init__(
+        self,
+        error_queue: ErrorQueueCopies,
+        forwarder: Forwarder,
+        on_their_way: InFlightTracker,
+        next_attempts: NextAttempts,
+    ) -> None:
+        self._error_queue = error_queue
+        self._forwarder = forwarder
+        self._on_their_way = on_their_way
+        self._next_attempts = next_attempts
+
+    def send(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
+        """Send copies of what cannot be delivered. In an outage the messages stay as they were."""
+        if batch.undeliverable:
+            self._send(tx, batch)
+        self._log(batch.moved)
+
+    def _send(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
+        now = tx.now()
+        copied: list[tuple[Failure, DelayedMessage]] = []
+        for failure in batch.undeliverable:
+            try:
+                copied.append((failure, self._error_queue.copy(failure, now)))
+            except InvalidMessageError as error:
+                batch.not_moved.append(replace(failure, reason=str(error)))
+        sent = self._send_unless_down(tx, [copy for _, copy in copied], batch.outage)
+        batch.outage = sent.outage
+        for (failure, _), outcome in zip(copied, sent.outcomes, strict=True):
+            if outcome.late is not None:
+                self._on_their_way.note(failure.message, outcome.late, sent.sent_at, failure)
+            self._sort(batch, failure, outcome)
+
+    def _sort(self, batch: PassBatch, failure: Failure, outcome: Outcome) -> None:
+        """Note what is to become of a message whose copy was sent."""
+        on_its_way = outcome.late is not None
+        if outcome.kind is OutcomeKind.DELIVERED:
+            batch.moved.append(failure)
+        elif outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
+            waiting = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
+            self._next_attempts.give_way(batch, waiting, on_its_way=on_its_way)
+        elif outcome.kind is OutcomeKind.UNSETTLED and batch.outage is not None:
+            batch.leave_unsettled(failure.message, outcome.reason)
+        else:
+            reason = f"{failure.reason}; the error queue: {outcome.kind.value}: {outcome.reason}"
+            batch.not_moved.append(replace(failure, reason=reason))
+
+    def _send_unless_down(
+        self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None
+    ) -> SendOutcomes:
+        """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
+        if outage is not None:
+            return SendOutcomes([Outcome(OutcomeKind.UNSETTLED, outage)] * len(copies), outage=outage)
+        return self._forwarder.send(tx, copies)
+
+    def _log(self, moved: Sequence[Failure]) -> None:
+        for alike, messages in grouped(moved).items():
+            logger.warning(
+                "moved %s to the error queue %r; first %r to %r: %s",
+                counted(len(messages), "message"),
+                self._error_queue.name,
+                messages[0].message_id,
+                alike.destination,
+                alike.reason,
+            )
+
 
 NO_ANSWER_YET: Final = "sent by an earlier attempt, and without an answer so far"
 
@@ -34,8 +105,8 @@ class Settler:
         self,
         context: DispatchContext,
         deferrals: Deferrals,
-        on_their_way: OnTheirWay,
-        limits: Limits,
+        on_their_way: InFlightTracker,
+        limits: AllowanceRequests,
         random: Callable[[], float],
     ) -> None:
         self._error_queue = context.error_queue
@@ -43,10 +114,10 @@ class Settler:
         self._forwarder = Forwarder(context)
         self._on_their_way = on_their_way
         self._next_attempts = NextAttempts(context.settings, deferrals, random)
-        self._admission = Admission(context.destinations, limits, self._next_attempts.shown_at)
+        self._admission = PauseAndLimitFilter(context.destinations, limits, self._next_attempts.shown_at)
         self._copies = ErrorCopies(context.error_queue, self._forwarder, on_their_way, self._next_attempts)
 
-    def settle(self, tx: DelayedMessageStore, batch: Batch, long_outage: bool) -> None:
+    def settle(self, tx: DelayedMessageStore, batch: PassBatch, long_outage: bool) -> None:
         """Forward `batch`, copy failures to the error queue, then remove and count; note it all in `batch`.
 
         Everything is sent before anything is written: a database with a single writer must not stay locked while a
@@ -65,18 +136,18 @@ class Settler:
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 
-    def settle_arrived(self, tx: DelayedMessageStore, batch: Batch, arrived: Sequence[DelayedMessage]) -> None:
+    def settle_arrived(self, tx: DelayedMessageStore, batch: PassBatch, arrived: Sequence[DelayedMessage]) -> None:
         """Remove what arrived in an earlier pass, and leave the rest to the next one. Raises what the store raises."""
         batch.messages = batch.delivered = arrived
         self._remove(tx, batch)
 
-    def _remove(self, tx: DelayedMessageStore, batch: Batch) -> None:
+    def _remove(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         batch.begin("settle")
         arrived = batch.arrived
         if arrived:
             batch.claims_lost = len(arrived) - tx.remove_many(arrived)
 
-    def _forward(self, tx: DelayedMessageStore, batch: Batch) -> None:
+    def _forward(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         readable: list[DelayedMessage] = []
         delivered: list[DelayedMessage] = []
         batch.delivered = delivered
@@ -97,7 +168,7 @@ class Settler:
                 if outcome.late is not None:
                     self._on_their_way.note(message, outcome.late, sent.sent_at)
 
-    def _settle_underway(self, batch: Batch, delivered: list[DelayedMessage]) -> Sequence[DelayedMessage]:
+    def _settle_underway(self, batch: PassBatch, delivered: list[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Settle what an earlier pass sent, if it has arrived or may arrive yet; returns the others of the batch."""
         underway = self._on_their_way.among(batch.messages)
         if not underway:
@@ -116,14 +187,14 @@ class Settler:
         self._on_their_way.forget(message.message_id for message in others)
         return others
 
-    def _is_gone(self, message: DelayedMessage, underway: Underway) -> bool:
+    def _is_gone(self, message: DelayedMessage, underway: InFlightMessage) -> bool:
         """Whether what was sent will not arrive, as far as anybody can tell."""
         if underway.late.arrived is not None:
             return not underway.late.arrived
         destination = message.destination if underway.failed is None else self._error_queue.name
         return self._forwarder.sending.set_aside.overtaken(destination, underway.sent_at)
 
-    def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome, soon: float | None) -> None:
+    def _sort(self, batch: PassBatch, message: DelayedMessage, outcome: Outcome, soon: float | None) -> None:
         """Note what is to become of a message that was not delivered.
 
         `soon`: it tried a destination that was set aside, which is tried again in so many seconds; None: it did not.
@@ -145,7 +216,7 @@ class Settler:
         else:
             batch.undeliverable.append(Failure(message, "Refused", outcome.reason))
 
-    def _defer(self, batch: Batch, long_outage: bool) -> None:
+    def _defer(self, batch: PassBatch, long_outage: bool) -> None:
         """Let messages without an answer give way to others, unless it is an outage.
 
         In an outage they stay as they are. But if the broker is there and does not answer for just these (their queue

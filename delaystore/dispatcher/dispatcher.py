@@ -6,17 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher._beats import Beats
-from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._background import Heartbeats, show_what_resumes
+from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._loop import DispatchLoop
-from delaystore.dispatcher._parking import show_what_resumes
 from delaystore.dispatcher._passes import DispatchPass
-from delaystore.dispatcher._wakeup import WakeUp
-from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, with_counts
+from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, StatusCheck, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
-from delaystore.dispatcher.status_check import StatusCheck
 from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
-from delaystore.forks import renew_in_children
+from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
@@ -161,7 +158,7 @@ class Dispatcher:
             result = self._passes.run(result.at)
             total += result.report
         if not (self._is_running() or self._context.activity.is_empty):  # the beats of a loop tell it
-            Beats(self._context, self._name, self._known_as).tell_once()
+            Heartbeats(self._context, self._name, self._known_as).tell_once()
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from typing_extensions import override
 
-from delaystore.dispatcher.breakers import BreakerChange
+from delaystore.breakers import BreakerChange
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.message import DelayedMessage
 

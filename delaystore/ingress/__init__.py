@@ -1,3 +1,9 @@
-"""Delayed messages from any program: taken from RabbitMQ queues, and kept in a store until they are due."""
+"""Messages and requests that arrive by AMQP: the ingress, which stores messages, and the control queue.
+
+`reading` makes a message of an incoming one, `topology` says what is on the broker, `control` answers requests.
+An incoming message is acknowledged only after its commit.
+May be changed freely: everything but the header forms in `reading` and the requests of `control`.
+May import: the ground, `stores`, `transports`, `cascades`, `migrations.records`, `operations`, `delivery`.
+"""
 
 __all__: list[str] = []

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.ingress._entries import Entry, IngestResult

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from delaystore.breakers import StoreCalls
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     DuplicateMessageError,
     InvalidMessageError,
@@ -19,12 +19,11 @@ from delaystore.errors import (
     StoreUnavailableError,
     TooLargeForStoreError,
 )
-from delaystore.headers import FORWARDED_TO, HOPS
 from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress.settings import OnDuplicate
-from delaystore.keys import waiting_at_most
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, waiting_at_most
 from delaystore.stores.operable import Way
+from delaystore.text import FORWARDED_TO, HOPS
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
 """The header with a message's own id, where it is stored under another."""

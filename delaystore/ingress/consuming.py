@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.calls import StopFlag, in_background
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import StoreError, TransportError
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.parameters import Broker

@@ -13,14 +13,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from delaystore import documents
+from delaystore.breakers import BreakerState, Ticker
 from delaystore.calls import Call
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.breakers import BreakerState
-from delaystore.dispatcher.depth import QueueDepth
-from delaystore.dispatcher.ticker import Ticker
+from delaystore.dispatcher.error_queue import QueueDepth
 from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress.settings import IngressSettings
+from delaystore.stores import documents
 from delaystore.stores.operable import BEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 

@@ -8,12 +8,10 @@ from typing import Final
 
 from typing_extensions import override
 
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
-from delaystore.forks import renew_in_children
 from delaystore.ingress._entries import Entry, IngestResult, KeptBack, size_of
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import Storing
@@ -23,6 +21,7 @@ from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.rejected import Rejecting
 from delaystore.ingress.settings import IngressSettings
+from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections

@@ -8,11 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.errors import TransportError, TransportSetupError
-from delaystore.headers import FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON
 from delaystore.ingress._entries import Entry, IngestResult
-from delaystore.operations.error_groups import grouped_reason
+from delaystore.operations.failed_message import grouped_reason
+from delaystore.text import DEFAULT_EXCHANGE, FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON, Address
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer

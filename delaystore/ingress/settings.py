@@ -7,10 +7,9 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from delaystore.address import MAX_SHORT_STRING_BYTES
 from delaystore.errors import ConfigurationError
-from delaystore.names import control_character
 from delaystore.settings import Converted, Duration
+from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
 
 QUEUE_ENDING: Final = ".ingress"
 """How the name of an exchange's ingress queue ends, unless told otherwise."""

@@ -1,27 +1,53 @@
-"""What a migration moves from and to.
-
-A source hides the rows that are to move from its dispatchers, a batch at a time, in a table of the run beside its own.
-So each row is either dispatched by the old side or migrated, and it is in one place at every moment. Once the target
-has confirmed a batch, it is COMPLETED, and never sent again; an abort puts the other batches back.
-
-A process may die between the target's commit and the source's. A target that can writes a receipt in the transaction
-that stores the rows: a resumed run and an abort go by it, whatever became of the messages since. To other targets such
-a batch is sent again: at least once.
-"""
+"""The contract of migrations: what messages move from and to, their checksum, and the clocks of both sides."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from hashlib import blake2b
+from typing import Any, Final, Self
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import Checksum, Identity
 from delaystore.transports.abc import Outcome
 
+Identity = tuple[str, str, datetime]
+
+
+"""What a checksum is over: message_id, destination, due_time."""
+
+
+_MODULUS: Final = 2**128
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """How many messages, and the sum of the digests of (message_id, destination, due_time). Checksums can be added."""
+
+    count: int = 0
+    total: int = 0
+
+    def __add__(self, other: Self) -> "Checksum":
+        return Checksum(self.count + other.count, (self.total + other.total) % _MODULUS)
+
+    def __str__(self) -> str:
+        return f"{self.count}:{self.total:032x}"
+
+
+def checksum(messages: Iterable[Identity]) -> Checksum:
+    """The checksum of (message_id, destination, due_time) each. The times are aware, and count in microseconds."""
+    count = total = 0
+    for message_id, destination, due_time in messages:
+        text = f"{len(message_id)}:{message_id}{len(destination)}:{destination}{due_time.timestamp():.6f}"
+        total += int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest())
+        count += 1
+    return Checksum(count, total % _MODULUS)
+
+
 DRY_RUN: Final = "noop"
+
+
 """The first word of a dry run's target."""
 
 
@@ -72,7 +98,7 @@ class RunParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MigrationRun:
     """A run as its source remembers it."""
 
     run_id: str
@@ -94,15 +120,15 @@ class RunCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RejectedRows:
     """How many rows a run has rejected and still keeps: hidden from the dispatchers until an abort puts them back."""
 
-    run: Run
+    run: MigrationRun
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingCounts:
     """What waits for one endpoint. All but `staying` is about what would move: what is due at the cut-off or later."""
 
     endpoint: str
@@ -134,7 +160,7 @@ class Recurring(Rejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MigrationRow:
     """A row to move, decoded. `row_id`: its key in its table, from which `message.message_id` may differ."""
 
     row_id: str
@@ -142,7 +168,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MigrationBatch:
     """A numbered batch of `count` rows, which are fixed once it has a number."""
 
     number: int
@@ -185,7 +211,7 @@ class MigrationSource(ABC):
         """What hinders a run, such as a missing table, column or right. Changes nothing."""
 
     @abstractmethod
-    def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
+    def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
         """What waits, and what of it a run would move. Changes nothing."""
 
     @abstractmethod
@@ -193,7 +219,7 @@ class MigrationSource(ABC):
         """How many messages are due later than `due_after`. Changes nothing."""
 
     @abstractmethod
-    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
         """Pages of what a run would move; Rejected: cannot be decoded. Changes nothing."""
 
     @abstractmethod
@@ -204,76 +230,76 @@ class MigrationSource(ABC):
         """
 
     @abstractmethod
-    def runs(self, endpoint: str) -> Sequence[Run]:
+    def runs(self, endpoint: str) -> Sequence[MigrationRun]:
         """The runs that were not cleaned up, the latest last."""
 
-    def run(self, endpoint: str) -> Run | None:
+    def run(self, endpoint: str) -> MigrationRun | None:
         """The latest run. None: there was none, or it was cleaned up."""
         return next(reversed(self.runs(endpoint)), None)
 
     @abstractmethod
-    def begin(self, parameters: RunParameters) -> Run:
+    def begin(self, parameters: RunParameters) -> MigrationRun:
         """Begin a run, whose status is PREPARING. Creates the run's tables where they are missing."""
 
     @abstractmethod
-    def prepare(self, run: Run) -> Iterator[Batch]:
+    def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
         """Hide the rows that are to move, a batch in each transaction; yield each batch. Goes on where it stopped."""
 
-    def left(self, run: Run) -> Sequence[Rejected]:  # noqa: ARG002 - for overriders
+    def left(self, run: MigrationRun) -> Sequence[Rejected]:  # noqa: ARG002 - for overriders
         """The rows that `prepare` did not hide in this process, because they cannot move; in the order it met them."""
         return ()
 
     @abstractmethod
-    def set_status(self, run: Run, status: RunStatus) -> Run:
+    def set_status(self, run: MigrationRun, status: RunStatus) -> MigrationRun:
         """Set the status, and return the run with it. COMPLETED and ABORTED also set the run's time of completion."""
 
     @abstractmethod
-    def batches(self, run: Run, *statuses: BatchStatus) -> Sequence[Batch]:
+    def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
         """The run's batches of these statuses (all, where none is given), ordered by number."""
 
     @abstractmethod
-    def stage(self, run: Run, batch: Batch) -> Sequence[Row | Rejected]:
+    def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
         """Mark the batch STAGED, and return its rows in the order of their due times; Rejected: cannot be decoded.
 
         The same rows in the same order each time: receipts name them by their positions.
         """
 
     @abstractmethod
-    def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
+    def complete(self, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]) -> None:
         """Mark the batch COMPLETED and these rows rejected, in one transaction. The rows stay in the run's table.
 
         With `leaves_rejected`, the rejected rows go back at once, and `prepare` hides them no more in this process.
         """
 
     @abstractmethod
-    def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:
+    def give_back(self, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
         """Put the rows of PENDING and STAGED batches back where they were, bit for bit.
 
         With `rejected` also the rejected rows. In bounded transactions; yields how many rows each has put back.
         """
 
     @abstractmethod
-    def counts(self, run: Run) -> RunCounts:
+    def counts(self, run: MigrationRun) -> RunCounts:
         """What became of the run's rows."""
 
     @abstractmethod
-    def in_flight(self, run: Run) -> int:
+    def in_flight(self, run: MigrationRun) -> int:
         """How many rows the STAGED batches hid, whether these have gone back or not: the target may have them."""
 
     @abstractmethod
-    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
+    def rejections(self, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
         """At most `limit` of the rejected rows; None: all."""
 
     @abstractmethod
-    def moved_checksum(self, run: Run) -> Checksum:
+    def moved_checksum(self, run: MigrationRun) -> Checksum:
         """Over (message_id, destination, due_time) of what was moved."""
 
     @abstractmethod
-    def moved(self, run: Run) -> Iterator[Sequence[Identity]]:
+    def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
         """(message_id, destination, due_time) of what was moved, in pages."""
 
     @abstractmethod
-    def clean_up(self, run: Run) -> None:
+    def clean_up(self, run: MigrationRun) -> None:
         """Drop the run's tables. The caller has verified the run."""
 
     @abstractmethod
@@ -321,13 +347,13 @@ class MigrationTarget(ABC):
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
         """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""
 
-    def begin(self, run: Run) -> None:  # noqa: B027 - most keep no receipts
+    def begin(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
         """Be ready to keep receipts of the run's batches, if the target can. Called before a run sends or goes on.
 
         Raises StoreError.
         """
 
-    def received(self, run: Run, batch: Batch) -> Set[int] | None:  # noqa: ARG002 - for overriders
+    def received(self, run: MigrationRun, batch: MigrationBatch) -> Set[int] | None:  # noqa: ARG002 - for overriders
         """The positions of the batch's rows that were stored here, even if they have left since.
 
         None: the target keeps no receipts, and cannot tell. Raises StoreError.
@@ -336,8 +362,8 @@ class MigrationTarget(ABC):
 
     def send_part(
         self,
-        run: Run,  # noqa: ARG002 - for overriders
-        batch: Batch,  # noqa: ARG002 - for overriders
+        run: MigrationRun,  # noqa: ARG002 - for overriders
+        batch: MigrationBatch,  # noqa: ARG002 - for overriders
         part: Mapping[int, DelayedMessage],
         now: datetime,
     ) -> Sequence[Outcome]:
@@ -348,7 +374,7 @@ class MigrationTarget(ABC):
         """
         return self.send(list(part.values()), now)
 
-    def end(self, run: Run) -> None:  # noqa: B027 - most keep no receipts
+    def end(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
         """Delete the run's receipts, of which no batch is in flight. May be called twice. Raises StoreError."""
 
     @abstractmethod
@@ -375,7 +401,7 @@ class MigrationTarget(ABC):
 class Report:
     """What a run or an abort did. `run`: None where nothing was done."""
 
-    run: Run | None
+    run: MigrationRun | None
     counts: RunCounts
     seconds: float = 0.0
     """How long this process worked on the run."""
@@ -385,7 +411,7 @@ class Report:
     rejections: Sequence[Rejected] = ()
     left: Sequence[Rejected] = ()
     """Rows that cannot move, and stay in their table, as far as this process has met them."""
-    earlier: Sequence[SetAside] = ()
+    earlier: Sequence[RejectedRows] = ()
     """What earlier runs of the endpoint have rejected, and still keep."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""
@@ -399,3 +425,45 @@ class Report:
     def set_aside(self) -> int:
         """How many rejected rows remain, of this run and of earlier ones."""
         return self.counts.rejected + sum(one.count for one in self.earlier)
+
+
+_TOLERATED: Final = timedelta(minutes=1)
+
+
+"""A smaller difference between two clocks is not mentioned."""
+
+
+_ZONE_STEP: Final = timedelta(minutes=30)
+
+
+"""Nearly all time zones differ by multiples of it."""
+
+
+def clock_problems(whose: str, theirs: datetime, ours: datetime) -> Sequence[Problem]:
+    """What is wrong with a clock: fatal where it differs from this computer's as if by a time zone.
+
+    `whose`: names the clock, for people. `theirs`, `ours`: what the two clocks say now, aware.
+    """
+    difference = theirs - ours
+    size = abs(difference)
+    if size <= _TOLERATED:
+        return []
+    way = "ahead of" if difference > timedelta(0) else "behind"
+    from_step = min(size % _ZONE_STEP, _ZONE_STEP - size % _ZONE_STEP)
+    if size >= _ZONE_STEP - _TOLERATED and from_step <= _TOLERATED:
+        hours = round(size / _ZONE_STEP) / 2
+        return [
+            Problem(
+                whose,
+                f"is {hours:g} h {way} this computer's, as if one were in another time zone: every message would be "
+                "early or late by that; put the clock or its time zone right",
+            )
+        ]
+    return [
+        Problem(
+            whose,
+            f"is {timedelta(seconds=round(size.total_seconds()))} {way} this computer's; "
+            "what is due goes by the source's",
+            fatal=False,
+        )
+    ]

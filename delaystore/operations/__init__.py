@@ -1,17 +1,17 @@
-"""What operators do with what waits: search, change by filter, pause; and how an endpoint is doing."""
+"""What operators do with waiting messages: search, change, pause, export; and the error queue.
 
-from delaystore.operations._access import Access
+`changes` is the one service for every change of a waiting message: the command line, the page, the API, the control
+queue and integrations call it, and it writes the audit entry in the change's own transaction.
+May be changed freely: everything but the names that programs reach through `DelayedDelivery.operations`.
+May import: the ground, `stores`, `transports`, `dispatcher`.
+"""
+
 from delaystore.operations._operations import Operations
-from delaystore.operations._pauses import CountListener
-from delaystore.operations._search import Export, Preview
+from delaystore.operations._search import Access, CountListener, Export, Preview
 from delaystore.operations.changes import OperationListener
-from delaystore.operations.demands import Demands
-from delaystore.operations.error_groups import ErrorFilter, ErrorGroup
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
-from delaystore.operations.error_report import ErrorReport
-from delaystore.operations.failed_message import FailedMessage
-from delaystore.operations.overview import Overview
-from delaystore.operations.recent import Recent
+from delaystore.operations.failed_message import ErrorFilter, ErrorGroup, ErrorReport, FailedMessage
+from delaystore.operations.overview import Demands, Overview, Recent
 
 __all__ = [
     "Access",

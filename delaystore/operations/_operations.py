@@ -8,14 +8,11 @@ from datetime import datetime, timedelta
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
-from delaystore.operations import _pauses, _search
-from delaystore.operations._access import Access
-from delaystore.operations._inquiry import Inquiry
-from delaystore.operations._pauses import CountListener
-from delaystore.operations._search import Export, Preview
+from delaystore.operations import _search
+from delaystore.operations._search import Access, CountListener, Export, Preview
 from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult
 from delaystore.operations.error_queue import ErrorQueue
-from delaystore.operations.overview import Overview
+from delaystore.operations.overview import Inquiry, Overview
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import (
     AuditEntry,
@@ -208,18 +205,18 @@ class Operations:
         were parked. `progress` is called with the number so far; what it raises ends the parking, not the pause:
         dispatchers go on with it.
         """
-        return _pauses.pause(self._access, destination, until, progress)
+        return _search.pause(self._access, destination, until, progress)
 
     def resume(self, destination: str, *, progress: CountListener | None = None) -> int:
         """Let messages for `destination` go again, also what is parked; returns how many of these there were.
 
         0 also where it was not paused. `progress` as for `pause`.
         """
-        return _pauses.resume(self._access, destination, progress)
+        return _search.resume(self._access, destination, progress)
 
     def limit_rate(self, destination: str, max_rate: float | None) -> None:
         """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number."""
-        _pauses.limit_rate(self._access, destination, max_rate)
+        _search.limit_rate(self._access, destination, max_rate)
 
     def destinations(self) -> Sequence[Destination]:
         """Those that are paused, limited, or resuming, by name."""

@@ -1,19 +1,171 @@
-"""What waits, searched: pages, a preview, all that match."""
+"""Search, preview, export and pause of waiting messages, by what an endpoint can reach."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
+from delaystore.calls import Call
+from delaystore.errors import ConfigurationError, InvalidMessageError, StoreError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
-from delaystore.operations._access import Access
-from delaystore.operations._pauses import CountListener
-from delaystore.stores.abc import Page
+from delaystore.message import DelayedMessage, Position, check_destination, utc
+from delaystore.operations.changes import Actor, BulkChanges, DueTime, MessageChanges
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.abc import DelayedMessageStore, Page
+from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore, Way
+from delaystore.text import counted, limit_text, time_text
+from delaystore.transports.abc import Transport
+
+logger = logging.getLogger("delaystore.operations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """An endpoint as operations reach it.
+
+    `transport` None: there is none. `prepare` sets up the store where this process is to do that. `wake_up` wakes this
+    process's dispatcher for a due time; None: for what may be due now. `call`: a call to the store for a purpose, which
+    is ended when it takes too long. `actor`: in whose name changes are made and noted.
+    """
+
+    endpoint: str
+    store: DelayedMessageStore
+    transport: Transport | None
+    settings: DelayedDeliverySettings
+    prepare: Callable[[], None]
+    wake_up: Callable[[datetime | None], None]
+    call: Callable[[str], Call]
+    due_time: DueTime
+    actor: Actor = field(default_factory=lambda: Actor(way=Way.OPERATIONS, is_noted=True))
+
+    def operable(self) -> OperableDelayedMessageStore:
+        """The store, set up; raises ConfigurationError where it offers no operations.
+
+        Where its tables are of an earlier release, its methods raise StoreSetupError.
+        """
+        if not isinstance(self.store, OperableDelayedMessageStore):
+            raise ConfigurationError(
+                f"{type(self.store).__name__} cannot be searched, paused or changed by filter; "
+                "that takes an OperableDelayedMessageStore, such as a SQL store"
+            )
+        self.prepare()
+        return self.store
+
+    @property
+    def messages(self) -> MessageChanges:
+        """Changes of single messages."""
+        return MessageChanges(self.operable, self.actor, self.due_time, self.call, self.wake_up)
+
+    @property
+    def bulk(self) -> BulkChanges:
+        """Changes of all messages that match a filter."""
+        return BulkChanges(self.operable, self.actor, self.call, self.wake_up)
+
+    def note(self, action: str, about: str, count: int, destination: str | None = None) -> None:
+        """Note a change of something else than messages, which was made. A note that fails is logged: it is made."""
+        actor = self.actor
+        try:
+            store = self.operable()
+            with self.call("noting a change"):
+                entry = AuditEntry(
+                    at=store.now(),
+                    by=actor.by,
+                    action=action,
+                    about=about,
+                    count=count,
+                    way=actor.way.value,
+                    destination=destination,
+                )
+                store.note_changes([entry])
+        except StoreError as error:
+            messages = counted(count, "message")
+            logger.error("%s: %s by %s (%s) is done, but not noted: %s", action, about, actor.by, messages, error)
+
+
+CountListener = Callable[[int], object]
+
+
+"""Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
+
+
+def pause(access: Access, destination: str, until: datetime | None, listener: CountListener | None) -> int:
+    """Pause a destination and park what is due for it; returns how many messages were parked."""
+    check_destination(destination)
+    store = access.operable()
+    with access.call("pausing a destination"):
+        now = store.now()
+        if until is not None and utc(until, "until") <= now:
+            raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
+        store.pause(destination, by=access.actor.by, until=until)
+    about = destination if until is None else f"{destination} until {time_text(until)}"
+    steps = _steps(access, "parking messages", lambda: store.park(now))
+    return _noted(access, "pause", about, destination, steps, listener)
+
+
+def resume(access: Access, destination: str, listener: CountListener | None) -> int:
+    """Resume a destination and show what is parked for it; returns how many messages were."""
+    check_destination(destination)
+    store = access.operable()
+    with access.call("resuming a destination"):
+        was_paused = store.resume(destination, by=access.actor.by)
+    steps = _steps(access, "showing parked messages", store.unpark)
+    shown = _noted(access, "resume" if was_paused else None, destination, destination, steps, listener)
+    access.wake_up(None)
+    return shown
+
+
+def limit_rate(access: Access, destination: str, max_rate: float | None) -> None:
+    """Limit a destination to so many messages a second, where the store takes that; None: no limit any more."""
+    check_destination(destination)
+    store = access.operable()
+    with access.call("limiting a destination"):
+        store.limit_rate(destination, max_rate, by=access.actor.by)
+    limit = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
+    access.note("limit", f"{destination}{limit}", 0, destination)
+
+
+def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[int]:
+    """Take steps until one finds nothing; yields how many messages all of them have changed so far."""
+    total = 0
+    while True:
+        with access.call(purpose):
+            done = step()
+        if not done:
+            return
+        total += done
+        yield total
+
+
+def _noted(
+    access: Access,
+    action: str | None,
+    about: str,
+    destination: str,
+    steps: Iterator[int],
+    listener: CountListener | None,
+) -> int:
+    """How many messages `steps` changed; noted also where they end early. `action` None: not noted."""
+    total = 0
+    try:
+        for total in steps:
+            if listener is not None:
+                listener(total)
+    finally:
+        if action is not None:
+            access.note(action, about, total, destination)
+    return total
+
 
 _CHUNK: Final = 1_000
+
+
 """Messages that are in memory together while all that match are read."""
+
+
 _MAY_MOVE: Final = timedelta(minutes=10)
+
+
 """Messages that are due within this time may be tried, and so shown again later, while others are still read."""
 
 

@@ -22,7 +22,6 @@ from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, waiting_until
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.named import ask
 from delaystore.stores.operable import (
     AuditedStore,
     Change,
@@ -34,7 +33,8 @@ from delaystore.stores.operable import (
     OperationState,
     Way,
 )
-from delaystore.times import duration_text
+from delaystore.stores.shared import ask
+from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
 """Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""

@@ -1,9 +1,14 @@
-"""Where messages wait."""
+"""Stores: where delayed messages wait until they are due.
+
+`abc` is the contract of every store and `operable` what operators need of one; their semantics stand there alone.
+`memory` is the reference that tests compare with, `sql` the store of PostgreSQL, MariaDB, MySQL and SQLite.
+May be changed freely: everything but the two contracts, which other people's stores implement.
+May import: the ground.
+"""
 
 from typing import TYPE_CHECKING
 
-from delaystore.extras import lazily
-from delaystore.registry import open_url
+from delaystore.registry import lazily, open_url
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore

@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from delaystore.keys import KeyRule
-from delaystore.message import DelayedMessage, Position, marked
+from delaystore.message import DelayedMessage, KeyRule, Position, marked
 from delaystore.settings import TransactionMode
 
 WakeUpCallback = Callable[[datetime | None], None]

@@ -13,11 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Self
 
-from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
-from delaystore.keys import KeyRule
-from delaystore.lateness import LatenessHistogram
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, FailedAttempt, KeyRule, Position
 from delaystore.stores.abc import (
     REJECT,
     DelayedMessageStore,
@@ -26,7 +23,8 @@ from delaystore.stores.abc import (
     ManagementOutcome,
     Page,
 )
-from delaystore.times import time_text
+from delaystore.stores.documents import LatenessHistogram
+from delaystore.text import time_text
 
 EXAMINED: Final = 20_000
 """Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few

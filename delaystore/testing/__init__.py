@@ -1,20 +1,19 @@
-"""For users' own tests, and for authors of stores and transports.
+"""For tests: conformance kits for authors of stores and transports, and what users test their programs with.
 
-`TestDelivery` and the doubles need delaystore alone; the conformance kit needs the extra `testing`. pytest finds the
-fixtures (`plugin.py`) by itself.
+May be changed freely: `_kit`, as long as it finds what it found; users' tests use the names in `__all__`.
+May import: the ground, `stores`, `transports`, `dispatcher`, `delivery`, `operations`.
 """
 
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from delaystore.extras import lazily, needed_for
+from delaystore.registry import lazily, needed_for
 
 if TYPE_CHECKING:
-    from delaystore.testing._async_delivery import AsyncTestDelivery
     from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
-    from delaystore.testing._clock import SettableClock
-    from delaystore.testing._delivery import TestDelivery
+    from delaystore.testing._delivery import AsyncTestDelivery, TestDelivery
+    from delaystore.testing._fakes import AsyncFakeTransaction, FakeTransaction, RecordingTransport, SettableClock
     from delaystore.testing._kit import (
         Outage,
         StoreConformance,
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
         TransportFactory,
         store_state_machine,
     )
-    from delaystore.testing._recording import RecordingTransport
-    from delaystore.testing._transaction import AsyncFakeTransaction, FakeTransaction
 
 __all__ = [
     "AsyncFakeTransaction",
@@ -45,12 +42,12 @@ __all__ = [
 
 _KIT: Final = "delaystore.testing._kit"
 _HOMES: Final = {
-    "AsyncFakeTransaction": "delaystore.testing._transaction",
-    "AsyncTestDelivery": "delaystore.testing._async_delivery",
-    "FakeTransaction": "delaystore.testing._transaction",
+    "AsyncFakeTransaction": "delaystore.testing._fakes",
+    "AsyncTestDelivery": "delaystore.testing._delivery",
+    "FakeTransaction": "delaystore.testing._fakes",
     "Outage": _KIT,
-    "RecordingTransport": "delaystore.testing._recording",
-    "SettableClock": "delaystore.testing._clock",
+    "RecordingTransport": "delaystore.testing._fakes",
+    "SettableClock": "delaystore.testing._fakes",
     "StoreCapabilities": "delaystore.testing._capabilities",
     "StoreConformance": _KIT,
     "StoreFactory": _KIT,

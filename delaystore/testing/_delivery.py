@@ -1,29 +1,195 @@
-"""A delayed delivery for tests of the program that uses it."""
+"""`TestDelivery` and `AsyncTestDelivery`: a delivery for tests, with a clock that tests set and handlers."""
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
-from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, ClassVar, Final, Unpack
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, Unpack
 
 from typing_extensions import override
 
-from delaystore.address import parse_address
-from delaystore.delivery import DelayedDelivery
+from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, Position, are_same_time, utc
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.testing._clock import SettableClock, moved, sum_of
-from delaystore.testing._expectation import Expectation, Expected, report
-from delaystore.testing._handlers import Handler, Handlers, Turn
-from delaystore.testing._recording import RecordingTransport
+from delaystore.testing._fakes import RecordingTransport, SettableClock, moved, sum_of
+from delaystore.text import Address, parse_address
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+MOST_LISTED: Final = 20
+
+
+"""Messages that a report lists, of each kind."""
+
+
+MOST_SHOWN: Final = 80
+
+
+"""Characters of a value that a report shows."""
+
+
+class Absent(Enum):
+    """Says that no JSON is expected, for which None is a value."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+class Expected(TypedDict, total=False):
+    """What a test may say of a message, beside its destination and body; see `TestDelivery.assert_sent`."""
+
+    json: Any
+    delay: timedelta | float | None
+    at: datetime | None
+    headers: Mapping[str, Any] | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What is None (of `json`: ABSENT) may be anything. `now`: from when `delay` counts.
+
+    `headers`: these at least.
+    """
+
+    now: datetime
+    destination: str | None = None
+    body: bytes | str | None = None
+    json: Any = ABSENT
+    delay: timedelta | float | None = None
+    at: datetime | None = None
+    headers: Mapping[str, Any] | None = None
+    key: str | None = None
+
+    def differences(self, message: DelayedMessage) -> Iterator[str]:
+        """In what `message` is not as expected."""
+        if self.destination is not None and parse_address(message.destination) != parse_address(self.destination):
+            yield "destination"
+        if self.body is not None and message.body != _bytes(self.body):
+            yield "body"
+        if self.json is not ABSENT and not _is_json(message.body, self.json):
+            yield "body"
+        if not all(are_same_time(due_time, message.due_time) for due_time in self._due_times()):
+            yield "due time"
+        if not (self.headers or {}).items() <= message.headers.items():
+            yield "headers"
+        if self.key is not None and message.key != self.key:
+            yield "key"
+
+    def is_met_by(self, message: DelayedMessage) -> bool:
+        """Whether `message` is as expected."""
+        return next(self.differences(message), None) is None
+
+    def __str__(self) -> str:
+        parts = [] if self.destination is None else [f"to {self.destination!r}"]
+        parts += [] if self.body is None else [f"body {_short(_bytes(self.body))}"]
+        parts += [] if self.json is ABSENT else [f"JSON {_short(self.json)}"]
+        parts += [_due(due_time, self.now) for due_time in self._due_times()]
+        parts += [f"headers {_short(dict(self.headers))}"] if self.headers else []
+        parts += [] if self.key is None else [f"key {self.key!r}"]
+        return ", ".join(parts) or "any"
+
+    def _due_times(self) -> Iterator[datetime]:
+        if self.delay is not None:
+            yield moved(self.now, sum_of(self.delay))
+        if self.at is not None:
+            yield utc(self.at, "at")
+
+
+def report(
+    heading: str, expected: Expectation, waiting: Sequence[DelayedMessage], delivered: Sequence[DelayedMessage]
+) -> str:
+    """`heading`, and below it what there is, each with what is different in it."""
+    lines = [heading]
+    for name, messages in (("waiting", waiting), ("delivered", delivered)):
+        lines.append(f"{name}:" if messages else f"{name}: nothing")
+        lines += [f"  {_line(message, expected)}" for message in messages[:MOST_LISTED]]
+        if len(messages) > MOST_LISTED:
+            lines.append(f"  and {len(messages) - MOST_LISTED} more")
+    return "\n".join(lines)
+
+
+def _line(message: DelayedMessage, expected: Expectation) -> str:
+    parts = [f"to {message.destination!r}", f"body {_short(message.body)}", _due(message.due_time, expected.now)]
+    parts += [f"headers {_short(dict(message.headers))}"] if message.headers else []
+    parts += [] if message.key is None else [f"key {message.key!r}"]
+    parts += [f"failed {message.failure_count} times"] if message.failure_count else []
+    different = ", ".join(dict.fromkeys(expected.differences(message)))
+    return ", ".join(parts) + (f" [different: {different}]" if different else "")
+
+
+def _due(due_time: datetime, now: datetime) -> str:
+    gap = due_time - now
+    said = f"in {gap}" if gap > timedelta(0) else f"{-gap} ago" if gap else "now"
+    return f"due {due_time.astimezone(UTC).isoformat(sep=' ')} ({said})"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def _bytes(body: bytes | str) -> bytes:
+    return body.encode() if isinstance(body, str) else body
+
+
+def _is_json(body: bytes, expected: Any) -> bool:
+    try:
+        return bool(json.loads(body) == expected)
+    except ValueError:
+        return False
+
+
+Handler = Callable[[DelayedMessage], Any]
+
+
+Turn = Callable[[], Any]
+
+
+"""A call of a handler."""
+
+
+class Handlers:
+    """One handler for each destination; what none is for is left alone."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[Address, Handler] = {}
+        self._pending: deque[DelayedMessage] = deque()
+
+    def add(self, destination: str, handler: Handler) -> None:
+        """Give `handler` what arrives at `destination` from now on, in place of an earlier handler."""
+        self._handlers[parse_address(destination)] = handler
+
+    def note(self, messages: Iterable[DelayedMessage]) -> None:
+        """Keep those of `messages`, which have just arrived, that a handler is for."""
+        self._pending.extend(each for each in messages if parse_address(each.destination) in self._handlers)
+
+    def next(self) -> Turn | None:
+        """The next call that is to be made, in the order of what was noted; None: there is none."""
+        if not self._pending:
+            return None
+        message = self._pending.popleft()
+        return partial(self._handlers[parse_address(message.destination)], message)
+
+
 MOST_ROUNDS: Final = 100
+
+
 """How often handlers may send what is due at once, within one `dispatch_due`."""
+
+
 _PAGE: Final = 1000
+
+
 _NEXT_INSTANT: Final = timedelta.resolution
 
 
@@ -200,3 +366,81 @@ def _for(destination: str | None, messages: Sequence[DelayedMessage]) -> Sequenc
         return messages
     wanted = parse_address(destination)
     return [message for message in messages if parse_address(message.destination) == wanted]
+
+
+class AsyncTestDelivery(AsyncDelayedDelivery):
+    """An AsyncDelayedDelivery with what TestDelivery has, and a store in memory.
+
+    What it says of methods and arguments holds here. `dispatch_due` and `dispatch_for` are awaited, and so are handlers
+    that ask for it; the others answer at once. Belongs to one event loop.
+    """
+
+    __test__: ClassVar = False  # pytest takes each class Test... for tests
+
+    def __init__(
+        self,
+        endpoint: str = "test",
+        *,
+        clock: SettableClock | None = None,
+        settings: DelayedDeliverySettings | None = None,
+    ) -> None:
+        self.clock: Final = SettableClock() if clock is None else clock
+        store = InMemoryDelayedMessageStore(self.clock)
+        super().__init__(endpoint, store, settings=settings)
+        self._delivery = self._test = TestDelivery(endpoint, store, clock=self.clock, settings=settings)
+        self.transport: Final = self._test.transport
+
+    def on(self, destination: str, handler: Handler) -> None:
+        """Call `handler(message)`, and await what it returns if that can be, for each message that arrives there."""
+        self._test._handlers.add(destination, handler)
+
+    async def dispatch_due(self) -> Sequence[DelayedMessage]:
+        """As `TestDelivery.dispatch_due`."""
+        arrived: list[DelayedMessage] = []
+        await _make(self._test._turns(arrived))
+        return arrived
+
+    async def dispatch_for(
+        self,
+        span: timedelta | float = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> Sequence[DelayedMessage]:
+        """As `TestDelivery.dispatch_for`."""
+        arrived: list[DelayedMessage] = []
+        span = sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await _make(self._test._turns_for(span, arrived))
+        return arrived
+
+    def waiting(self, destination: str | None = None) -> Sequence[DelayedMessage]:
+        """As `TestDelivery.waiting`."""
+        return self._test.waiting(destination)
+
+    def delivered(self, destination: str | None = None) -> Sequence[DelayedMessage]:
+        """As `TestDelivery.delivered`."""
+        return self._test.delivered(destination)
+
+    def assert_sent(
+        self, destination: str | None = None, body: bytes | str | None = None, **expected: Unpack[Expected]
+    ) -> DelayedMessage:
+        """As `TestDelivery.assert_sent`."""
+        __tracebackhide__ = True
+        return self._test.assert_sent(destination, body, **expected)
+
+    def assert_not_sent(
+        self, destination: str | None = None, body: bytes | str | None = None, **expected: Unpack[Expected]
+    ) -> None:
+        """As `TestDelivery.assert_not_sent`."""
+        __tracebackhide__ = True
+        self._test.assert_not_sent(destination, body, **expected)
+
+
+async def _make(turns: Iterable[Turn]) -> None:
+    """Make the calls, one after the other."""
+    for turn in turns:
+        result = turn()
+        if isawaitable(result):
+            await result

@@ -1,9 +1,13 @@
-"""How due messages reach their destinations."""
+"""Transports: how due messages reach their destinations.
+
+`abc` is the contract: one outcome for each message, always. `rabbitmq`, `sql_queue` and `memory` implement it.
+May be changed freely: everything but the contract, which other people's transports implement.
+May import: the ground, `stores` (SQL queues live in the store's database).
+"""
 
 from typing import TYPE_CHECKING
 
-from delaystore.extras import lazily
-from delaystore.registry import open_url
+from delaystore.registry import lazily, open_url
 from delaystore.transports.abc import Transport
 from delaystore.transports.memory import InMemoryTransport
 

@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from typing_extensions import override
 
-from delaystore.address import named_queue, queue_of
 from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.text import named_queue, queue_of
 from delaystore.transports.abc import (
     DELIVERED,
     OpenQueue,

@@ -9,7 +9,7 @@ from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from sqlalchemy import exc, text
 
-from delaystore.sql.engine import create_store_engine
+from delaystore.stores.sql.engine import create_store_engine
 from tests.chaos.program import Program
 from tests.chaos.recording_store import key_of
 

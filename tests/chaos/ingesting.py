@@ -11,8 +11,7 @@ from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.reader import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.ingress.topology import IngressNames
-from delaystore.keys import KeyRule
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, KeyRule
 from delaystore.stores.abc import REJECT
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports.rabbitmq import RabbitMQTransport

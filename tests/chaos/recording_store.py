@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from delaystore.errors import DuplicateMessageError, StoreError
-from delaystore.keys import KeyRule
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, KeyRule
 from delaystore.stores.abc import REJECT, ManagementOutcome
 from delaystore.stores.sql import SqlDelayedMessageStore
 from tests.chaos.history import Recorder

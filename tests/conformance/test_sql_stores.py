@@ -14,9 +14,9 @@ from sqlalchemy import Column, MetaData, String, Table, create_engine, select, t
 from typing_extensions import override
 
 from delaystore.message import DelayedMessage
-from delaystore.sql.types import UtcDateTime
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 
 multiprocessing.set_forkserver_preload([__name__])  # the processes that the kit kills start with it imported

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 
-from delaystore.control import ControlQueue
 from delaystore.delivery import DelayedDelivery
+from delaystore.ingress.control import ControlQueue
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.rabbitmq.consuming import Consumer

@@ -15,8 +15,8 @@ import pytest
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.sql.codec import decode_mapping
 from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.sql.codec import decode_mapping
 from delaystore.transports import Transport
 from tests.faults.arrivals import assert_arrived, declare, drain, receive_all
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
@@ -232,7 +232,7 @@ def test_an_error_queue_that_somebody_deletes_is_declared_again(
     rabbitmq_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._declaration.DECLARE_AGAIN", 1.0)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 1.0)
     with dispatching(store, transport):
         store.store(message("nowhere"))
         wait_until(lambda: store.count() == 0, "the error queue is there")

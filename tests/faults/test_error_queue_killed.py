@@ -188,7 +188,7 @@ def assert_once(arrived: Sequence[str], ids: Sequence[str], *, repeated: int) ->
 
 
 def test_the_bound_is_that_of_a_batch() -> None:
-    from delaystore.operations._error_run import BATCH as OURS
+    from delaystore.operations.error_queue import BATCH as OURS
 
     assert OURS == BATCH
     assert ErrorQueue.replay.__doc__ is not None

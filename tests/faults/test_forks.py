@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from delaystore import forks
+from delaystore import processes
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport, open_transport
@@ -158,7 +158,7 @@ def test_a_fork_does_not_wait_for_ever_and_says_what_is_wrong(
             assert end.wait(60)
 
     if in_other_thread:
-        monkeypatch.setattr(forks, "LONGEST_HOLD", 0.2)
+        monkeypatch.setattr(processes, "LONGEST_HOLD", 0.2)
         with in_a_thread(write):
             assert began.wait(60)
             child = fork(lambda: None)

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 from typing_extensions import override
 
+from delaystore import breakers
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher import store_calls
 from delaystore.errors import DuplicateMessageError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -150,7 +150,7 @@ def test_a_slow_send_is_told_while_it_goes_on(
     database: Database, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here it waits for somebody's lock of the table; a synchronous standby that is gone looks the same."""
-    monkeypatch.setattr(store_calls, "SLOW", 0.5)
+    monkeypatch.setattr(breakers, "SLOW", 0.5)
     monkeypatch.setattr("delaystore.dispatcher.health.SLOW_CALL_ALARM", timedelta(seconds=1))
     store = SqlDelayedMessageStore(url)
     with DelayedDelivery("sales", store) as delivery, ThreadPoolExecutor() as pool:
@@ -224,7 +224,7 @@ class NativelyDelaying(InMemoryTransport):
 def test_a_native_send_ends_that_only_asks_for_the_time(
     database: Database, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.stores.sql._clock.FRESH_FOR", 0.0)
+    monkeypatch.setattr("delaystore.stores.sql._parts.FRESH_FOR", 0.0)
     store = SqlDelayedMessageStore(url)
     with (
         DelayedDelivery("sales", store, NativelyDelaying(), HASTY, native=True) as delivery,

@@ -10,9 +10,9 @@ from sqlalchemy import text
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import UnreadableMessage
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.sql.codec import decode_mapping
 from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.sql.codec import decode_mapping
 from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from delaystore.dispatcher import Dispatcher
-from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
+from delaystore.message import FailedAttempt
 from delaystore.stores.operable import FailedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport

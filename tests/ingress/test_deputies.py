@@ -10,11 +10,11 @@ import pika
 import pytest
 
 from delaystore import DelayedDelivery, MessageFilter, RabbitMQTransport, SqlDelayedMessageStore
-from delaystore.control.queue import ControlQueue
+from delaystore.ingress.control._queue import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.ingress.reading.content import MOST
 from delaystore.ingress.rejected import retry_rejected
-from delaystore.service.configuration.ingress import IngressConfiguration
+from delaystore.server.configuration.ingress import IngressConfiguration
 from tests.faults.patience import wait_until
 from tests.servers import RabbitMQVhosts
 

@@ -14,20 +14,18 @@ from typing import Final
 import pytest
 from sqlalchemy import text
 
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher._arrivals import UnremovedArrivals
-from delaystore.dispatcher._on_their_way import OnTheirWay
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.dispatcher._in_flight import DeliveredNotDeleted, InFlightTracker
 from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
-from delaystore.sql.dialects import mysql
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.sql.dialects import mysql
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import PendingConfirm
 from delaystore.transports.rabbitmq.raw import RawProperties
@@ -78,8 +76,8 @@ class History:
         default_factory=list
     )
     """Each with what it sends, and what had arrived before."""
-    arrivals: UnremovedArrivals = field(default_factory=UnremovedArrivals)
-    on_their_way: OnTheirWay = field(default_factory=OnTheirWay)
+    arrivals: DeliveredNotDeleted = field(default_factory=DeliveredNotDeleted)
+    on_their_way: InFlightTracker = field(default_factory=InFlightTracker)
 
     def run(self) -> None:
         """Take steps, then let everything be forwarded, and look for what was lost."""
@@ -166,7 +164,7 @@ class History:
             if how == "undone":
                 self.arrivals.keep([*sent, *arrived])
             else:
-                self.arrivals, self.on_their_way = UnremovedArrivals(), OnTheirWay()
+                self.arrivals, self.on_their_way = DeliveredNotDeleted(), InFlightTracker()
         else:
             removed = [*sent, *arrived] if how == "remove" else arrived
             claimer.remove_many(removed)

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import StoreError
 from delaystore.ingress import _entries as kept_back
 from delaystore.ingress._entries import Entry, IngestResult, KeptBack

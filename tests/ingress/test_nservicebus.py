@@ -9,7 +9,7 @@ from uuid import uuid4
 import pika
 import pytest
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.text import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url

@@ -15,7 +15,7 @@ from typing_extensions import override
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
 from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.ingress import _intake
-from delaystore.keys import KeyRule
+from delaystore.message import KeyRule
 from delaystore.stores.abc import REJECT
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running

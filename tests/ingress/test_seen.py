@@ -9,8 +9,8 @@ import pytest
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.ingress import health
 from delaystore.operations import Overview
+from delaystore.server.web import app
 from delaystore.stores.operable import IngressRecord
-from delaystore.web import app
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.integration.cli import CommandLine
@@ -30,7 +30,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "BEAT_EVERY", SOON)
-    monkeypatch.setattr("delaystore.dispatcher.depth.ASK_EVERY", SOON.total_seconds())
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.ASK_EVERY", SOON.total_seconds())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pika
 
 from delaystore import DelayedDelivery, RabbitMQTransport, SqlDelayedMessageStore
-from delaystore.control import ControlQueue
+from delaystore.ingress.control import ControlQueue
 from tests.dispatching import PATIENCE, wait_until
 
 ENDPOINT = "sales"

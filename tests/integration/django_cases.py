@@ -14,7 +14,7 @@ from django.test import Client, SimpleTestCase, TestCase, TransactionTestCase, o
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
 from delaystore.errors import DuplicateMessageError, StoreSetupError
 from delaystore.integrations.django import delayed
-from delaystore.integrations.django._database import store_engine, store_url
+from delaystore.integrations.django._delivery import store_engine, store_url
 from delaystore.integrations.django.apps import check_settings
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.memory import InMemoryTransport

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delaystore import DelayedMessage, RabbitMQTransport
-from delaystore.address import Address
 from delaystore.cascades import BrokerClient
 from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.topology import IngressNames, IngressTopology, create
+from delaystore.text import Address
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url

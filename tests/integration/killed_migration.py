@@ -14,11 +14,11 @@ from datetime import datetime
 from sqlalchemy import URL, Connection, Engine, event, make_url
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import Batch, Run
+from delaystore.migrations.abc import MigrationBatch, MigrationRun
 from delaystore.migrations.runner import RunSettings, run
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
-from delaystore.migrations.targets._sql_store import SqlStoreTarget
+from delaystore.migrations.targets._stores import SqlStoreTarget
 from delaystore.transports.abc import Outcome
 
 BATCH_SIZE = 10
@@ -32,7 +32,9 @@ class DyingTarget(SqlStoreTarget):
     source: URL
     turn = threading.Lock()
 
-    def send_part(self, run: Run, batch: Batch, part: Mapping[int, DelayedMessage], now: datetime) -> Sequence[Outcome]:
+    def send_part(
+        self, run: MigrationRun, batch: MigrationBatch, part: Mapping[int, DelayedMessage], now: datetime
+    ) -> Sequence[Outcome]:
         with self.turn:
             outcomes = super().send_part(run, batch, part, now)
             self.left -= 1

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import create_engine, inspect
 
-from delaystore.loading.columns import STAGED
-from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
+from delaystore.bulk.columns import STAGED
+from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
+from delaystore.bulk.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
-from delaystore.sql.names import BESIDE
 from delaystore.stores.sql.rows import to_row
+from delaystore.stores.sql.urls import BESIDE
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
 DEAD = replace(Owner.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from delaystore.loading.staging import Owner
+from delaystore.bulk.staging import Owner
 from tests.integration.loading import load, rows
 
 ROWS = 30

@@ -10,11 +10,10 @@ from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import Run, RunParameters, RunStatus
-from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
-from delaystore.migrations.sources._sql.shape import TableShape
-from delaystore.migrations.sources._sql.source import SqlSource
-from delaystore.sql.names import BESIDE, SHELVES
+from delaystore.migrations.abc import MigrationRun, RunParameters, RunStatus
+from delaystore.migrations.sources._sql.source import SqlSource, open_delaystore_source
+from delaystore.migrations.sources._sql.tables import TableShape
+from delaystore.stores.sql.urls import BESIDE, SHELVES
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
@@ -30,7 +29,7 @@ def source_of(url: str, shape: TableShape | None = None) -> Iterator[SqlSource]:
         source.close()
 
 
-def begun(source: SqlSource, endpoint: str = "sales", **parameters: Any) -> Run:
+def begun(source: SqlSource, endpoint: str = "sales", **parameters: Any) -> MigrationRun:
     """A run whose rows are all hidden."""
     run = source.begin(RunParameters(endpoint=endpoint, target="a test", **parameters))
     list(source.prepare(run))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.address import Address
+from delaystore.text import Address
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url

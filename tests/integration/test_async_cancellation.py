@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore
 from delaystore.errors import DuplicateKeyError, KeyInUseError
-from delaystore.keys import OnKey
+from delaystore.message import OnKey
 from tests.integration.sql_stores import message
 from tests.integration.test_async_delivery import DRIVERS, with_driver
 from tests.long import long

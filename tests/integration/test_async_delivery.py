@@ -49,7 +49,7 @@ from delaystore.errors import (
 )
 from delaystore.operations import Operations
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.stores.sql import _clock
+from delaystore.stores.sql import _parts
 from delaystore.testing import SettableClock
 from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message
@@ -234,7 +234,7 @@ def test_the_loop_goes_on_while_the_database_is_frozen(freezing: Freezing) -> No
 
 def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call asks the database for the time, as after a while, and by the transaction's own connection alone."""
-    monkeypatch.setattr(_clock, "FRESH_FOR", 0.0)
+    monkeypatch.setattr(_parts, "FRESH_FOR", 0.0)
     server, url = freezing
 
     async def program(delivery: DelayedDelivery) -> None:

@@ -18,11 +18,11 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, RescheduleRequest, audited
+from delaystore.server.web import app
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import AuditEntry, Change, ChangeAction, Way
 from delaystore.transports import InMemoryTransport
-from delaystore.web import app
 from tests.integration.cli import CommandLine
 from tests.web.pages import Browser, browser
 from tests.web.test_pages import post

@@ -12,11 +12,10 @@ from sqlalchemy import create_engine, insert
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreError
-from delaystore.keys import waiting_at_most
-from delaystore.message import DelayedMessage
-from delaystore.sql.dialects import store_dialect_of
+from delaystore.message import DelayedMessage, waiting_at_most
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
+from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.rows import to_row
 from tests.integration.sql_stores import message, opened, set_snapshot_isolation
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect
 
+from delaystore.cli import _demo as demo_run
+from delaystore.cli._demo import Arrivals, Receiver
 from delaystore.clock import SystemClock
-from delaystore.demo import _run as demo_run
-from delaystore.demo._arrivals import Arrivals
-from delaystore.demo._receiver import Receiver
 from delaystore.message import DelayedMessage
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from delaystore.transports.abc import DELIVERED

@@ -14,7 +14,7 @@ import pytest
 
 from delaystore import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.testing._kit.messages import a_message
+from delaystore.testing._kit._base import a_message
 from delaystore.transports import Transport, open_transport
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.cli import CommandLine, started

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
+from delaystore.message import FailedAttempt
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery

@@ -15,7 +15,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from delaystore import DelayedDelivery
-from delaystore.control.protocol import Protocol
+from delaystore.ingress.control._protocol import Protocol
 from tests.dispatching import wait_until
 from tests.documents import is_as_shown
 from tests.integration.asking import ENDPOINT, Asker, opened_delivery, running
@@ -121,7 +121,7 @@ def test_a_user_with_the_documents_rights_asks(delivery: DelayedDelivery, privat
 
 
 def test_each_command_and_each_code_is_in_the_document() -> None:
-    from delaystore.control._problems import ProblemCode
+    from delaystore.ingress.control._protocol import ProblemCode
 
     names = list(Protocol(ENDPOINT)._names)
     assert all(f'`{{"{name}": ' in DOCUMENT for name in names)

@@ -14,8 +14,8 @@ from sqlalchemy import create_engine, text
 from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
-from delaystore.control import ControlQueue
 from delaystore.errors import ConfigurationError, DurabilityUnknownError
+from delaystore.ingress.control import ControlQueue
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until

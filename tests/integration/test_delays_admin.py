@@ -11,15 +11,7 @@ from urllib.parse import quote, urlsplit
 import pika
 import pytest
 
-from delaystore.cascades import (
-    BrokerClient,
-    FindingKind,
-    TopologyInUseError,
-    check_deletion,
-    create,
-    delete,
-    verify,
-)
+from delaystore.cascades import BrokerClient, FindingKind, TopologyInUseError, check_deletion, create, delete, verify
 from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare_part, ensure_bound, ensure_declared
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named

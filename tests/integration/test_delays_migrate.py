@@ -15,7 +15,7 @@ import pytest
 from delaystore.cascades.moving._planning import POISON_QUEUE, POISON_REASON, POISON_ROUTING_KEY
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.mover import BATCH, WORKERS
-from delaystore.headers import EXPIRATION
+from delaystore.text import EXPIRATION
 from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text

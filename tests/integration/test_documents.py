@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from delaystore import DelayedDelivery
-from delaystore.sql.engine import create_store_engine
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.engine import create_store_engine
 from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.dispatching import wait_until

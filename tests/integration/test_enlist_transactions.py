@@ -22,11 +22,11 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.sql.dialects import postgresql
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql import setup
 from delaystore.stores.sql import store as store_module
+from delaystore.stores.sql.dialects import postgresql
 from tests.integration.sql_stores import message
 
 

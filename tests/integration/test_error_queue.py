@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 
 from delaystore import DelayedDeliverySettings
-from delaystore.dispatcher._error_queue import ErrorQueue as Copies
-from delaystore.dispatcher._error_queue import Failure
+from delaystore.dispatcher.error_queue import ErrorQueueCopies as Copies
+from delaystore.dispatcher.error_queue import Failure
 from delaystore.errors import ConfigurationError, TransportError
 from delaystore.message import DelayedMessage
 from delaystore.operations import ErrorFilter, ErrorQueue
 from delaystore.testing import RecordingTransport
-from delaystore.testing._kit.messages import NOON, a_message, exactly
-from delaystore.testing._kit.transport_base import received
+from delaystore.testing._kit._base import NOON, a_message, exactly
+from delaystore.testing._kit._transport_parts import received
 from delaystore.transports import InMemoryTransport, RabbitMQTransport, SqlQueueTransport, Transport
 from delaystore.transports.abc import DELIVERED, ReceivedMessage
 

@@ -10,8 +10,8 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Count
-from delaystore.stores.sql import _look_up
-from delaystore.times import time_text
+from delaystore.stores.sql import _statements
+from delaystore.text import time_text
 from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dat
 
 @pytest.fixture(autouse=True)
 def few_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_look_up, "COUNTED", 100)
+    monkeypatch.setattr(_statements, "COUNTED", 100)
 
 
 @pytest.fixture

@@ -22,12 +22,11 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import LATEST_DUE_TIME
+from delaystore.message import LATEST_DUE_TIME, KeyRule, OnKey
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql._keyed import LockedRow
-from delaystore.stores.sql.shelves import Shelf, ShelfLimits
+from delaystore.stores.sql.bulk_partitions import Shelf, ShelfLimits
 from delaystore.testing import RecordingTransport
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened, set_snapshot_isolation

@@ -13,7 +13,7 @@ from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError, StoreError
 from delaystore.filters import MessageFilter
-from delaystore.keys import OnKey
+from delaystore.message import OnKey
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
 from tests.integration.cli import CommandLine

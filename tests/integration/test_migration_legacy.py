@@ -11,7 +11,7 @@ import pytest
 
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, RunCounts, RunStatus
-from delaystore.migrations.abc import Row as SourceRow
+from delaystore.migrations.abc import MigrationRow as SourceRow
 from delaystore.migrations.runner import RunSettings, abort, check, run, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._sql.source import SqlSource

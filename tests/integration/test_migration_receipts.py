@@ -18,18 +18,18 @@ from sqlalchemy import make_url, text
 from delaystore.errors import MigrationError, MigrationLockedError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import (
-    Batch,
     BatchStatus,
+    MigrationBatch,
+    MigrationRow,
     MigrationSource,
     MigrationTarget,
     Report,
-    Row,
     RunParameters,
 )
 from delaystore.migrations.runner import RunSettings, abort, clean_up, run, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
-from delaystore.migrations.targets._sql_store import SqlStoreTarget
+from delaystore.migrations.targets._stores import SqlStoreTarget
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
@@ -111,7 +111,7 @@ def touch(source: MigrationSource, target: str) -> tuple[str, str, str]:
             row.message.message_id
             for batch in source.batches(begun, BatchStatus.STAGED)
             for row in source.stage(begun, batch)
-            if isinstance(row, Row) and store.get(row.message.message_id)
+            if isinstance(row, MigrationRow) and store.get(row.message.message_id)
         )
         cancelled, moved, dispatched = (next(found) for _ in range(3))
         assert store.cancel(cancelled) is ManagementOutcome.DONE
@@ -241,7 +241,7 @@ def test_a_receipt_is_waited_for_that_a_dead_process_is_still_committing(tmp_pat
         target.set_up({})
         begun = source.begin(RunParameters(endpoint="sales", target=target.label))
         target.begin(begun)
-        batch = Batch(1, BatchStatus.STAGED, 3)
+        batch = MigrationBatch(1, BatchStatus.STAGED, 3)
         receipts = target._receipts(begun)
         with ThreadPoolExecutor(1) as pool, connected(postgresql_url) as committing:
             receipts.locked(committing, batch)

@@ -9,9 +9,17 @@ import pytest
 
 from delaystore.errors import MigrationError, StoreSetupError
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import checksum
-from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run, RunCounts, RunParameters, RunStatus
-from delaystore.migrations.sources._sql import previewing
+from delaystore.migrations.abc import (
+    BatchStatus,
+    MigrationRow,
+    MigrationRun,
+    Rejected,
+    RunCounts,
+    RunParameters,
+    RunStatus,
+    checksum,
+)
+from delaystore.migrations.sources._sql import _reading
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import (
@@ -63,11 +71,11 @@ def stored(store: SqlDelayedMessageStore, number: int = 25) -> list[DelayedMessa
     return messages
 
 
-def rows_of(source: SqlSource, run: Run) -> list[Row | Rejected]:
+def rows_of(source: SqlSource, run: MigrationRun) -> list[MigrationRow | Rejected]:
     return [row for batch in source.batches(run) for row in source.stage(run, batch)]
 
 
-def move(source: SqlSource, run: Run, batches: int = 1000) -> None:
+def move(source: SqlSource, run: MigrationRun, batches: int = 1000) -> None:
     for batch in source.batches(run, BatchStatus.PENDING)[:batches]:
         source.stage(run, batch)
         source.complete(run, batch, [])
@@ -86,8 +94,8 @@ def test_everything_a_message_has_comes_out_in_batches(
     ]
     expected = {m.message_id: m for m in messages}
     rows = rows_of(source, run)
-    assert {row.row_id: row.message for row in rows if isinstance(row, Row)} == expected
-    first = [row.message.due_time for row in source.stage(run, source.batches(run)[0]) if isinstance(row, Row)]
+    assert {row.row_id: row.message for row in rows if isinstance(row, MigrationRow)} == expected
+    first = [row.message.due_time for row in source.stage(run, source.batches(run)[0]) if isinstance(row, MigrationRow)]
     assert first == sorted(first)
 
 
@@ -97,7 +105,7 @@ def test_what_is_parked_comes_out_to_be_sent_when_it_is_due(source: SqlSource, s
     store.pause("billing", by="ada")
     assert store.park(store.now() + timedelta(seconds=60)) == 2
     run = begun(source)
-    assert {row.message.message_id: row.message for row in rows_of(source, run) if isinstance(row, Row)} == {
+    assert {row.message.message_id: row.message for row in rows_of(source, run) if isinstance(row, MigrationRow)} == {
         each.message_id: each for each in sent
     }
 
@@ -231,7 +239,7 @@ def test_a_phase_follows_the_other_and_each_is_cleaned_up_by_itself(
 def test_runs_that_kept_no_row_are_forgotten_with_the_run_that_is_cleaned_up(
     source: SqlSource, store: SqlDelayedMessageStore, database_url: str
 ) -> None:
-    def completed(**parameters: Any) -> Run:
+    def completed(**parameters: Any) -> MigrationRun:
         run = begun(source, **parameters)
         move(source, run)
         return source.set_status(run, RunStatus.COMPLETED)
@@ -290,7 +298,7 @@ def test_a_row_that_cannot_be_decoded_harms_itself_alone(
     (rejected,) = [row for row in rows if isinstance(row, Rejected)]
     assert rejected.row_id == broken
     assert "cannot be decoded" in rejected.reason
-    assert [row.message for row in rows if isinstance(row, Row)] == messages[:4] + messages[5:]
+    assert [row.message for row in rows if isinstance(row, MigrationRow)] == messages[:4] + messages[5:]
 
 
 def test_a_row_of_text_that_is_no_utf8_harms_itself_alone(sqlite_url: str) -> None:
@@ -320,7 +328,9 @@ def test_a_table_of_somebody_elses_comes_back_bit_for_bit(database_url: str) -> 
         rejected = [row for row in source.stage(run, first) if isinstance(row, Rejected)]
         assert {row.reason for row in rejected} == {"it has no body"}
         source.complete(run, first, [*rejected])
-        times = [row.message.due_time for row in source.stage(run, source.batches(run)[1]) if isinstance(row, Row)]
+        times = [
+            row.message.due_time for row in source.stage(run, source.batches(run)[1]) if isinstance(row, MigrationRow)
+        ]
         assert times == sorted(times)
         assert times[0] > START
         moved = {id_ for page in source.moved(run) for id_, _, _ in page}
@@ -390,7 +400,7 @@ def test_a_table_of_another_kind_is_told(source: SqlSource, database_url: str) -
 def test_what_would_move_is_read_page_by_page_and_stays(
     database_url: str, store: SqlDelayedMessageStore, source: SqlSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(previewing, "_PAGE", 2)
+    monkeypatch.setattr(_reading, "_PAGE", 2)
     store.store_many(message(START, number // 3, headers=HOSTILE) for number in range(7))
     execute(
         database_url,
@@ -400,7 +410,7 @@ def test_what_would_move_is_read_page_by_page_and_stays(
     before = dump(database_url, "sales_delayed")
     pages = list(source.would_move("sales", None))
     rows = [row for page in pages for row in page]
-    assert {row.row_id for row in rows if isinstance(row, Row)} | {
+    assert {row.row_id for row in rows if isinstance(row, MigrationRow)} | {
         row.row_id for row in rows if isinstance(row, Rejected)
     } == {one.message_id for one in store.list().messages}
     assert (len(pages), len(rows)) == (4, 7)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import delaystore
-from delaystore.extras import EXTRAS
+from delaystore.registry import EXTRAS
 
 ROOT = Path(delaystore.__file__).parents[1]
 WITHOUT = """
@@ -120,7 +120,9 @@ def test_an_adapter_without_its_framework_says_what_to_install(framework: str, n
     ],
 )
 def test_telemetry_without_its_extras_says_what_to_install(library: str, extra: str, made: str) -> None:
-    program = f"import sys; sys.modules[{library!r}] = None; import delaystore.telemetry; delaystore.telemetry.{made}"
+    program = (
+        f"import sys; sys.modules[{library!r}] = None; import delaystore.server.telemetry; delaystore.telemetry.{made}"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert result.stderr.splitlines()[-1].endswith(
         f"which is not installed; run pip install '.[{extra}]' in a clone of delaystore"

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.transports.rabbitmq.topology import (
-    NSERVICEBUS_V1,
-    NSERVICEBUS_V2,
-    SKIPPING,
-    celery,
-    custom,
-)
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, SKIPPING, celery, custom
 from tests.integration.cascades import (
     IncomingMessage,
     arrivals,

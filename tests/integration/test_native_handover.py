@@ -13,11 +13,11 @@ from sqlalchemy import text
 from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, TransportSetupError, TransportUnavailableError
-from delaystore.headers import EXPIRATION
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
+from delaystore.text import EXPIRATION
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, due_time

@@ -7,13 +7,8 @@ from typing import Any
 import pika
 import pytest
 
-from delaystore import headers as names
-from delaystore.errors import (
-    ConfigurationError,
-    TransportError,
-    TransportUnavailableError,
-    UnsupportedMessageError,
-)
+from delaystore import text as names
+from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.retry import Expired, RetryResult, next_step, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import CascadeTopology, celery, custom

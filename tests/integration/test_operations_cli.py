@@ -16,8 +16,7 @@ from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import DelayedMessage
 from delaystore.operations import _search
-from delaystore.operations.export_file import ExportFile
-from delaystore.operations.exports import ExportFormat
+from delaystore.operations.exports import ExportFile, ExportFormat
 from delaystore.stores.operable import Operation
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened

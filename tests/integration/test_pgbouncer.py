@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, DelayedDeliverySettings
 from delaystore.errors import StoreError
 from delaystore.settings import TransactionMode
-from delaystore.sql.engine import create_async_store_engine, create_store_engine
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql.engine import create_async_store_engine, create_store_engine
 from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_async_delivery import with_driver

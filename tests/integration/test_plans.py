@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, event, make_url
 
 from delaystore.message import EARLIEST_DUE_TIME, Position
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql import _look_up
-from delaystore.stores.sql._scan import DueScan
+from delaystore.stores.sql import _statements
+from delaystore.stores.sql._claims import DueScan
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL
 from tests.servers.postgresql import connect
@@ -111,7 +111,7 @@ def test_a_look_behind_deleted_rows_goes_by_the_index(
 
 
 def test_few_are_counted_for_an_estimate(much_waits: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_look_up, "COUNTED", 1000)
+    monkeypatch.setattr(_statements, "COUNTED", 1000)
     plans = planned(much_waits.engine, 'FROM "sales_delayed"', "EXPLAIN (ANALYZE, FORMAT JSON)")
     assert not much_waits.estimate_count().exact
     (plan,) = plans

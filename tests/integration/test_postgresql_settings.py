@@ -23,7 +23,7 @@ from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
 from delaystore.testing import RecordingTransport
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened

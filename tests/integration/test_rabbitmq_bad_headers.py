@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from delaystore.errors import TransportError
 from delaystore.operations import ErrorFilter, ErrorQueue
-from delaystore.testing._kit.messages import a_message
-from delaystore.testing._kit.transport_base import received
+from delaystore.testing._kit._base import a_message
+from delaystore.testing._kit._transport_parts import received
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED
 

@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from delaystore.errors import TransportSetupError
-from delaystore.testing._kit.messages import a_message
+from delaystore.testing._kit._base import a_message
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED
 from tests.servers import RabbitMQVhosts

@@ -12,8 +12,7 @@ from sqlalchemy import create_engine
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreUnavailableError
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import ManagedDelayedMessageStore

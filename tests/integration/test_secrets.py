@@ -11,10 +11,10 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pytest
 from sqlalchemy import make_url
 
+from delaystore.bulk.options import read_options, write_options
+from delaystore.bulk.staging import open_staging
 from delaystore.cascades import BrokerClient
 from delaystore.errors import DelaystoreError
-from delaystore.loading.options import read_options, write_options
-from delaystore.loading.staging import open_staging
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode

@@ -19,12 +19,12 @@ from pyspark import SparkContext
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from delaystore.cli import _send_file
+from delaystore.bulk import request
+from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.staging import list_loads
+from delaystore.bulk.staging._runs import SqlStaging
+from delaystore.cli import _send
 from delaystore.delivery import DelayedDelivery
-from delaystore.loading import request
-from delaystore.loading.options import StoreOptions
-from delaystore.loading.staging import list_loads
-from delaystore.loading.staging._runs import SqlStaging
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.test_documents import blocks, shell
@@ -212,7 +212,7 @@ def test_a_key_that_waits_is_told_with_the_option_as_it_is_typed(run: CommandLin
 
 def test_many_rows_are_for_spark(run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "FEW_ROWS", 2)
-    monkeypatch.setattr(_send_file, "MOST", 3)
+    monkeypatch.setattr(_send, "MOST", 3)
     Path("a.csv").write_text(csv_of(3))
     assert "note: 3 rows; `delaystore load`" in run("send", "q", "--file", "a.csv").err
     Path("a.csv").write_text(csv_of(4))

@@ -34,12 +34,12 @@ PUBLIC = (
     "delaystore.operations",
     "delaystore.stores",
     "delaystore.stores.sql",
-    "delaystore.telemetry",
+    "delaystore.server.telemetry",
     "delaystore.testing",
     "delaystore.transports",
     "delaystore.transports.rabbitmq",
     "delaystore.transports.rabbitmq.native",
-    "delaystore.web",
+    "delaystore.server.web",
 )
 FETCHED = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(?:https?:)?//|<link\b[^>]*\bhref="?(?:https?:)?//')
 

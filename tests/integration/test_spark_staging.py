@@ -21,21 +21,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, inspect, make_url, text
 
-from delaystore.dispatcher._fingerprint import fingerprint
-from delaystore.errors import (
-    ConfigurationError,
-    DuplicateKeyError,
-    DuplicateMessageError,
-    LoadError,
-    LoadInProgressError,
-    LoadLostError,
-    StorePermissionError,
-    StoreUnavailableError,
-)
-from delaystore.keys import KeyRule, OnKey
-from delaystore.loading.attempts import AttemptReport, promote
-from delaystore.loading.options import OnDuplicate, StoreOptions, new_load_id
-from delaystore.loading.staging import (
+from delaystore.bulk.attempts import AttemptReport, promote
+from delaystore.bulk.options import OnDuplicate, StoreOptions, new_load_id
+from delaystore.bulk.staging import (
     FinishedLoad,
     LoadKey,
     LoadState,
@@ -50,14 +38,25 @@ from delaystore.loading.staging import (
     list_loads,
     load_status,
 )
-from delaystore.loading.staging._database import load_database
-from delaystore.loading.staging._dialects import waiting_already
-from delaystore.loading.staging._registry import Registry
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, are_same_time, marked
+from delaystore.bulk.staging._database import load_database
+from delaystore.bulk.staging._dialects import waiting_already
+from delaystore.bulk.staging._registry import Registry
+from delaystore.dispatcher._in_flight import fingerprint
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateKeyError,
+    DuplicateMessageError,
+    LoadError,
+    LoadInProgressError,
+    LoadLostError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
 from tests.long import long

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from delaystore.errors import StoreError, StoreUnavailableError
-from delaystore.sql.errors import translated_errors
+from delaystore.stores.sql.errors import translated_errors
 
 SIGNAL = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {}, MESSAGE_TEXT = 'so it is'"
 STATE_OF_THE_SERVER = {

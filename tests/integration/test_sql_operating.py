@@ -14,14 +14,9 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, event, inspe
 
 from delaystore.calls import Call
 from delaystore.errors import StoreSetupError
-from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
-from delaystore.keys import KeyRule, OnKey
-from delaystore.message import PARKED, DelayedMessage
+from delaystore.message import PARKED, DelayedMessage, FailedAttempt, KeyRule, OnKey
 from delaystore.settings import TransactionMode
-from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.names import BESIDE
-from delaystore.sql.types import UtcDateTime
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.operable import (
     EXAMINED,
@@ -34,9 +29,11 @@ from delaystore.stores.operable import (
     OperationState,
     postponed_until,
 )
-from delaystore.stores.sql.operating._destinations import Destinations
-from delaystore.stores.sql.operating._parking import LOOKED_AT, STRAY_STEPS
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.codec import UtcDateTime
+from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.operating._destinations import LOOKED_AT, STRAY_STEPS, Destinations
+from delaystore.stores.sql.urls import BESIDE
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
 from tests.integration.test_sql_setup import unique
@@ -346,7 +343,7 @@ def test_what_was_told_is_told_once_though_old_records_cannot_be_deleted(
             refuse = "BEFORE DELETE ON sales_delayed_dispatchers BEGIN SELECT RAISE(ABORT, 'no'); END"
             connection.execute(text(f"CREATE TRIGGER refuse {refuse}"))
         record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, beat=now)
-        monkeypatch.setattr("delaystore.stores.sql.operating._dispatchers.FORGOTTEN", -timedelta(hours=1))
+        monkeypatch.setattr("delaystore.stores.sql.operating._reports.FORGOTTEN", -timedelta(hours=1))
         store.beat(record, [Activity(minute=now, delivered=1)])
         assert [each.delivered for each in store.activity(now)] == [1]
 

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings
-from delaystore.keys import OnKey
-from delaystore.sql.dialects import store_dialect_of
+from delaystore.message import OnKey
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
 from delaystore.stores.sql.comparison import expected_tables
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.dialects import store_dialect_of
 from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened

@@ -20,12 +20,11 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.settings import TransactionMode
-from delaystore.sql.dialects import store_dialect_of
-from delaystore.sql.names import BESIDE
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
-from delaystore.stores.sql.beside import OperatingTables
-from delaystore.stores.sql.schema import whole_table
+from delaystore.stores.sql.dialects import store_dialect_of
+from delaystore.stores.sql.schema import OperatingTables, whole_table
+from delaystore.stores.sql.urls import BESIDE
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, SqlDelayedMessageStore
 from delaystore.message import DelayedMessage
-from delaystore.telemetry import MetricsServer, OpenTelemetryObserver
+from delaystore.server.telemetry import MetricsServer, OpenTelemetryObserver
 from delaystore.transports import RabbitMQTransport
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, started

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 
 from delaystore.dispatcher import DispatchReport
-from delaystore.telemetry import _names as names
+from delaystore.server.telemetry import _names as names
 from tests.integration.test_documents import ROOT, blocks, text_of
 
 DOCUMENT = "docs/telemetry.md"
@@ -41,7 +41,7 @@ def test_the_table_has_every_metric_as_it_is() -> None:
 def test_the_attributes_are_those_of_the_code() -> None:
     written = set(re.findall(r"`((?:delaystore|messaging|error)\.[a-z_.]+)`", text_of(DOCUMENT)))
     known = {value for value in vars(names).values() if isinstance(value, str)}
-    modules = {"delaystore.telemetry"}
+    modules = {"delaystore.server.telemetry"}
     assert written - {metric.name for metric in names.METRICS} - modules <= known
 
 

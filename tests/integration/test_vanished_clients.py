@@ -18,7 +18,7 @@ from tests.servers.proxy import Proxy
 @pytest.fixture(params=["postgresql", "mysql"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlDelayedMessageStore]:
     """A store in a database that lets a dispatcher say nothing for two seconds."""
-    monkeypatch.setattr(f"delaystore.sql.dialects.{request.param}.LONGEST_IDLE", 2)
+    monkeypatch.setattr(f"delaystore.stores.sql.dialects.{request.param}.LONGEST_IDLE", 2)
     fixture = {"postgresql": "postgresql_url", "mysql": "mariadb_url"}[request.param]
     with opened(request.getfixturevalue(fixture)) as store:
         yield store

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from delaystore.service.configuration.tree import configuration_in
+from delaystore.server.configuration.tree import configuration_in
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQVhosts
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from delaystore.service import systemd
+from delaystore.server import systemd
 from tests.integration.cli import CommandLine
 from tests.service.serving import endpoint, write
 

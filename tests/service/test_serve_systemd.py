@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delaystore.service.systemd import Notifier
+from delaystore.server.systemd import Notifier
 from tests.long import long
 from tests.service.serving import endpoint, serving, wait_for, write
 

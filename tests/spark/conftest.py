@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from delaystore.spark import register
-from delaystore.spark._driver_service import stop_driver_service
+from delaystore.bulk.spark import register
+from delaystore.bulk.spark._driver_service import stop_driver_service
 from tests.spark.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]

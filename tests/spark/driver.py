@@ -16,8 +16,8 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from delaystore.spark import register
-from delaystore.spark._errors import plain_error
+from delaystore.bulk.spark import register
+from delaystore.bulk.spark._errors import plain_error
 from tests.spark.conftest import settings
 from tests.spark.gates import is_open
 from tests.spark.loads import ENDPOINT, Mapper, load, rows, rows_through

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import create_engine, inspect, text
 
+from delaystore.bulk.spark._errors import plain_error
 from delaystore.errors import DelaystoreError
-from delaystore.spark._errors import plain_error
 
 ENDPOINT: Final = "sales"
 TABLE: Final = "sales_delayed"

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from delaystore.bulk.options import StoreOptions, write_options
+from delaystore.bulk.spark import _driver_service, register
+from delaystore.bulk.spark._driver_client import DriverClient, reader_name
+from delaystore.bulk.spark._driver_service import DriverService, LeaseRenewal, Resource, Snapshot, driver_client
+from delaystore.bulk.staging import LoadKey, list_loads, open_staging
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError, StoreUnavailableError
-from delaystore.loading.options import StoreOptions, write_options
-from delaystore.loading.staging import LoadKey, list_loads, open_staging
 from delaystore.message import DelayedMessage
-from delaystore.spark import _driver_service, register
-from delaystore.spark._driver_client import DriverClient, reader_name
-from delaystore.spark._driver_service import DriverService, LeaseRenewal, Resource, Snapshot, driver_client
 from tests.integration.sql_stores import message, opened
 from tests.spark.test_reading import HOLDERS, NOON, psycopg_url, wait_until
 

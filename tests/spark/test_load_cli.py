@@ -23,16 +23,16 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType
 
 import delaystore.registry
+from delaystore.bulk.files import find_files
+from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.request import LoadReport, LoadRequest
+from delaystore.bulk.spark import loading
+from delaystore.bulk.spark._columns import arrow_column
+from delaystore.bulk.spark.loading import Tasks, Watcher, limited_batches, run_watched
+from delaystore.bulk.staging import list_loads
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
-from delaystore.loading.files import find_files
-from delaystore.loading.options import StoreOptions
-from delaystore.loading.request import LoadReport, LoadRequest
-from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
-from delaystore.spark import loading
-from delaystore.spark._columns import arrow_column
-from delaystore.spark.loading import Tasks, Watcher, limited_batches, run_watched
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -386,8 +386,8 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
     assert run("load", "--cleanup").out == "nothing to remove\n"
     program = (
         "import os\n"
-        "from delaystore.loading.options import WriteOptions\n"
-        "from delaystore.loading.staging import Owner, LoadKey, open_staging\n"
+        "from delaystore.bulk.options import WriteOptions\n"
+        "from delaystore.bulk.staging import Owner, LoadKey, open_staging\n"
         f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
         "open_staging(options, 600, Owner.of(os.getpid())).begin(LoadKey('died'))\n"
         "os._exit(9)\n"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from delaystore.bulk.columns import UNREADABLE
+from delaystore.bulk.files import DataFiles, find_files
+from delaystore.bulk.spark.loading import read_files
 from delaystore.errors import ConfigurationError
-from delaystore.loading.columns import UNREADABLE
-from delaystore.loading.files import DataFiles, find_files
-from delaystore.spark.loading import read_files
 
 HEADER = "message_id,destination,body\n"
 

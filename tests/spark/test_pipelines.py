@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
 
-from delaystore.errors import ConfigurationError
-from delaystore.loading.columns import UNREADABLE
-from delaystore.spark.pipeline import (
+from delaystore.bulk.columns import UNREADABLE
+from delaystore.bulk.spark.pipeline import (
     azure_timeouts,
     celery_tasks,
     due_after,
@@ -28,6 +27,7 @@ from delaystore.spark.pipeline import (
     ravendb_timeouts,
     read_nservicebus_table,
 )
+from delaystore.errors import ConfigurationError
 from tests.integration.legacy_tables import HEADERS, KINDS, PROPERTIES, ROWS, SAGA, make_table
 from tests.integration.legacy_tables import Row as TimeoutRow
 

@@ -15,19 +15,19 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
+from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.spark import _tables as stores
+from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
+from delaystore.bulk.spark._reading import SCHEMA, arrow_schema, read_pages, read_rows
+from delaystore.bulk.spark._source import DelaystoreDataSource
+from delaystore.bulk.spark._tables import Condition, open_readable, open_table
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
-from delaystore.loading.options import StoreOptions
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
-from delaystore.spark import _tables as stores
-from delaystore.spark._postgresql import PostgreSqlPlan, read_batches
-from delaystore.spark._reading import SCHEMA, arrow_schema, read_pages, read_rows
-from delaystore.spark._source import DelaystoreDataSource
-from delaystore.spark._tables import Condition, open_readable, open_table
-from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.codec import encode_mapping
 from tests.integration.sql_stores import opened
 from tests.long import long
 from tests.spark.conftest import ODD_TIME_ZONE
@@ -370,7 +370,7 @@ def test_a_frame_that_has_rested_is_read_from_another_snapshot(
         assert len(frame.collect()) == 1000
         store.store(DelayedMessage(message_id="new", destination="billing", due_time=NOON, body=b""))
         assert len(frame.collect()) == 1000  # still of that instant
-        monkeypatch.setattr("delaystore.spark._driver_service.IDLE", 0.0)
+        monkeypatch.setattr("delaystore.bulk.spark._driver_service.IDLE", 0.0)
         wait_until(lambda: connection.execute(HOLDERS).fetchall() == [(0,)])
         monkeypatch.undo()
         assert len(frame.collect()) == 1001

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from delaystore.bulk.spark import register
 from delaystore.errors import ConfigurationError, DuplicateMessageError, LoadLostError, RejectedRowsError
-from delaystore.spark import register
 from tests.faults.scale import scaled
 from tests.spark.driving import Driver
 from tests.spark.loads import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delaystore.bulk.spark import register
 from delaystore.errors import ConfigurationError
-from delaystore.spark import register
 from tests.spark.conftest import ROOT
 from tests.spark.java import QUICK_JAVA
 from tests.spark.loads import query
@@ -18,7 +18,7 @@ from tests.spark.loads import query
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
-from delaystore.spark import register
+from delaystore.bulk.spark import register
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)

@@ -15,6 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from sqlalchemy import make_url
 
+from delaystore.bulk.options import write_options
+from delaystore.bulk.spark import DelaystoreDataSource, register
+from delaystore.bulk.spark._driver_client import DriverClient
+from delaystore.bulk.spark._writing import BatchWriter
+from delaystore.bulk.staging import LoadKey, open_staging
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import (
     ConfigurationError,
@@ -24,13 +29,8 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from delaystore.loading.options import write_options
-from delaystore.loading.staging import LoadKey, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
-from delaystore.spark import DelaystoreDataSource, register
-from delaystore.spark._driver_client import DriverClient
-from delaystore.spark._writing import BatchWriter
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport, open_transport

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from delaystore.errors import ConfigurationError
-from delaystore.stores._allowances import FASTEST, SLOWEST, Bucket, allowed, check_max_rate
 from delaystore.stores.operable import FURTHEST
+from delaystore.stores.shared import FASTEST, SLOWEST, Bucket, allowed, check_max_rate
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delaystore.amounts import counted, limit_text, roughly, up_to
+from delaystore.text import counted, limit_text, roughly, up_to
 
 
 def test_one_message_is_no_messages() -> None:

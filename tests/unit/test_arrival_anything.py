@@ -12,7 +12,7 @@ from delaystore.ingress.reading.destinations import DestinationRule, parse_desti
 from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared, read_table
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
-from delaystore.sql.codec import decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq.properties import check_message, encoded_properties, holds_float
 from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, typed

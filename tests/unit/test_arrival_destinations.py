@@ -11,7 +11,7 @@ from delaystore.ingress.reading.forms.naming import FORMS
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
-from delaystore.service.configuration.ingress import IngressConfiguration
+from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.transports.rabbitmq.properties import check_message
 from tests.arrivals import array, arrival, text_value
 

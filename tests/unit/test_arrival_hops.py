@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from delaystore.address import parse_address
 from delaystore.ingress.reading.content import MOST
 from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
+from delaystore.text import parse_address
 from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
 from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.arrivals import arrival

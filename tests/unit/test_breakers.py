@@ -3,11 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from delaystore.dispatcher.breakers import (
-    BreakerState,
-    FailureRateCircuitBreaker,
-    RepeatedFailuresOverTimeCircuitBreaker,
-)
+from delaystore.breakers import BreakerState, FailureRateCircuitBreaker, RepeatedFailuresOverTimeCircuitBreaker
 
 OUTAGE = ConnectionError("the broker is gone")
 

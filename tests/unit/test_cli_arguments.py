@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.times import parse_duration, parse_instant
+from delaystore.text import parse_duration, parse_instant
 
 
 @pytest.mark.parametrize(

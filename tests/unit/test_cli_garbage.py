@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from delaystore.cli._garbage import look_for_garbage_seldom
+from delaystore.cli._signals import look_for_garbage_seldom
 
 USUAL = (700, 10, 10)
 """Python's own; commands that other tests ran in this process may have left another."""

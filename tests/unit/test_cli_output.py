@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from delaystore import documents
+from delaystore.cli._demo import DemoReport
 from delaystore.cli._dispatch import outcome_line
 from delaystore.cli._output import about, body_preview, counted, print_document, print_table, printable
-from delaystore.demo._report import DemoReport
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.message import DelayedMessage
+from delaystore.stores import documents
 from delaystore.stores.abc import Count
 from delaystore.transports.abc import ReceivedMessage
 

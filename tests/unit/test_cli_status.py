@@ -6,21 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.amounts import rate_text
-from delaystore.cli._recent import recent_row
-from delaystore.cli._status_screen import status_lines
-from delaystore.cli._store_report import StoreReport
+from delaystore.cli._health import StoreReport
+from delaystore.cli._status import recent_row, status_lines
 from delaystore.delivery import DelayedDelivery
-from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
-from delaystore.lateness import LatenessHistogram
-from delaystore.message import DelayedMessage
-from delaystore.operations.demands import Demands
-from delaystore.operations.overview import Overview
-from delaystore.operations.recent import Recent
+from delaystore.message import DelayedMessage, FailedAttempt
+from delaystore.operations.overview import Demands, Overview, Recent
 from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
-from delaystore.times import duration_text, parse_duration, time_text
+from delaystore.text import duration_text, parse_duration, rate_text, time_text
 from delaystore.transports import InMemoryTransport
 
 FIVE_MINUTES = Demands(max_overdue=timedelta(minutes=5))

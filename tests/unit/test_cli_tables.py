@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from delaystore.cli._tables import SHORTEST_CUT, TableText, cut_middle, table_text
+from delaystore.cli._output import SHORTEST_CUT, TableText, cut_middle, table_text
 
 COLUMNS = ("id", "destination", "due", "failures", "bytes")
 ID = "0198a1f2-7c3b-7d11-8f00-112233449c3e"

@@ -30,9 +30,8 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
-from delaystore.keys import OnKey
-from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._dialects import (
+from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.staging._dialects import (
     STAGING_DIALECTS,
     distinct_ids,
     registry_table,
@@ -41,19 +40,19 @@ from delaystore.loading.staging._dialects import (
     twice,
     waiting_already,
 )
-from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
-from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
-from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
-from delaystore.migrations.sources._sql.types import Instant
-from delaystore.sql.columns import NAMES
-from delaystore.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
-from delaystore.sql.dialects.base import OWN
-from delaystore.sql.dialects.mysql import PATIENCE
-from delaystore.sql.quoting import quoted_name
+from delaystore.message import OnKey
+from delaystore.migrations.sources._sql._database import MIGRATION_DIALECTS, MigrationDialect
+from delaystore.migrations.sources._sql.source import DelaystoreShape
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 from delaystore.stores.sql._keyed import KEYED, OneStatement
 from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.codec import NAMES
+from delaystore.stores.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
+from delaystore.stores.sql.dialects.base import OWN
+from delaystore.stores.sql.dialects.mysql import PATIENCE
+from delaystore.stores.sql.faults import quoted_name
 from delaystore.stores.sql.schema import delayed_table, with_keys
-from delaystore.transports.sql_queue._claims import LeasedRows, LockedRows
+from delaystore.transports.sql_queue._receiving import LeasedRows, LockedRows
 from delaystore.transports.sql_queue._tables import queue_table
 
 FOLDER: Final = Path(__file__).parent / "compiled_sql"

@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 from delaystore.stores.memory import InMemoryDelayedMessageStore as Memory
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.testing import *
-from delaystore.testing._kit import waiting
+from delaystore.testing._kit import _base as waiting
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.memory import InMemoryTransport
 from dataclasses import replace
@@ -283,9 +283,9 @@ def test_the_store_kit_finds(found_in_stores: dict[str, set[str]], defect: str) 
 WORKING_TRANSPORT = """
 import threading
 from contextlib import contextmanager
-from delaystore.testing._kit import native_delays, outages
-native_delays.DELAY = timedelta(seconds=1)
-outages.TIMEOUT = 0.1
+from delaystore.testing._kit import _transport_parts as parts
+parts.DELAY = timedelta(seconds=1)
+parts.TIMEOUT = 0.1
 waiting.DEADLINE = 3.0
 
 class Working(InMemoryTransport):

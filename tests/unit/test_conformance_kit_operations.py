@@ -12,8 +12,8 @@ from hypothesis import Phase, settings
 from delaystore.stores.memory import InMemoryDelayedMessageStore as Memory
 from delaystore.stores.operable import Allowance, OperationState
 from delaystore.testing import SettableClock, StoreCapabilities, StoreConformance
-from delaystore.testing._kit import waiting
-from delaystore.testing._kit.messages import TICK
+from delaystore.testing._kit import _base as waiting
+from delaystore.testing._kit._base import TICK
 settings.register_profile("unshrunk", phases=[Phase.generate], derandomize=True)
 settings.load_profile("unshrunk")
 waiting.DEADLINE = 2.0

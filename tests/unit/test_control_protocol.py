@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.control._commands import Asked
-from delaystore.control._replies import sender_of
-from delaystore.control.protocol import Answer, Protocol, Read
+from delaystore.ingress.control._protocol import Answer, Asked, Protocol, Read
+from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome

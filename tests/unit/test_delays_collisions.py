@@ -4,14 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cascades.binding import collisions, collisions_of
-from delaystore.transports.rabbitmq.topology import (
-    NSERVICEBUS_V2,
-    Binding,
-    DestinationKind,
-    Exchange,
-    Routing,
-    matches,
-)
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Binding, DestinationKind, Exchange, Routing, matches
 
 DELIVERY = NSERVICEBUS_V2.delivery
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map(".".join)

@@ -16,14 +16,7 @@ from delaystore.cascades.policies import (
     undeliverable_name,
 )
 from delaystore.cascades.snapshot import ExchangeState, Policy
-from delaystore.transports.rabbitmq.topology import (
-    NSERVICEBUS_V2,
-    SKIPPING,
-    Binding,
-    DestinationKind,
-    celery,
-    custom,
-)
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, SKIPPING, Binding, DestinationKind, celery, custom
 
 DELIVERY = NSERVICEBUS_V2.delivery
 UNDELIVERABLE = "nsb.v2.delay-delivery.undeliverable"

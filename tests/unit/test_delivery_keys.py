@@ -7,7 +7,7 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, DuplicateKeyError, InvalidMessageError, KeyInUseError
-from delaystore.keys import OnKey
+from delaystore.message import OnKey
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.testing import SettableClock

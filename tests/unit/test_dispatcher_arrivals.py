@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import _arrivals as arrivals
-from delaystore.dispatcher._arrivals import UnremovedArrivals
+from delaystore.dispatcher import _in_flight as arrivals
+from delaystore.dispatcher._in_flight import DeliveredNotDeleted
 from delaystore.message import DelayedMessage
 from tests.dispatching import NOON, message
 
 ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"})
 
 
-def arrivals_of(one: DelayedMessage) -> UnremovedArrivals:
+def arrivals_of(one: DelayedMessage) -> DeliveredNotDeleted:
     """One message has arrived; its removal has failed."""
-    arrived = UnremovedArrivals()
+    arrived = DeliveredNotDeleted()
     taken = arrived.begin([one])
     arrived.keep([one])
     arrived.end(taken)
@@ -25,7 +25,7 @@ def arrivals_of(one: DelayedMessage) -> UnremovedArrivals:
 
 
 def test_what_is_being_sent_is_taken_by_no_other_worker() -> None:
-    arrived = UnremovedArrivals()
+    arrived = DeliveredNotDeleted()
     other = message("b")
     assert arrived.begin([ONE]) == [ONE]
     assert arrived.begin([ONE, other]) == [other]
@@ -72,7 +72,7 @@ def test_no_bodies_are_kept_for_long() -> None:
 
 def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST_REMEMBERED", 2)
-    arrived = UnremovedArrivals()
+    arrived = DeliveredNotDeleted()
     three = [message(f"{number}") for number in range(3)]
     arrived.keep(three)
     assert arrived.among(three) == three[1:]

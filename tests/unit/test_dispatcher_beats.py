@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, _beats
-from delaystore.dispatcher._activity import MOST_MINUTES, RecentActivity, _add_lateness
-from delaystore.dispatcher._batch import Batch
+from delaystore.dispatcher import Dispatcher, _background
+from delaystore.dispatcher._batch import MOST_MINUTES, PassBatch, RecentActivity, _add_lateness
 from delaystore.errors import StoreUnavailableError
-from delaystore.lateness import BOUNDS, LatenessHistogram
 from delaystore.message import DelayedMessage
+from delaystore.stores.documents import BOUNDS, LatenessHistogram
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import Activity, DispatcherRecord
 from delaystore.transports.abc import Outcome
@@ -38,7 +37,7 @@ SOON = timedelta(seconds=0.05)
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_beats, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(_background, "BEAT_EVERY", SOON)
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
                 raise StoreUnavailableError("locked")
             super().beat(record, done)
 
-    monkeypatch.setattr("delaystore.dispatcher.ticker.ARMED_DELAY", 0.01)
+    monkeypatch.setattr("delaystore.breakers.ARMED_DELAY", 0.01)
     store = SilentStore()
     with running(make(store, transport)) as dispatcher:
         store.store_many([due("a"), due("b")])
@@ -198,7 +197,7 @@ def test_a_single_beat_that_fails_is_no_news(
                 raise StoreUnavailableError("the database is locked")
             super().beat(record, done)
 
-    monkeypatch.setattr("delaystore.dispatcher.ticker.ARMED_DELAY", 0.01)
+    monkeypatch.setattr("delaystore.breakers.ARMED_DELAY", 0.01)
     store = BusyStore()
     with running(make(store, transport)):
         wait_until(lambda: store.beats > 3)
@@ -251,7 +250,7 @@ def test_the_transport_is_asked_for_nothing_once_the_dispatcher_has_stopped(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stops it closes the transport next, and would leave the connection of a late question open."""
-    monkeypatch.setattr("delaystore.dispatcher.depth.ASK_EVERY", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.ASK_EVERY", 0.0)
     asked: list[str] = []
     answered: list[str] = []
 
@@ -301,7 +300,7 @@ def test_activity_counts_the_busiest_destinations_of_many() -> None:
     for number in range(50):
         delivered = [message(f"{number}-{n}", f"queue-{number}-{n}") for n in range(100)]
         delivered += [message(f"{number}-busy-{n}", "busy") for n in range(10)]
-        batch = Batch(NOON, messages=delivered, delivered=delivered, sent_at=NOON)
+        batch = PassBatch(NOON, messages=delivered, delivered=delivered, sent_at=NOON)
         recent.note(batch, batch.report(), NOON)
     (activity,) = recent.take()
     assert activity.by_destination["busy"] == 500
@@ -313,7 +312,7 @@ def test_activity_counts_the_busiest_destinations_of_many() -> None:
 def test_many_are_put_into_the_buckets_of_the_histogram_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._activity._FEW", few)
+    monkeypatch.setattr("delaystore.dispatcher._batch._FEW", few)
     late = [-5.0, -0.000001, 0.0, 0.0005, 0.0011, 0.7, 0.7, 3.0, 59.9, 86_399.0, 200_000.0] * 20
     histogram, expected = LatenessHistogram(), LatenessHistogram()
     _add_lateness(histogram, [NOON - timedelta(seconds=each) for each in late], NOON)

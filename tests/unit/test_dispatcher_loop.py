@@ -285,7 +285,7 @@ def test_an_error_queue_without_an_answer_holds_up_no_message_and_shows_in_the_h
                 assert answer.wait(PATIENCE)
             super().declare(queue)
 
-    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", 0.05)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.GRACE", 0.05)
     answer = threading.Event()
     dispatcher = make(store, SlowTransport())
     with running(dispatcher):
@@ -389,7 +389,7 @@ def test_run_dispatches_in_the_calling_thread_until_a_signal_handler_stops_it(
 def test_nothing_is_claimed_while_the_transport_cannot_send(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._availability.CONNECTING_GRACE", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._loop.CONNECTING_GRACE", 0.0)
     transport.unavailable_reason = "connection.blocked: low on memory"
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
@@ -419,7 +419,7 @@ def test_connecting_at_the_start_is_no_failure(
 def test_an_outage_that_is_over_is_over_even_if_nothing_is_due(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._availability.CONNECTING_GRACE", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._loop.CONNECTING_GRACE", 0.0)
     transport.unavailable_reason = "no connection"
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
@@ -433,7 +433,7 @@ def test_a_store_that_is_down_triggers_the_fetch_breaker_and_is_tried_again(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.breakers.TRIGGERED_DELAY", 0.5)
+    monkeypatch.setattr("delaystore.breakers.TRIGGERED_DELAY", 0.5)
     calls: list[tuple[str, Exception]] = []
     dispatcher = make(
         store,
@@ -550,7 +550,7 @@ def test_with_a_live_subscription_it_sleeps_until_it_is_woken(transport: Scripte
 def test_a_subscription_that_does_not_close_holds_up_no_stop(
     transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._subscription.LONGEST_CLOSE", 0.05)
+    monkeypatch.setattr("delaystore.dispatcher._loop.LONGEST_CLOSE", 0.05)
     hung = threading.Event()
     monkeypatch.setattr(HandSubscription, "close", lambda self: hung.wait(PATIENCE))
     store = StoreThatWakes()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delaystore.breakers import FailureRateCircuitBreaker
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import (
     BreakerChange,
@@ -15,10 +16,9 @@ from delaystore.dispatcher import (
     DispatchObserver,
     DispatchReport,
     PassReport,
-    _observation,
+    _batch,
 )
 from delaystore.dispatcher import _passes as passes_module
-from delaystore.dispatcher.breakers import FailureRateCircuitBreaker
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
@@ -264,10 +264,10 @@ def test_without_an_observer_nothing_is_computed(
     def unwanted(*anything: object) -> None:
         pytest.fail("nobody asked for this")
 
-    monkeypatch.setattr(_observation, "Stopwatch", unwanted)
-    monkeypatch.setattr(_observation, "by_destination", unwanted)
+    monkeypatch.setattr(_batch, "Stopwatch", unwanted)
+    monkeypatch.setattr(_batch, "by_destination", unwanted)
     monkeypatch.setattr(passes_module, "observed", unwanted)
-    monkeypatch.setattr("delaystore.dispatcher.breakers.BreakerChange", unwanted)
+    monkeypatch.setattr("delaystore.breakers.BreakerChange", unwanted)
     transport.outcomes["there"] = UNSETTLED
     store.store_many([message("a"), message("b", "there")])
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
@@ -316,6 +316,6 @@ def test_an_idle_pass_notices_that_the_recovery_breakers_window_has_ended(
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": REFUSED}
     store.store(message("a", "nowhere"))
     dispatcher.dispatch_due()
-    monkeypatch.setattr("delaystore.dispatcher.breakers.RATE_WINDOW", 0.0)
+    monkeypatch.setattr("delaystore.breakers.RATE_WINDOW", 0.0)
     dispatcher.dispatch_due()
     assert recorder.changes == [("recovery", "disarmed", "armed"), ("recovery", "armed", "disarmed")]

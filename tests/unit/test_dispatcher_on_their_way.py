@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import _on_their_way as module
-from delaystore.dispatcher._error_queue import Failure
-from delaystore.dispatcher._on_their_way import OnTheirWay
+from delaystore.dispatcher import _in_flight as module
+from delaystore.dispatcher._in_flight import InFlightTracker
+from delaystore.dispatcher.error_queue import Failure
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import PendingConfirm
 from tests.dispatching import NOON, message
@@ -23,8 +23,8 @@ class Late(PendingConfirm):
         return None
 
 
-def under_way(*messages: DelayedMessage) -> OnTheirWay:
-    on_their_way = OnTheirWay()
+def under_way(*messages: DelayedMessage) -> InFlightTracker:
+    on_their_way = InFlightTracker()
     for one in messages:
         on_their_way.note(one, Late(), 0)
     return on_their_way
@@ -51,7 +51,7 @@ def test_what_is_forgotten_is_not_known() -> None:
 
 @pytest.mark.parametrize("failure", [None, Failure(ONE, "Refused", "nacked")])
 def test_no_bodies_are_kept(failure: Failure | None) -> None:
-    on_their_way = OnTheirWay()
+    on_their_way = InFlightTracker()
     on_their_way.note(ONE, Late(), 0, failure)
     kept = gc.get_referents(on_their_way._known["a"])
     assert not [thing for thing in [*kept, *gc.get_referents(*kept)] if isinstance(thing, DelayedMessage)]

@@ -422,7 +422,7 @@ def test_a_failing_error_queue_triggers_the_recovery_breaker(
 def test_an_error_queue_that_was_deleted_is_declared_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._declaration.DECLARE_AGAIN", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 0.0)
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()

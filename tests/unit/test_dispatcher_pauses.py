@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations
-from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._parking import LOOK_AGAIN, LOOK_EVERY, Parking
+from delaystore.dispatcher import Dispatcher, DispatchReport, _pauses_and_limits
+from delaystore.dispatcher._background import LOOK_AGAIN, LOOK_EVERY, ParkingThread
+from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._passes import DispatchPass
-from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.errors import StoreError, StorePermissionError
 from delaystore.message import PARKED, DelayedMessage
 from delaystore.stores.operable import FURTHEST, TICK, Destination, retried_at
@@ -31,7 +30,7 @@ def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pass reads what is paused, however short ago that was."""
-    monkeypatch.setattr(_destinations, "READ_EVERY", 0.0)
+    monkeypatch.setattr(_pauses_and_limits, "READ_EVERY", 0.0)
 
 
 def next_attempt(store: CountingStore, message_id: str) -> datetime:
@@ -169,7 +168,7 @@ def test_a_dispatcher_that_has_slept_reads_the_pauses_before_it_fetches(
     store = CountingStore()
     with running(Dispatcher(store, transport, settings(poll_interval=3600), endpoint="sales")) as dispatcher:
         wait_until(lambda: store.asked["next"])
-        time.sleep(_destinations.READ_EVERY)  # as old as what it knows may be
+        time.sleep(_pauses_and_limits.READ_EVERY)  # as old as what it knows may be
         store.pause("closed", by="me")
         store.store(message("a", "closed", datetime.now(UTC)))
         dispatcher.wake_up()
@@ -265,7 +264,7 @@ def test_a_pause_that_is_over_is_looked_at_once(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     context = DispatchContext(store, transport, settings())
-    parking = Parking(context, "sales", WakeUp())
+    parking = ParkingThread(context, "sales", WakeUp())
     store.pause("closed", by="me", until=clock.now() + SECOND)
     assert 0 < parking._look() <= 1.0
     clock.advance(1)
@@ -277,7 +276,7 @@ def test_a_limit_is_looked_at_often_only_while_it_may_have_postponed_messages(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     context = DispatchContext(store, transport, settings())
-    parking, passes = Parking(context, "sales", WakeUp()), DispatchPass(context)
+    parking, passes = ParkingThread(context, "sales", WakeUp()), DispatchPass(context)
     store.limit_rate("slow", 0.01, by="me")
     assert parking._look() == LOOK_AGAIN, "an earlier dispatcher may have postponed some"
     clock.advance(FURTHEST.total_seconds())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport, _set_aside
-from delaystore.dispatcher._set_aside import LATECOMERS, LONGEST_GAP, Part, SetAside
+from delaystore.dispatcher import Dispatcher, DispatchReport, _forwarding
+from delaystore.dispatcher._forwarding import LATECOMERS, LONGEST_GAP, DestinationBreaker, GateDecision
 from delaystore.message import DelayedMessage
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
@@ -43,7 +43,7 @@ def silent(late: PendingConfirm) -> Outcome:
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     seconds = Seconds()
-    monkeypatch.setattr("delaystore.dispatcher._outlet.time.monotonic", seconds)
+    monkeypatch.setattr("delaystore.dispatcher._forwarding.time.monotonic", seconds)
     return seconds
 
 
@@ -288,25 +288,25 @@ def test_a_batch_keeps_its_size_when_destinations_take_nothing(
     assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
 
 
-def aside(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> SetAside:
-    set_aside = SetAside("the destination", seconds)
+def aside(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> DestinationBreaker:
+    set_aside = DestinationBreaker("the destination", seconds)
     messages = [message(name, name) for name in destinations]
     set_aside.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)
     return set_aside
 
 
-def parts(set_aside: SetAside, *destinations: str) -> list[Part]:
+def parts(set_aside: DestinationBreaker, *destinations: str) -> list[GateDecision]:
     return list(set_aside.parts([message(f"{n}", name) for n, name in enumerate(destinations)]))
 
 
 def test_one_probe_each_second_at_first_and_then_ever_fewer() -> None:
     seconds = Seconds()
     set_aside = aside(seconds, "stuck")
-    assert parts(set_aside, "stuck", "other", "stuck") == [Part.HOLD, Part.SEND, Part.HOLD]
+    assert parts(set_aside, "stuck", "other", "stuck") == [GateDecision.HOLD, GateDecision.SEND, GateDecision.HOLD]
     probed = []
     for step in range(400):
         seconds.now = 1000 + step / 10
-        if Part.PROBE in parts(set_aside, "stuck", "stuck"):
+        if GateDecision.PROBE in parts(set_aside, "stuck", "stuck"):
             probed.append(step / 10)
     assert probed[:4] == [1, 2, 4, 8]
     assert {after - before for before, after in pairwise(probed[3:])} == {LONGEST_GAP}
@@ -317,20 +317,20 @@ def test_an_answer_to_the_probe_takes_the_destination_back(outcome: Outcome) -> 
     seconds = Seconds()
     set_aside = aside(seconds, "stuck")
     set_aside.note([message("a", "stuck")], [outcome], seconds.now)
-    assert parts(set_aside, "stuck") == [Part.SEND]
+    assert parts(set_aside, "stuck") == [GateDecision.SEND]
 
 
 def test_a_late_answer_takes_the_destination_back() -> None:
     late = Late()
     set_aside = aside(Seconds(), "slow", late=late)
-    assert parts(set_aside, "slow") == [Part.HOLD]
+    assert parts(set_aside, "slow") == [GateDecision.HOLD]
     late.answer = True
-    assert parts(set_aside, "slow") == [Part.SEND]
+    assert parts(set_aside, "slow") == [GateDecision.SEND]
     assert not set_aside
 
 
 def test_what_an_outage_leaves_unsettled_sets_nothing_aside() -> None:
-    set_aside = SetAside("the destination", Seconds())
+    set_aside = DestinationBreaker("the destination", Seconds())
     set_aside.note([message("a")], [Outcome(OutcomeKind.UNSETTLED, "no connection")], 0)
     assert not set_aside
 
@@ -362,11 +362,17 @@ def test_a_destination_that_comes_and_goes_is_not_told_of_each_time(caplog: pyte
 def test_not_more_are_set_aside_than_memory_holds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_set_aside, "MOST_SET_ASIDE", 2)
+    monkeypatch.setattr(_forwarding, "MOST_SET_ASIDE", 2)
     seconds = Seconds()
     names = [f"q{n}" for n in range(5)]
     set_aside = aside(seconds, *names)
-    assert parts(set_aside, *names) == [Part.HOLD, Part.HOLD, Part.SEND, Part.SEND, Part.SEND]
+    assert parts(set_aside, *names) == [
+        GateDecision.HOLD,
+        GateDecision.HOLD,
+        GateDecision.SEND,
+        GateDecision.SEND,
+        GateDecision.SEND,
+    ]
     assert sum("no more are set aside" in record.getMessage() for record in caplog.records) == 1
     messages: list[Any] = [message(name, name) for name in names]
     set_aside.note(messages, [DELIVERED] * 5, seconds.now)
@@ -375,14 +381,18 @@ def test_not_more_are_set_aside_than_memory_holds(
 
 def test_what_another_dispatcher_has_sent_takes_no_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reply queues have names of their own: nothing more may ever come for those of the last outage."""
-    monkeypatch.setattr(_set_aside, "MOST_SET_ASIDE", 2)
+    monkeypatch.setattr(_forwarding, "MOST_SET_ASIDE", 2)
     seconds = Seconds()
     set_aside = aside(seconds, "sent by another", "asked for")
     for _ in range(20):
         seconds.now += 60
         parts(set_aside, "asked for")
     set_aside.note([message("new", "new")], [UNREADY], seconds.now)
-    assert parts(set_aside, "sent by another", "asked for", "new") == [Part.SEND, Part.HOLD, Part.HOLD]
+    assert parts(set_aside, "sent by another", "asked for", "new") == [
+        GateDecision.SEND,
+        GateDecision.HOLD,
+        GateDecision.HOLD,
+    ]
 
 
 class Delaying(ScriptedTransport):

@@ -2,7 +2,7 @@
 
 import threading
 
-from delaystore.dispatcher._worker import Worker
+from delaystore.dispatcher._context import Worker
 from tests.dispatching import PATIENCE, wait_until
 
 

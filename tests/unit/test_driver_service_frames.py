@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.spark import _driver_client as frames
-from delaystore.spark._driver_client import WrongKeyError, answer, ask
+from delaystore.bulk.spark import _driver_client as frames
+from delaystore.bulk.spark._driver_client import WrongKeyError, answer, ask
 
 KEY = b"k" * 32
 SECRET = ["take_snapshot", {"store": "postgresql://sales:Toy-pa55word@db/app"}]

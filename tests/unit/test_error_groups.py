@@ -8,7 +8,7 @@ import pytest
 
 from delaystore.errors import InvalidMessageError
 from delaystore.operations import ErrorFilter, FailedMessage
-from delaystore.operations.error_groups import Grouping, grouped_reason
+from delaystore.operations.failed_message import Grouping, grouped_reason
 
 AT = datetime(2026, 11, 24, 5, 50, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from typing_extensions import override
 
 from delaystore import DelayedDeliverySettings
-from delaystore.dispatcher._error_queue import ErrorQueue, Failure
+from delaystore.dispatcher.error_queue import ErrorQueueCopies, Failure
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
-from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY, REJECTED_REASON, UNDECODED
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.operations.failed_message import failed_message
-from delaystore.testing._kit.messages import NOON, a_message, exactly
-from delaystore.testing._kit.strategies import messages
+from delaystore.testing._kit._base import NOON, a_message, exactly, messages
+from delaystore.text import EXCEPTION_TYPE, HEADERS_IN_BODY, REJECTED_REASON, UNDECODED
 from delaystore.transports import InMemoryTransport
 from delaystore.transports.abc import ReceivedMessage
 
@@ -52,7 +51,7 @@ class Narrow(InMemoryTransport):
 
 def copied(message: DelayedMessage, transport: InMemoryTransport, reason: str = "no such queue") -> ReceivedMessage:
     """`message` as it is in the error queue."""
-    queue = ErrorQueue(transport, DelayedDeliverySettings(error_queue="error"))
+    queue = ErrorQueueCopies(transport, DelayedDeliverySettings(error_queue="error"))
     copy = queue.copy(Failure(message, "Unroutable", reason), FAILED_AT)
     return ReceivedMessage(message_id=copy.message_id, body=copy.body, headers=copy.headers, properties=copy.properties)
 
@@ -100,7 +99,7 @@ def test_a_damaged_row_is_shown_and_not_sent_again(headers: int) -> None:
         headers={"delaystore.raw-headers": "{broken", **{f"h{n}": "x" for n in range(9 if headers == 8 else 0)}},
         reason="headers are no JSON",
     )
-    queue = ErrorQueue(Narrow(headers=headers), DelayedDeliverySettings())
+    queue = ErrorQueueCopies(Narrow(headers=headers), DelayedDeliverySettings())
     copy = queue.copy(Failure(message, "Unreadable", message.reason), FAILED_AT)
     failed = failed_message(ReceivedMessage(message_id="a", body=copy.body, headers=copy.headers, properties={}))
     assert (failed.kind, failed.reason) == ("Unreadable", "headers are no JSON")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from delaystore.failures import KEPT, LONGEST_REASON, FailedAttempt, failures_in, with_attempt
-from delaystore.testing._kit.strategies import instants
+from delaystore.message import KEPT, LONGEST_REASON, FailedAttempt, failures_in, with_attempt
+from delaystore.testing._kit._base import instants
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 LINE = '["2031-01-01T12:00:00+00:00","Refused","no"]\n'

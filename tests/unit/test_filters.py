@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import EVERYTHING, MessageFilter, header_text
 from delaystore.message import PARKED, DelayedMessage
+from delaystore.testing._kit._base import header_values
 from delaystore.testing._kit.search import filters
-from delaystore.testing._kit.strategies import header_values
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 TICK = timedelta.resolution

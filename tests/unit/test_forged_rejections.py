@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from delaystore.control._replies import request_copy
 from delaystore.ingress._entries import Entry as Arrived
+from delaystore.ingress.control._replies import request_copy
 from delaystore.ingress.rejected import EXCHANGE, ROUTING_KEY, IrretrievableError, _copy, restored
 from delaystore.transports.rabbitmq.raw import Delivery, Entry, RawProperties, text_value
 from tests.arrivals import arrival

@@ -36,7 +36,7 @@ def test_only_one_place_knows_one_database_from_another() -> None:
         for node in ast.walk(module)
         if asks_which_database(node)
     ]
-    assert not found, f"ask the dialect of delaystore.sql.dialects instead: {found}"
+    assert not found, f"ask the dialect of delaystore.stores.sql.dialects instead: {found}"
 
 
 def test_only_the_command_line_needs_its_libraries() -> None:
@@ -68,7 +68,7 @@ def test_only_one_place_knows_one_driver_from_another() -> None:
         for node in ast.walk(module)
         if asks_which_driver(node)
     ]
-    assert not found, f"ask the driver of delaystore.sql.drivers instead: {found}"
+    assert not found, f"ask the driver of delaystore.stores.sql.drivers instead: {found}"
 
 
 def test_the_rule_of_drivers_knows_what_it_forbids() -> None:

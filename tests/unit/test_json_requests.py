@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from delaystore.json_requests import (
+from delaystore.operations.json_requests import (
     DelayField,
     FieldTypeError,
     NullFieldError,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaystore.lateness import BOUNDS, FACTOR, SHORTEST, LatenessHistogram
+from delaystore.stores.documents import BOUNDS, FACTOR, SHORTEST, LatenessHistogram
 
 LATE = st.lists(st.floats(0, BOUNDS[-1]), min_size=1, max_size=200)
 

@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import create_mock_engine
 from sqlalchemy.schema import CreateTable
 
-from delaystore.loading.staging._dialects import registry_table, staging_table
-from delaystore.sql.dialects import DIALECTS
-from delaystore.sql.names import is_load_table, load_table_name, loads_table_name
+from delaystore.bulk.staging._dialects import registry_table, staging_table
+from delaystore.stores.sql.dialects import DIALECTS
 from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.urls import is_load_table, load_table_name, loads_table_name
 
 TOKEN = "0123456789abcdef0123"
 

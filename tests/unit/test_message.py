@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.errors import DuplicateMessageError, InvalidMessageError
-from delaystore.failures import FailedAttempt
-from delaystore.message import PARKED, DelayedMessage, due_after, new_message_id
+from delaystore.message import PARKED, DelayedMessage, FailedAttempt, due_after, new_message_id
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

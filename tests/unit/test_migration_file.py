@@ -19,16 +19,16 @@ import pytest
 
 from delaystore.errors import ConfigurationError, MigrationError, MigrationLockedError, MissingDependencyError
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import checksum
 from delaystore.migrations.abc import (
     BatchStatus,
+    MigrationRow,
+    MigrationRun,
     MigrationSource,
     Rejected,
-    Row,
-    Run,
     RunCounts,
     RunParameters,
     RunStatus,
+    checksum,
 )
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._file import lines as json_lines
@@ -80,18 +80,18 @@ def opened() -> Iterator[Any]:
         source.close()
 
 
-def begun(source: MigrationSource, **parameters: Any) -> Run:
+def begun(source: MigrationSource, **parameters: Any) -> MigrationRun:
     run = source.begin(RunParameters(endpoint=parameters.pop("endpoint", "dump"), target="a test", **parameters))
     list(source.prepare(run))
     return source.set_status(run, RunStatus.RUNNING)
 
 
-def moved(source: MigrationSource, run: Run, batches: int = 1000) -> list[DelayedMessage]:
+def moved(source: MigrationSource, run: MigrationRun, batches: int = 1000) -> list[DelayedMessage]:
     """Move that many batches; what was moved."""
     found = []
     for batch in source.batches(run, BatchStatus.PENDING)[:batches]:
         rows = source.stage(run, batch)
-        found += [row.message for row in rows if isinstance(row, Row)]
+        found += [row.message for row in rows if isinstance(row, MigrationRow)]
         source.complete(run, batch, [row for row in rows if isinstance(row, Rejected)])
     return found
 

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import Column, MetaData, Table, make_url
 from sqlalchemy.dialects import mssql
 
-from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnknownSchemeError
 from delaystore.message import DelayedMessage
+from delaystore.migrations.records.nservicebus import parse_json_headers, parse_xml_headers, without_machine
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, NServiceBusSqlShape, legacy_shape
-from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records.nservicebus import parse_json_headers, parse_xml_headers, without_machine
+from delaystore.migrations.sources.legacy.nservicebus import TableNames
+from delaystore.text import parse_address
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
 from delaystore.transports.rabbitmq.properties import check_message
 

@@ -3,8 +3,8 @@
 import pytest
 
 from delaystore.migrations.sources._sql.tables import BATCHES, RUNS, SIDE
-from delaystore.sql.dialects import DIALECTS
-from delaystore.sql.names import derived_name
+from delaystore.stores.sql.dialects import DIALECTS
+from delaystore.stores.sql.urls import derived_name
 
 
 @pytest.mark.parametrize("suffix", [SIDE, RUNS, BATCHES])

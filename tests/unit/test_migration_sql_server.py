@@ -22,10 +22,9 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
-from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
-from delaystore.migrations.sources._sql.dialects import SqlServerMigration
-from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
-from delaystore.migrations.sources._sql.types import Instant
+from delaystore.migrations.sources._sql._database import SqlServerMigration
+from delaystore.migrations.sources._sql.source import DelaystoreShape
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 
 DIALECT = SqlServerMigration("mssql")
 

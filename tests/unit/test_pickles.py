@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.errors import InvalidMessageError
-from delaystore.records.pickles import Foreign, read_pickle
+from delaystore.migrations.records.pickles import Foreign, read_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just(10**400)
@@ -136,7 +136,7 @@ def test_what_is_no_pickle_is_refused(data: bytes) -> None:
 )
 def test_a_tuple_is_no_name_in_a_dict(deep: bytes) -> None:
     """It is not hashed. In a process of its own: hashing would end that, or never come to an end."""
-    program = "import sys; from delaystore.records.pickles import read_pickle; read_pickle(sys.stdin.buffer.read())"
+    program = "import sys; from delaystore.migrations.records.pickles import read_pickle; read_pickle(sys.stdin.buffer.read())"
     data = b"\x80\x04}" + deep + b"Ns."
     subprocess.run([sys.executable, "-c", program], input=data, check=True, timeout=60)
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.address import Address, parse_address, queue_or_none
 from delaystore.errors import UnsupportedMessageError
+from delaystore.text import Address, parse_address, queue_or_none
 
 short_strings = st.text(min_size=1).filter(lambda text: len(text.encode()) <= 255)
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=63)

@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.address import Address
 from delaystore.message import DelayedMessage
+from delaystore.text import Address
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.channels import BatchPendingConfirm, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.publication import Publication

@@ -466,7 +466,7 @@ def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
 ) -> None:
     monkeypatch.setattr("delaystore.transports.rabbitmq.pika_internals.ANSWER", LONG)
     monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
-    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.GRACE", SHORT)
     broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})
     store = InMemoryDelayedMessageStore()
 

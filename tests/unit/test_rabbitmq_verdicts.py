@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pika import spec
 
-from delaystore.address import Address
 from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
+from delaystore.text import Address
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.channels import NACKED, InFlightBatch

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.rates import RateLimit
+from delaystore.clock import RateLimit
 
 
 @given(st.floats(0.5, 5000), st.lists(st.tuples(st.floats(0, 2), st.integers(0, 500)), max_size=30))

@@ -177,8 +177,8 @@ def test_nobody_pays_for_what_is_not_overridden(store: CountingStore, monkeypatc
     def unwanted(*anything: object) -> None:
         pytest.fail("nobody asked for this")
 
-    monkeypatch.setattr("delaystore.dispatcher._observation._settled", unwanted)
-    monkeypatch.setattr("delaystore.delivery._sending.Composer._followed", unwanted)
+    monkeypatch.setattr("delaystore.dispatcher._batch._settled", unwanted)
+    monkeypatch.setattr("delaystore.delivery._sending.MessageFactory._followed", unwanted)
     monkeypatch.setattr(DispatchObserver, "send_begins", unwanted)
     delivery = DelayedDelivery("sales", store, ScriptedTransport(), observer=DispatchObserver())
     delivery.send("billing", b"", delay=0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.service.configuration.shown import as_document, as_toml, changes, with_fixed_of
-from delaystore.service.configuration.tree import ServiceConfiguration, configuration_in
+from delaystore.server.configuration.shown import as_document, as_toml, changes, with_fixed_of
+from delaystore.server.configuration.tree import ServiceConfiguration, configuration_in
 
 SALES = """
 [endpoint.sales]

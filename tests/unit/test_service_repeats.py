@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from delaystore.dispatcher.breakers import report_critical_error
+from delaystore.breakers import report_critical_error
 from delaystore.errors import StoreUnavailableError
-from delaystore.service.running import CriticalOnce
+from delaystore.server.running import CriticalOnce
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from delaystore.errors import StoreUnavailableError
-from delaystore.service.runner import Runner, drained
+from delaystore.server.runner import Runner, drained
 
 
 class ToyComponent:

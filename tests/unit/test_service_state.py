@@ -10,12 +10,12 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from delaystore.service.configuration.tree import configuration_in
-from delaystore.service.endpoints import Endpoint, turns_of
-from delaystore.service.runner import drained
-from delaystore.service.running import Request, Requests
-from delaystore.service.service import Service
-from delaystore.service.site import ServiceState, probe_application
+from delaystore.server.configuration.tree import configuration_in
+from delaystore.server.endpoints import Endpoint, turns_of
+from delaystore.server.runner import drained
+from delaystore.server.running import Request, Requests
+from delaystore.server.service import Service
+from delaystore.server.site import ServiceState, probe_application
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def test_a_service_lives_as_long_as_its_main_loop_turns(tmp_path: Path, monkeypa
         wait_until_ready(running)
         application = probe_application(running.state)
         assert get(application, "/livez").status_code == 200
-        monkeypatch.setattr("delaystore.service.service._HUNG", 0.0)
+        monkeypatch.setattr("delaystore.server.service._HUNG", 0.0)
         assert get(application, "/livez").status_code == 503
         assert get(application, "/livez").json()["live"] is False
         monkeypatch.undo()

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delaystore.loading.columns import STAGED
-from delaystore.loading.staging._dialects import STAGING_COLUMNS, copy_stream, encoded
+from delaystore.bulk.columns import STAGED
+from delaystore.bulk.staging._dialects import STAGING_COLUMNS, copy_stream, encoded
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 ROWS = [
@@ -90,7 +90,7 @@ def test_an_attempt_may_have_any_number() -> None:
 
 
 def test_many_bytes_need_wide_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.loading.staging._dialects._LARGE", 1)
+    monkeypatch.setattr("delaystore.bulk.staging._dialects._LARGE", 1)
     assert read(pa.RecordBatch.from_pylist(ROWS, STAGED)) == ROWS
 
 

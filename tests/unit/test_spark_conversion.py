@@ -27,11 +27,11 @@ from pyspark.sql.types import (
     TimeType,
 )
 
+from delaystore.bulk.columns import STAGED
+from delaystore.bulk.options import UnknownColumns
+from delaystore.bulk.rejects import MAX_EXAMPLES, count_rejects
+from delaystore.bulk.values import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.loading.columns import STAGED
-from delaystore.loading.options import UnknownColumns
-from delaystore.loading.rejects import MAX_EXAMPLES, count_rejects
-from delaystore.loading.values import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
 from delaystore.stores.sql.rows import to_row
 from tests.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows

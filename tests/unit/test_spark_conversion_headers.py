@@ -28,11 +28,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from delaystore.bulk.conversion import Converted
+from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion import Converted
-from delaystore.loading.options import UnknownColumns
 from delaystore.message import NOTHING, DelayedMessage
-from delaystore.sql.codec import decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import decode_mapping, encode_mapping
 from delaystore.stores.sql.rows import to_row
 from delaystore.transports.rabbitmq.properties import check_message
 from tests.converting import DUE, Column, convert, instants, not_utf8, reasons, rows

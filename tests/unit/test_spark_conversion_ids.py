@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import ConfigurationError
-from delaystore.loading.options import UnknownColumns
 from tests.converting import Column, convert, local, not_utf8, reasons, rows
 
 PIECES = st.text(st.sampled_from("s1:i"), max_size=3)

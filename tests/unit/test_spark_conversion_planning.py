@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import ConfigurationError
-from delaystore.loading.options import UnknownColumns
 from tests.converting import Column, plan, rows
 
 HEADERS = {"unknown_columns": UnknownColumns.HEADERS}

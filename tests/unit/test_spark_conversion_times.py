@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from delaystore.bulk.conversion import Converted
+from delaystore.bulk.fields import microseconds
+from delaystore.bulk.options import AmbiguousTime
+from delaystore.bulk.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.conversion import Converted
-from delaystore.loading.fields import microseconds
-from delaystore.loading.options import AmbiguousTime
-from delaystore.loading.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
 from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
 

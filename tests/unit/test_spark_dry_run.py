@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from delaystore.loading.options import OnDuplicate
-from delaystore.loading.rejects import Reason, Rejects
-from delaystore.loading.request import DryRun, Obstacle
+from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.rejects import Reason, Rejects
+from delaystore.bulk.request import DryRun, Obstacle
 
 ERROR, IGNORE, REPLACE = OnDuplicate.ERROR, OnDuplicate.IGNORE, OnDuplicate.REPLACE
 BAD = Rejects({"due_time is null": Reason(2)})

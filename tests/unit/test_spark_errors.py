@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from delaystore.bulk.spark._errors import cause_of, plain_error
 from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
-from delaystore.spark._errors import cause_of, plain_error
 
 IN_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
-  File "delaystore/loading/options.py", line 1, in required
+  File "delaystore/bulk/options.py", line 1, in required
     raise ConfigurationError(
 delaystore.errors.ConfigurationError: the option store is missing; add .option("store", ...)
  SQLSTATE: 38000
@@ -50,7 +50,7 @@ def test_other_errors_are_not_ours(text: str) -> None:
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
 @pytest.mark.parametrize("name", ["register", "DelaystoreDataSource"])
 def test_without_the_extra_one_line_says_what_to_install(library: str, name: str) -> None:
-    program = f"import sys; sys.modules[{library!r}] = None; from delaystore.spark import {name}"
+    program = f"import sys; sys.modules[{library!r}] = None; from delaystore.bulk.spark import {name}"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (
         f"MissingDependencyError: Spark needs the library {library}, which is not installed"
@@ -61,7 +61,7 @@ def test_without_the_extra_one_line_says_what_to_install(library: str, name: str
 
 def test_the_package_has_no_other_names() -> None:
     with pytest.raises(ImportError):
-        exec("from delaystore.spark import something")  # as a user would write it
+        exec("from delaystore.bulk.spark import something")  # as a user would write it
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from delaystore.bulk.files import DataFiles, find_files
 from delaystore.errors import ConfigurationError
-from delaystore.loading.files import DataFiles, find_files
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from delaystore.bulk.files import can_be_checked, check_csv, common_end
+from delaystore.bulk.json_lines import Line, read_keys, read_line, read_lines
 from delaystore.errors import ConfigurationError
-from delaystore.loading.files import can_be_checked, check_csv, common_end
-from delaystore.loading.json_lines import Line, read_keys, read_line, read_lines
 
 HEADER = "id,body\n"
 

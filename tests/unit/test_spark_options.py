@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from delaystore.bulk.options import read_options, write_options
 from delaystore.errors import ConfigurationError
-from delaystore.keys import KeyRule, OnKey
-from delaystore.loading.options import read_options, write_options
+from delaystore.message import KeyRule, OnKey
 
 STORE = {"store": "sqlite:///app.db", "endpoint": "sales"}
 ABSURD = ["0", "-1", "1.5", "ten", "²", "99999999999999", "1" * 5000, "0" * 5000]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from delaystore.bulk.columns import UNREADABLE
+from delaystore.bulk.spark.pipeline._exports import row
 from delaystore.errors import InvalidMessageError
-from delaystore.loading.columns import UNREADABLE
 from delaystore.message import DelayedMessage
-from delaystore.spark.pipeline._exports import row
-from delaystore.sql.codec import decode_mapping
+from delaystore.stores.sql.codec import decode_mapping
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

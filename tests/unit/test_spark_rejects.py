@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
 
+from delaystore.bulk.options import UnknownColumns, WriteOptions
+from delaystore.bulk.rejects import RejectFolder, file_name, kept_rejects, rejects_location
+from delaystore.bulk.staging.abc import LoadKey
 from delaystore.errors import ConfigurationError, LoadError
-from delaystore.loading.options import UnknownColumns, WriteOptions
-from delaystore.loading.rejects import RejectFolder, file_name, kept_rejects, rejects_location
-from delaystore.loading.staging.abc import LoadKey
 from delaystore.message import new_message_id
 from tests.converting import DUE, convert, instants, not_utf8, rows
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from delaystore.bulk.columns import STAGED
+from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
+from delaystore.bulk.staging import LoadKey, Staging, _stores, cleanup, list_loads, load_status, open_staging
 from delaystore.errors import ConfigurationError, UnknownSchemeError
-from delaystore.loading.columns import STAGED
-from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.loading.staging import LoadKey, Staging, _stores, cleanup, list_loads, load_status, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore

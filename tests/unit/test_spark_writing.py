@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import BinaryType
 from sqlalchemy import create_engine, text
 
+from delaystore.bulk.options import write_options
+from delaystore.bulk.rejects import RejectFolder
+from delaystore.bulk.spark._writing import BatchWriter
+from delaystore.bulk.staging import _stores
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
-from delaystore.loading.options import write_options
-from delaystore.loading.rejects import RejectFolder
-from delaystore.loading.staging import _stores
 from delaystore.settings import TransactionMode
-from delaystore.spark._writing import BatchWriter
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.converting import batch, rows, schema
 
@@ -102,7 +102,7 @@ def test_of_a_finished_load_tasks_count_all_rows_and_convert_none(sqlite_url: st
 
 def test_a_tasks_worker_imports_nothing_that_only_setting_up_or_dispatching_needs() -> None:
     """Each of Spark's planning, task and commit workers imports it anew."""
-    modules = "delaystore.spark._source, delaystore.spark._writing"
+    modules = "delaystore.bulk.spark._source, delaystore.bulk.spark._writing"
     program = f"import sys, {modules}; print(*(name for name in ('alembic', 'pika', 'pandas') if name in sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == []
 

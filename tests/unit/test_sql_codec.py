@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.message import MAX_HEADER_DEPTH, check_headers
-from delaystore.sql.codec import DEEPEST, decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import DEEPEST, decode_mapping, encode_mapping
 
 SCALARS = (
     st.none()

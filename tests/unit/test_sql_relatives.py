@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from delaystore.sql.dialects.postgresql import PostgreSqlDialect
-from delaystore.sql.types import ExactText, UtcDateTime
 from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.codec import ExactText, UtcDateTime
+from delaystore.stores.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores.sql.schema import delayed_table
 
 NOW = datetime(2034, 5, 6, 7, 8, 9, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore.message import DelayedMessage, UnreadableMessage
-from delaystore.sql.columns import NAMES
+from delaystore.stores.sql.codec import NAMES
 from delaystore.stores.sql.rows import to_message, to_row
 
 NOON = datetime(2040, 1, 1, 12, tzinfo=UTC)

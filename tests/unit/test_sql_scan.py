@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore.message import Position
-from delaystore.stores.sql._scan import CHEAP, SHARE, DueScan
+from delaystore.stores.sql._claims import CHEAP, SHARE, DueScan
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 ENDED = Position(NOON, "m")

@@ -8,11 +8,11 @@ from sqlalchemy import make_url
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
-from delaystore.sql.engine import create_store_engine
-from delaystore.sql.errors import configuration_errors
-from delaystore.sql.hosts import Host, HostsInTurn, hosts_of
-from delaystore.sql.urls import database_url, same_address, url_label
 from delaystore.stores import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore, open_store
+from delaystore.stores.sql.engine import create_store_engine
+from delaystore.stores.sql.errors import configuration_errors
+from delaystore.stores.sql.faults import Host, HostsInTurn, hosts_of
+from delaystore.stores.sql.urls import database_url, same_address, url_label
 from delaystore.transports import open_transport
 
 TWO = [Host("h1", 1), Host("h2", 2)]
@@ -169,7 +169,7 @@ def test_migrations_take_them() -> None:
 
 
 def test_sparks_own_connections_take_them() -> None:
-    postgresql = pytest.importorskip("delaystore.spark._postgresql")
+    postgresql = pytest.importorskip("delaystore.bulk.spark._postgresql")
     engine = create_store_engine("postgresql://u:p@h1,h2:2/db")
     told = postgresql._conninfo(engine)
     assert {"host=h1,h2", "port=5432,2", "target_session_attrs=read-write"} <= set(told.split())

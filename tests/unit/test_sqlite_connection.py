@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
+from delaystore.stores.sql.dialects.sqlite import ForkSafeConnection
 
 
 def test_closing_it_frees_the_database(tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.cli._arguments import parse_headers
-from delaystore.control._commands import Asked
-from delaystore.control.protocol import Answer, Protocol
-from delaystore.loading.json_lines import read_line
+from delaystore.bulk.json_lines import read_line
+from delaystore.cli._options import parse_headers
+from delaystore.ingress.control._protocol import Answer, Asked, Protocol
+from delaystore.migrations.records.nservicebus import parse_json_headers
 from delaystore.migrations.sources._file.lines import read_json_lines
-from delaystore.records.nservicebus import parse_json_headers
-from delaystore.strict_json import DEEPEST, AmbiguousJsonError, JsonError, parse_json
+from delaystore.text import DEEPEST, AmbiguousJsonError, JsonError, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -15,11 +15,11 @@ from opentelemetry.semconv.attributes import error_attributes
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import BreakerChange, BreakerState, Dispatcher
 from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreUnavailableError
+from delaystore.server.telemetry import MetricsServer, OpenTelemetryMetrics
+from delaystore.server.telemetry import _metrics as readings
+from delaystore.server.telemetry import _names as names
+from delaystore.server.telemetry._metrics import CountedLateness, RecordedLateness
 from delaystore.stores.abc import StoreStatus
-from delaystore.telemetry import MetricsServer, OpenTelemetryMetrics
-from delaystore.telemetry import _names as names
-from delaystore.telemetry import _readings as readings
-from delaystore.telemetry._lateness import CountedLateness, RecordedLateness
 from delaystore.testing import SettableClock
 from tests.dispatching import (
     NOON,

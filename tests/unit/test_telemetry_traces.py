@@ -24,7 +24,7 @@ from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError
-from delaystore.telemetry import OpenTelemetryObserver
+from delaystore.server.telemetry import OpenTelemetryObserver
 from delaystore.testing import FakeTransaction, SettableClock
 from tests.dispatching import REFUSED, UNROUTABLE, UNSETTLED, CountingStore, ScriptedTransport, message, settings
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.errors import ConfigurationError
-from delaystore.times import parse_duration, parse_time
+from delaystore.text import parse_duration, parse_time
 
 OFFSETS = st.none() | st.builds(timezone, st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda n: timedelta(minutes=n)))
 INSTANTS = st.datetimes(timezones=OFFSETS)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from delaystore.dispatcher._wakeup import WakeUp
+from delaystore.dispatcher._context import WakeUp
 from tests.dispatching import NOON, PATIENCE, wait_until
 
 HOUR = 3600.0

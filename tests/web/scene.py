@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, DelayedMessage, SqlDelayedMessageStore
-from delaystore.lateness import LatenessHistogram
+from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import Activity, DispatcherRecord
 from delaystore.transports.rabbitmq.topology import topology_named
 from tests.integration.cascades import channel_to, declare, make_destination, send

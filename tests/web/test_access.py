@@ -16,11 +16,11 @@ from starlette.routing import Mount
 
 from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
 from delaystore.errors import ConfigurationError
+from delaystore.server.web import Role, User, app, users
+from delaystore.server.web.application import CHANGES, LOOKS
+from delaystore.server.web.http import HEADERS
+from delaystore.server.web.users import Account, accounts_of, hashed, tokens_of
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.web import Role, User, app, users
-from delaystore.web.application import CHANGES, LOOKS
-from delaystore.web.http import HEADERS
-from delaystore.web.users import Account, accounts_of, hashed, tokens_of
 from tests.web.pages import TOKENS, USERS, Page, browser, post
 
 PATHS = [path for path, _ in (*LOOKS, *CHANGES)]

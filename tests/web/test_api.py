@@ -16,11 +16,11 @@ from starlette.routing import Route
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
+from delaystore.server.web import app
+from delaystore.server.web._site import BackgroundJob
+from delaystore.server.web.api.document import CALLS, document
+from delaystore.server.web.http import API
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
-from delaystore.web import app
-from delaystore.web.api.document import CALLS, document
-from delaystore.web.http import API
-from delaystore.web.jobs import BackgroundJob
 from tests.web.pages import TOKENS, USERS, Browser, Page, browser
 from tests.web.test_pages import until_done
 

@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.operations.error_groups import ErrorFilter
+from delaystore.operations.failed_message import ErrorFilter
+from delaystore.server.web import app
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import InMemoryTransport, RabbitMQTransport
-from delaystore.web import app
 from tests.web.pages import Browser, Page, browser, post
 from tests.web.test_api import Program
 

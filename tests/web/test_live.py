@@ -8,14 +8,14 @@ import httpx
 import pytest
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.web import app
-from delaystore.web.pages import Pages
-from delaystore.web.store_calls import Shared
+from delaystore.server.web import app
+from delaystore.server.web.pages import Pages
+from delaystore.server.web.store_calls import Shared
 from tests.web.pages import HERE
 
 
 def test_what_many_look_at_is_drawn_once(delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.web.screens.overview.STREAM_SECONDS", 0.5)
+    monkeypatch.setattr("delaystore.server.web.screens.overview.STREAM_SECONDS", 0.5)
     drawn, fragment = [], Pages.fragment
 
     def counted(self: Pages, request: Any, template: str, **content: Any) -> str:

@@ -13,8 +13,8 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import PARKED
 from delaystore.operations import Operations
+from delaystore.server.web import app
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
-from delaystore.web import app
 from tests.web.pages import Browser, Page, browser, post
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -262,7 +262,7 @@ def test_destinations_are_paused_limited_and_resumed(delivery: DelayedDelivery, 
 def test_a_destination_is_not_said_to_be_paused_before_the_store_says_so(
     here: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.web.changes._MOMENT", 0.1)
+    monkeypatch.setattr("delaystore.server.web._changes._MOMENT", 0.1)
     asked, pause = threading.Event(), InMemoryDelayedMessageStore.pause
 
     def hanging(*arguments: Any, **named: Any) -> None:

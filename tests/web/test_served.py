@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.web.users import accounts_of, hashed
+from delaystore.server.web.users import accounts_of, hashed
 from tests.integration.cli import CommandLine, started
 from tests.long import long
 from tests.web.pages import TOKENS, USERS

@@ -11,8 +11,7 @@ from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.snapshot import Snapshot
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.headers import EXPIRATION
-from delaystore.times import parse_time
+from delaystore.text import EXPIRATION, parse_time
 from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_aside
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
+from delaystore.calls import ProgressListener
 from delaystore.cascades.moving._forwarding import BatchResult, Destinations, Forwarder, Result, ResultKind
 from delaystore.cascades.moving._planning import (
     Planner,
@@ -19,9 +20,8 @@ from delaystore.cascades.moving._planning import (
 )
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.report import MoveReport
+from delaystore.clock import RateLimit
 from delaystore.errors import ConfigurationError, DelaystoreError, TransportError, TransportUnavailableError
-from delaystore.progress import ProgressListener
-from delaystore.rates import RateLimit
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts
 from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing

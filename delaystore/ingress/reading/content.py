@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, UnsupportedMessageError
-from delaystore.headers import CLUSTER_ID, FORWARDED_TO, HOPS, MARKS, USER_ID
 from delaystore.ingress.reading.incoming import EPOCH, IncomingMessage, RejectedMessageError, read_table
 from delaystore.message import FAR_TIMESTAMPS
+from delaystore.text import CLUSTER_ID, FORWARDED_TO, HOPS, REPLAY_HEADERS, USER_ID, parse_address
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, MalformedTableError, RawProperties
 
@@ -175,7 +174,7 @@ _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = 1
 _KEPT_AS_HEADERS: Final = {"user_id": USER_ID, "cluster_id": CLUSTER_ID}
 """Properties that a forwarded message cannot have, by the header that says what they were."""
-_DROPPED: Final = MARKS.union(COUNTED_BY_QUEUE)
+_DROPPED: Final = REPLAY_HEADERS.union(COUNTED_BY_QUEUE)
 _TABLE_SIZE: Final = 4
 """Bytes before a table."""
 

@@ -9,14 +9,13 @@ from urllib.parse import quote, unquote_to_bytes
 
 from typing_extensions import override
 
-from delaystore.address import DEFAULT_EXCHANGE, MAX_SHORT_STRING_BYTES, Address, parse_address
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnsupportedMessageError
-from delaystore.headers import DESTINATION
 from delaystore.ingress.reading.content import Content, shown, text_of
 from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError
 from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import check_destination
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.text import DEFAULT_EXCHANGE, DESTINATION, MAX_SHORT_STRING_BYTES, Address, parse_address
 
 
 class DestinationRule(ABC):

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.headers import without_carbon_copies
 from delaystore.ingress.reading.content import (
     DEATHS,
     Content,
@@ -25,7 +23,8 @@ from delaystore.ingress.reading.forms.nservicebus import is_timeout
 from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared
 from delaystore.ingress.settings import QUEUE_ENDING, expired_of
 from delaystore.message import NOTHING, DelayedMessage, new_message_id
-from delaystore.transports.floats import without_floats
+from delaystore.text import DEFAULT_EXCHANGE, without_carbon_copies
+from delaystore.transports.shared import without_floats
 
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 """What RabbitMQ 4 takes, unless told otherwise."""

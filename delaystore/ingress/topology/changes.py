@@ -9,7 +9,6 @@ from urllib.parse import quote
 from pika import exceptions
 from typing_extensions import override
 
-from delaystore.amounts import counted
 from delaystore.cascades import (
     STATISTICS_AGE,
     BrokerClient,
@@ -39,6 +38,7 @@ from delaystore.ingress.topology.layout import (
     read_plugin_exchange,
     words_of,
 )
+from delaystore.text import counted
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import frames_of
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Part, Queue

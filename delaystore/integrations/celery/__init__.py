@@ -1,15 +1,22 @@
 """Celery's `eta` and `countdown` through the store, instead of in a worker's memory; see docs/celery.md."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from delaystore.extras import lazily
+from delaystore.registry import lazily
 
 if TYPE_CHECKING:
-    from delaystore.integrations.celery._drain import Drained, drain
+    from delaystore.integrations.celery._delivering import tasks_in
+    from delaystore.integrations.celery._draining import Drained, drain
     from delaystore.integrations.celery._tasks import DelayedTasks
-    from delaystore.integrations.celery._transaction import tasks_in
 
 __all__ = ["DelayedTasks", "Drained", "drain", "tasks_in"]
 
-_MODULES: Final = {"DelayedTasks": "_tasks", "Drained": "_drain", "drain": "_drain", "tasks_in": "_transaction"}
-__getattr__, __dir__ = lazily(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "DelayedTasks": "delaystore.integrations.celery._tasks",
+        "Drained": "delaystore.integrations.celery._draining",
+        "drain": "delaystore.integrations.celery._draining",
+        "tasks_in": "delaystore.integrations.celery._delivering",
+    },
+)

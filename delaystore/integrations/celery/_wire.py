@@ -1,24 +1,43 @@
-"""Celery's messages as messages of the store, in its own wire format."""
+"""Celery's wire format, and when a task is due."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import Any, Final
+from numbers import Real
+from typing import Any, Final, Self
 from urllib.parse import quote
+
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import PROPERTY_TYPES
 
 DUE: Final = "delayed_until"
+
+
 """The header that tells a task, as `self.request.get("delayed_until")`, when it was to run."""
+
+
 _LONGEST_EXPIRATION: Final = 2**32 - 1
+
+
 """RabbitMQ's limit, in milliseconds; a worker looks at the header `expires` anyway."""
+
+
 _NOT_FOR_BROKERS: Final = ("declare", "retry", "retry_policy", "mandatory", "immediate", "timeout", "confirm_timeout")
+
+
 """What `kombu.Producer.publish` takes that is no part of the message."""
+
+
 _NATIVE_DELAY: Final = re.compile(r"(?:.*_)?celery_delayed_(?:\d+|delivery)", re.DOTALL)
+
+
 """The exchanges of Celery's native delays, perhaps with a prefix of the app's."""
+
+
 _NOT_KEPT: Final = ("user_id", "cluster_id")
 
 
@@ -145,3 +164,44 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDue:
+    """`at`: the time, aware, by this process's clock. `delay`: a countdown in seconds; None: an eta was given."""
+
+    at: datetime
+    delay: float | None = None
+
+    @classmethod
+    def of(cls, app: Any, countdown: Any, eta: Any) -> Self | None:
+        """What Celery makes of both: a countdown other than 0 wins. None: at once, or nothing Celery could read."""
+        if countdown:
+            if not isinstance(countdown, Real):
+                return None
+            try:
+                seconds = float(countdown)
+                return cls(datetime.now(UTC) + timedelta(seconds=seconds), seconds)
+            except (OverflowError, ValueError):
+                return None
+        at = None if not eta else read_time(app, eta)
+        return None if at is None else cls(at)
+
+    @property
+    def seconds_left(self) -> float:
+        """From now until then."""
+        return seconds_until(self.at) if self.delay is None else self.delay
+
+
+def read_time(app: Any, text: Any) -> datetime | None:
+    """`text`, an ISO 8601 time or a datetime, as a worker of `app` reads it, in UTC; None: it is neither."""
+    try:
+        found = maybe_iso8601(text)
+        return maybe_make_aware(found, app.timezone).astimezone(UTC) if isinstance(found, datetime) else None
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        return None
+
+
+def seconds_until(at: datetime) -> float:
+    """From now; negative for the past."""
+    return (at - datetime.now(UTC)).total_seconds()

@@ -14,7 +14,7 @@ import click
 from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
-    from delaystore.integrations.celery._drain import Drained
+    from delaystore.integrations.celery._draining import Drained
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 EACH: Final = 100
@@ -45,7 +45,7 @@ def drain_command(
 
     Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
     """
-    from delaystore.integrations.celery._drain import drain  # every `celery` command imports this module
+    from delaystore.integrations.celery._draining import drain  # every `celery` command imports this module
 
     try:
         with _stopping() as stop:

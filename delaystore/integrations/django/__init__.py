@@ -3,7 +3,7 @@
 `delaystore.integrations.django` goes into INSTALLED_APPS, and DELAYSTORE into the settings.
 """
 
-from delaystore.extras import needed_for
+from delaystore.registry import needed_for
 
 with needed_for("delaystore.integrations.django"):
     from delaystore.integrations.django._delivery import DjangoDelivery

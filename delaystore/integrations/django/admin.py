@@ -1,31 +1,97 @@
-"""What waits, in Django's admin: to be read, cancelled and rescheduled, by whom the permissions allow it."""
+"""Waiting messages in Django's admin."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from functools import wraps
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
+from django.core.management.base import CommandError
+from django.db import router
+from django.db.migrations.operations.base import Operation
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.integrations.django import delayed
-from delaystore.integrations.django._forms import FilterForm, RescheduleForm
+from delaystore.integrations.django._delivery import django_settings
 from delaystore.integrations.django.models import WaitingMessage
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql import SqlDelayedMessageStore
+
+
+class TimeField(forms.DateTimeField):  # type: ignore[misc] # Django ships no types
+    """A time in Django's current time zone, also where USE_TZ is False."""
+
+    @override
+    def prepare_value(self, value: Any) -> Any:
+        given = isinstance(value, datetime) and timezone.is_aware(value)
+        return super().prepare_value(timezone.make_naive(value) if given else value)
+
+    @override
+    def to_python(self, value: Any) -> datetime | None:
+        time: datetime | None = super().to_python(value)
+        return time if time is None or timezone.is_aware(time) else timezone.make_aware(time)
+
+
+class FilterForm(forms.Form):  # type: ignore[misc] # Django ships no types
+    """Which messages to list."""
+
+    destination = forms.CharField(required=False)
+    since = TimeField(required=False, label="due from")
+    until = TimeField(required=False, label="due before")
+    after = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def clean_after(self) -> Position | None:
+        """The position behind which the page begins."""
+        text = self.cleaned_data["after"]
+        try:
+            return Position.parse(text) if text else None
+        except ValueError:
+            raise forms.ValidationError("this is no page; begin at the first one") from None
+
+    def filters(self) -> dict[str, Any]:
+        """Arguments of `list`."""
+        return {name: value or None for name, value in self.cleaned_data.items()}
+
+    def query(self, after: str) -> str:
+        """The query of the next page, with these filters."""
+        given = {name: value for name, value in self.data.items() if value and name in self.fields}
+        return urlencode({**given, "after": after})
+
+
+class RescheduleForm(forms.Form):  # type: ignore[misc] # Django ships no types
+    """A new due time, in Django's current time zone."""
+
+    at = TimeField(label="due at")
+
 
 PAGE: Final = 100
+
+
 """Messages on one page."""
+
+
 _SHOWN: Final = 4096
+
+
 """Bytes of a body that are shown."""
+
+
 _LIST: Final = "admin:delaystore_waitingmessage_changelist"
+
+
 _MESSAGE: Final = "admin:delaystore_waitingmessage_change"
 
 
@@ -159,3 +225,55 @@ def _waiting(message_id: str) -> DelayedMessage:
     if message is None:
         raise Http404(f"no message {message_id!r} waits")
     return message
+
+
+class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
+    """Create or upgrade the store's tables, in the database that DELAYSTORE names, and in no other.
+
+    `version`: of the store's schema, which the tables have at least afterwards. `drops`: going back drops the tables,
+    unless messages wait in them; otherwise going back changes nothing.
+    """
+
+    reduces_to_sql = False
+
+    def __init__(self, version: str, drops: bool = False) -> None:
+        self.version = version
+        self.drops = drops
+
+    @override
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """No model of Django's changes."""
+
+    @override
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if self._is_here(app_label, schema_editor):
+            with _store() as store:
+                store.setup_infrastructure()
+
+    @override
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if not self.drops or not self._is_here(app_label, schema_editor):
+            return
+        with _store() as store:
+            waiting = store.remove_if_empty()
+        if waiting:
+            they = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+            raise CommandError(f"{they}, and would be lost with the tables; cancel what waits, or have it dispatched")
+
+    @override
+    def describe(self) -> str:
+        return f"The tables of delayed messages, version {self.version}"
+
+    @staticmethod
+    def _is_here(app_label: str, schema_editor: Any) -> bool:
+        alias = schema_editor.connection.alias
+        return alias == django_settings().database and bool(router.allow_migrate(alias, app_label))
+
+
+@contextmanager
+def _store() -> Iterator[SqlDelayedMessageStore]:
+    """The store; what it raises becomes a CommandError, which manage.py shows in one line."""
+    try:
+        yield delayed.store
+    except DelaystoreError as error:
+        raise CommandError(str(error)) from None

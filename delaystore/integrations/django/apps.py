@@ -27,8 +27,7 @@ class DelaystoreConfig(AppConfig):  # type: ignore[misc] # Django ships no types
 
 def check_settings(**_options: Any) -> list[checks.CheckMessage]:
     """What is wrong with DELAYSTORE, in one line each; connects to nothing."""
-    from delaystore.integrations.django._database import store_url
-    from delaystore.integrations.django._settings import django_settings
+    from delaystore.integrations.django._delivery import django_settings, store_url
 
     try:
         settings = django_settings()

@@ -1,7 +1,7 @@
-"""Dramatiq's RabbitMQ broker, with a store for what is delayed."""
+"""A Dramatiq broker whose delayed messages are kept in the store."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -10,15 +10,68 @@ from typing import Any, Final
 from dramatiq.broker import MessageProxy
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.common import current_millis, dq_name
-from dramatiq.errors import ConnectionClosed
+from dramatiq.errors import ConnectionClosed, DecodeError
 from dramatiq.message import Message
 from typing_extensions import override
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.integrations.dramatiq._keeping import keep, keep_in_transaction
+from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateMessageError, MessageBeingDispatchedError
+from delaystore.integrations._taken import waits_already
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import Way
+
+
+def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:
+    """Store the message in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
+    transaction.send(
+        message.queue_name,
+        message.encode(),
+        delay=delay,
+        properties=_properties(message),
+        message_id=message.message_id,
+    )
+
+
+def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None:
+    """Store the message, unless it waits already; `delay` in seconds. Raises what `send` raises.
+
+    Dramatiq enqueues a retry under the id of the message that failed: see `_taken.py`.
+    """
+    body, properties = message.encode(), _properties(message)
+    try:
+        delivery.send(message.queue_name, body, delay=delay, properties=properties, message_id=message.message_id)
+    except MessageBeingDispatchedError:
+        delivery.send(message.queue_name, body, delay=delay, properties=properties)
+    except DuplicateMessageError:
+        if not _waits(delivery, message, body, delay):
+            delivery.send(message.queue_name, body, delay=delay, properties=properties)
+
+
+def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay: float) -> bool:
+    """Whether the store has this message or a later retry of it, which no dispatcher has claimed; due as this is."""
+    found = delivery.get(message.message_id)
+    if not waits_already(found, body, message.options.get("retries", 0), lambda other: _retries(other.body)):
+        return False
+    outcome = delivery.changes_as(Way.DRAMATIQ).reschedule(message.message_id, delay=delay)
+    return outcome is ManagementOutcome.DONE
+
+
+def _retries(body: bytes) -> int:
+    try:
+        retries: int = Message.decode(body).options.get("retries", 0)
+    except DecodeError:
+        return 0
+    return retries
+
+
+def _properties(message: Message[Any]) -> Mapping[str, Any]:
+    """As RabbitmqBroker's; a stored message is persistent anyway."""
+    priority = message.options.get("broker_priority")
+    return {} if priority is None else {"priority": priority}
+
 
 logger = logging.getLogger("delaystore.dramatiq")
+
 
 THRESHOLD: Final = timedelta(seconds=1)
 

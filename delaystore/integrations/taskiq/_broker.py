@@ -1,18 +1,141 @@
-"""taskiq's RabbitMQ broker, with a store for what is delayed."""
+"""A taskiq broker whose delayed tasks are kept in the store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
 from typing import Any, Final
+from urllib.parse import quote
 
+from aio_pika.abc import AbstractMessage
 from taskiq import BrokerMessage
 from taskiq_aio_pika import AioPikaBroker
 from typing_extensions import override
 
-from delaystore.integrations.taskiq._keeping import Delivery, Transaction, keep, keep_in_transaction
-from delaystore.integrations.taskiq._publishing import published
+from delaystore.delivery import AsyncDelayedDelivery, AsyncEnlistedDelivery, DelayedDelivery, EnlistedDelivery
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
+from delaystore.integrations._taken import waits_already
+from delaystore.message import DelayedMessage
+from delaystore.processes import in_thread
+from delaystore.stores.abc import ManagementOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The parts of a message. `destination`: the address of an exchange with a routing key."""
+
+    message_id: str
+    destination: str
+    body: bytes
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+
+
+async def published(broker: AioPikaBroker, message: BrokerMessage, delay: str) -> Published:
+    """What `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
+
+    AioPikaBroker itself says so: it kicks the task into a channel that keeps it. Raises what `kick` raises.
+    """
+    labels = {name: value for name, value in message.labels.items() if name != delay}
+    channel = _Channel()
+    publisher = copy(broker)
+    publisher.write_channel = channel  # type: ignore[assignment]  # it has all that `kick` asks for
+    await AioPikaBroker.kick(publisher, message.model_copy(update={"labels": labels}))
+    assert channel.message is not None
+    kept = {name: value for name, value in message.labels.items() if name == delay}
+    priority = channel.message.priority
+    return Published(
+        message_id=message.task_id,
+        destination=f"/exchanges/{quote(channel.exchange, safe='')}/{quote(channel.routing_key, safe='')}",
+        body=channel.message.body,
+        headers={**channel.message.headers, **kept},
+        properties={} if priority is None else {"priority": priority},
+    )
+
+
+class _Channel:
+    """In the place of a channel and its exchange: keeps what is published."""
+
+    def __init__(self) -> None:
+        self.exchange = ""
+        self.routing_key = ""
+        self.message: AbstractMessage | None = None
+
+    async def get_exchange(self, name: str, **_: Any) -> "_Channel":
+        self.exchange = name
+        return self
+
+    async def publish(self, message: AbstractMessage, routing_key: str, **_: Any) -> None:
+        self.message, self.routing_key = message, routing_key
+
+
+RETRIES: Final = "_retries"
+
+
+"""The label in which taskiq's middleware counts."""
+
+
+Delivery = DelayedDelivery | AsyncDelayedDelivery
+
+
+Transaction = EnlistedDelivery | AsyncEnlistedDelivery
+
+
+async def keep_in_transaction(transaction: Transaction, task: Published, delay: float) -> None:
+    """Store the task in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
+    sent = transaction.send(task.destination, task.body, message_id=task.message_id, **_options(task, delay))
+    if isawaitable(sent):
+        await sent
+
+
+async def keep(delivery: Delivery, task: Published, delay: float) -> None:
+    """Store the task, unless it waits already; `delay` in seconds. Raises what `send` raises.
+
+    taskiq kicks a retry under the id of the task that failed: see `_taken.py`.
+    """
+    options = _options(task, delay)
+    try:
+        await _call(delivery, delivery.send, task.destination, task.body, message_id=task.message_id, **options)
+    except MessageBeingDispatchedError:
+        await _call(delivery, delivery.send, task.destination, task.body, **options)
+    except DuplicateMessageError:
+        if not await _waits(delivery, task, delay):
+            await _call(delivery, delivery.send, task.destination, task.body, **options)
+
+
+async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
+    """Whether the store has this task or a later retry of it, which no dispatcher has claimed; due as this is."""
+    found: DelayedMessage | None = await _call(delivery, delivery.get, task.message_id)
+    if not waits_already(found, task.body, _retries(task.headers), lambda other: _retries(other.headers)):
+        return False
+    outcome = await _call(delivery, delivery.reschedule, task.message_id, delay=delay)
+    return outcome is ManagementOutcome.DONE
+
+
+async def _call(delivery: Delivery, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What an operation of `delivery` returns."""
+    if isinstance(delivery, DelayedDelivery):
+        return await in_thread("delaystore-taskiq", partial(operation, *arguments, **options))
+    return await operation(*arguments, **options)
+
+
+def _retries(headers: Mapping[str, Any]) -> int:
+    try:
+        return int(headers.get(RETRIES, 0))
+    except (TypeError, ValueError):
+        return 0
+
+
+def _options(task: Published, delay: float) -> dict[str, Any]:
+    return {"delay": delay, "headers": task.headers, "properties": task.properties}
+
 
 DELAY: Final = "delay"
+
+
 """The label with the seconds to wait, taskiq-aio-pika's own."""
 
 

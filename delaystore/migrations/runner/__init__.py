@@ -1,8 +1,6 @@
 """Running migrations: check, run, abort, verify, clean up."""
 
-from delaystore.migrations.runner._checking import RunCheck, check
-from delaystore.migrations.runner._running import abort, run
-from delaystore.migrations.runner._settings import RunSettings
-from delaystore.migrations.runner._verifying import Verification, clean_up, verify
+from delaystore.migrations.runner._running import RunSettings, abort, run
+from delaystore.migrations.runner._verifying import RunCheck, RunVerification, check, clean_up, verify
 
-__all__ = ["RunCheck", "RunSettings", "Verification", "abort", "check", "clean_up", "run", "verify"]
+__all__ = ["RunCheck", "RunSettings", "RunVerification", "abort", "check", "clean_up", "run", "verify"]

@@ -1,37 +1,117 @@
-"""Runs: begun, resumed, aborted."""
+"""One run of a migration, as its settings say: checked, moved batch by batch, reported."""
 
-import os
-import socket
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from delaystore.clock import CarriedClock
-from delaystore.errors import MigrationError
+from delaystore.calls import ProgressListener, unwatched
+from delaystore.clock import CarriedClock, RateLimit
+from delaystore.errors import ConfigurationError, MigrationError
 from delaystore.migrations.abc import (
     BatchStatus,
+    MigrationRun,
     MigrationSource,
     MigrationTarget,
     Recurring,
     Report,
-    Run,
     RunCounts,
+    RunParameters,
     RunStatus,
 )
-from delaystore.migrations.runner._checking import RunCheck, check, set_aside
-from delaystore.migrations.runner._in_flight import complete_received
-from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
-from delaystore.migrations.runner._sending import Sender
-from delaystore.migrations.runner._settings import RunSettings
-from delaystore.migrations.runner._supply import Supply
-from delaystore.migrations.runner._tally import REJECTIONS_SHOWN, Tally
-from delaystore.progress import ProgressListener, unwatched
-from delaystore.rates import RateLimit
+from delaystore.migrations.runner._moving import (
+    BATCHES_IN_FLIGHT,
+    REJECTIONS_SHOWN,
+    BatchSender,
+    MigrationCounts,
+    Mover,
+    Supply,
+)
+from delaystore.migrations.runner._verifying import RunCheck, check, complete_received, set_aside, this_process
+
+DEFAULT_BATCH_SIZE: Final = 1000
+
+
+_LARGEST_BATCH: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How a run is to go.
+
+    `cutoff`: only what is due then or later moves; None: everything. `batch_size`: rows in a batch; None: 1000, or that
+    of the run that is resumed. `max_rate`: messages a second; None: no limit. `allow_rejects`: begin, and go on,
+    although rows are rejected; without it the run stops at the first. `max_rejects`: the run stops when more rows are
+    rejected; None: as `allow_rejects` says. `patience`: how long the target may take nothing.
+
+    Raises ConfigurationError at construction.
+    """
+
+    cutoff: datetime | None = None
+    batch_size: int | None = None
+    max_rate: float | None = None
+    max_rejects: int | None = None
+    allow_rejects: bool = False
+    patience: timedelta = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        if self.cutoff is not None and self.cutoff.utcoffset() is None:
+            raise ConfigurationError("the cut-off must be an aware datetime, such as datetime.now(UTC)")
+        if self.batch_size is not None and not 1 <= self.batch_size <= _LARGEST_BATCH:
+            raise ConfigurationError(f"the batch size must be from 1 to {_LARGEST_BATCH:,}, not {self.batch_size}")
+        if self.max_rate is not None and not (math.isfinite(self.max_rate) and self.max_rate > 0):
+            raise ConfigurationError(f"the maximum rate must be above 0 messages a second, not {self.max_rate}")
+        if self.max_rejects is not None and self.max_rejects < 0:
+            raise ConfigurationError(f"the most rejected rows must be 0 or more, not {self.max_rejects}")
+        if self.patience < timedelta(0):
+            raise ConfigurationError(f"the patience must not be negative, as {self.patience} is")
+
+    @property
+    def most_rejects(self) -> int | None:
+        """How many rows the run may reject before it stops; None: any number."""
+        if self.max_rejects is None and not self.allow_rejects:
+            return 0
+        return self.max_rejects
+
+    def parameters(self, endpoint: str, target: MigrationTarget, of_unfinished: RunParameters | None) -> RunParameters:
+        """The run's parameters. Raises MigrationError where the unfinished run has others."""
+        before = None if of_unfinished is None else of_unfinished.batch_size
+        wanted = RunParameters(
+            endpoint=endpoint,
+            target=target.label,
+            cutoff=None if self.cutoff is None else self.cutoff.astimezone(UTC),
+            batch_size=self.batch_size or before or DEFAULT_BATCH_SIZE,
+        )
+        if of_unfinished is not None:
+            _check_unchanged(of_unfinished, wanted)
+        return wanted
+
+
+def _check_unchanged(begun: RunParameters, wanted: RunParameters) -> None:
+    for name, was, is_now in (
+        ("target", begun.target, wanted.target),
+        ("cut-off", _text(begun.cutoff), _text(wanted.cutoff)),
+        ("batch size", str(begun.batch_size), str(wanted.batch_size)),
+    ):
+        if was != is_now:
+            raise MigrationError(
+                f"the unfinished run of {begun.endpoint!r} has the {name} {was}, not {is_now}; run it again with the "
+                "same to go on, or abort it first"
+            )
+
+
+def _text(cutoff: datetime | None) -> str:
+    return "none" if cutoff is None else cutoff.astimezone(UTC).isoformat()
+
 
 _CLOCK_FRESH_FOR: Final = 30.0
+
+
 """Seconds."""
+
+
 Confirm = Callable[[RunCheck], bool]
 
 
@@ -58,7 +138,7 @@ def run(
     unfinished run, the target takes nothing, or too much is rejected; StoreError, TransportError. Run it again.
     """
     with source.lock(endpoint, this_process()):
-        return _Running(source, target, endpoint, settings, listener, stopping).run(confirm)
+        return _RunInProgress(source, target, endpoint, settings, listener, stopping).run(confirm)
 
 
 def abort(
@@ -105,15 +185,9 @@ def abort(
         )
 
 
-def this_process() -> str:
-    """Who has an endpoint's lock, for others to read: the process, its computer, and since when."""
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return f"process {os.getpid()} on {socket.gethostname()}, since {since}"
-
-
 def _give_back(
     source: MigrationSource,
-    runs: Sequence[Run],
+    runs: Sequence[MigrationRun],
     total: int,
     listener: ProgressListener,
     stopping: Callable[[], bool] = lambda: False,
@@ -131,7 +205,7 @@ def _give_back(
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunInProgress:
     source: MigrationSource
     target: MigrationTarget
     endpoint: str
@@ -159,7 +233,7 @@ class _Running:
         target.begin(run)
         return self._dry_run(run, checked) if target.dry_run else self._carry_out(run, checked)
 
-    def _carry_out(self, run: Run, checked: RunCheck) -> Report:
+    def _carry_out(self, run: MigrationRun, checked: RunCheck) -> Report:
         """Hide and move; complete the run if nothing is left."""
         tally, supply = self._move(run, checked)
         run = supply.run
@@ -167,7 +241,7 @@ class _Running:
             run = self.source.set_status(run, RunStatus.COMPLETED)
         return self._report(run, checked, tally, {"sent_again": tally.repeated + tally.again})
 
-    def _dry_run(self, run: Run, checked: RunCheck) -> Report:
+    def _dry_run(self, run: MigrationRun, checked: RunCheck) -> Report:
         """As `_carry_out`, but everything goes back, even where something fails."""
         try:
             tally, _ = self._move(run, checked)
@@ -184,22 +258,22 @@ class _Running:
         }
         return self._report(run, checked, tally, findings)
 
-    def _put_back(self, run: Run) -> Run:
+    def _put_back(self, run: MigrationRun) -> MigrationRun:
         """Give everything back, even if asked to stop."""
         before = self.source.counts(run)
         _give_back(self.source, [run], before.pending + before.rejected, self.listener)
         return self.source.set_status(run, RunStatus.ABORTED)
 
-    def _move(self, run: Run, checked: RunCheck) -> tuple[Tally, Supply]:
+    def _move(self, run: MigrationRun, checked: RunCheck) -> tuple[MigrationCounts, Supply]:
         source, settings = self.source, self.settings
         assert checked.waiting is not None
         clock = CarriedClock(source.now, _CLOCK_FRESH_FOR)
         patience = settings.patience.total_seconds()
-        sender = Sender(self.target, run, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
+        sender = BatchSender(self.target, run, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
         before = source.counts(run)
         total = before.pending + (checked.waiting.count if run.status is RunStatus.PREPARING else 0)
         self.listener("moved", 0, total)
-        tally = Tally(
+        tally = MigrationCounts(
             lambda done: self.listener("moved", done, total),
             rejected=before.rejected,
             max_rejects=settings.max_rejects if self.target.dry_run else settings.most_rejects,
@@ -209,12 +283,12 @@ class _Running:
         mover.move(self._at_once(run))
         return tally, mover.supply
 
-    def _at_once(self, run: Run) -> int:
+    def _at_once(self, run: MigrationRun) -> int:
         """How many batches may be in flight. One where the rate is low: a request to stop waits for all of them."""
         rate = self.settings.max_rate
         return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
 
-    def _report(self, run: Run, checked: RunCheck, tally: Tally, extra: dict[str, Any]) -> Report:
+    def _report(self, run: MigrationRun, checked: RunCheck, tally: MigrationCounts, extra: dict[str, Any]) -> Report:
         rejections, left = self.source.rejections(run, REJECTIONS_SHOWN), self.source.left(run)
         if self.target.dry_run:
             rejections = [*tally.rejections, *(row for row in left if not isinstance(row, Recurring))]

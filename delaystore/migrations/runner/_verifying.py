@@ -1,18 +1,212 @@
-"""Whether a run has lost nothing; only then may its tables be dropped."""
+"""What is checked before a migration and verified after it; what was in flight when a run died."""
 
-from collections.abc import Sequence
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
+from delaystore.calls import ProgressListener, unwatched
 from delaystore.errors import MigrationError
-from delaystore.migrations._checksum import Checksum
-from delaystore.migrations.abc import MigrationSource, MigrationTarget, Run, RunCounts, SetAside
-from delaystore.migrations.runner._checking import set_aside
-from delaystore.migrations.runner._in_flight import received_in_flight
-from delaystore.migrations.runner._running import this_process
+from delaystore.migrations.abc import (
+    BatchStatus,
+    Checksum,
+    MigrationBatch,
+    MigrationRow,
+    MigrationRun,
+    MigrationSource,
+    MigrationTarget,
+    Problem,
+    Recurring,
+    Rejected,
+    RejectedRows,
+    RunCounts,
+    WaitingCounts,
+    clock_problems,
+)
+from delaystore.text import counted
+
+_REASONS: Final = 20
+
+
+"""Reasons that are told apart; a reason may name the message."""
+
+
+_OTHER_REASONS: Final = "other reasons"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class RunCheck:
+    """What was found out about one endpoint.
+
+    `waiting`: None where the source has no such table, or it cannot be read. `unfinished`: a run that can be resumed.
+    `set_aside`: what other runs of the endpoint have rejected and still keep.
+    """
+
+    endpoint: str
+    waiting: WaitingCounts | None
+    problems: Sequence[Problem]
+    unfinished: MigrationRun | None = None
+    set_aside: Sequence[RejectedRows] = ()
+
+    @property
+    def hindrances(self) -> Sequence[Problem]:
+        """Why a run would be refused."""
+        return [problem for problem in self.problems if problem.fatal]
+
+    @property
+    def immovable(self) -> int:
+        """How many messages would be rejected, as far as is known; some may be counted twice."""
+        return sum(problem.messages for problem in self.problems)
+
+    def refuse(self, *, allow_rejects: bool) -> None:
+        """Raise MigrationError where something hinders. With `allow_rejects`, problems of single messages do not."""
+        against = [problem for problem in self.hindrances if not (allow_rejects and problem.messages)]
+        if not against:
+            return
+        more = f" (and {len(against) - 1} more: delaystore migrate preview lists them)" if len(against) > 1 else ""
+        advice = "; --allow-rejects leaves these behind" if all(problem.messages for problem in against) else ""
+        raise MigrationError(f"{against[0].subject}: {against[0].text}{advice}{more}; nothing was moved")
+
+
+def check(
+    source: MigrationSource,
+    target: MigrationTarget,
+    endpoint: str,
+    cutoff: datetime | None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    *,
+    every_message: bool = False,
+    listener: ProgressListener = unwatched,
+) -> RunCheck:
+    """Check the source and the target. Raises StoreError, TransportError where one fails meanwhile.
+
+    `every_message`: read each, and ask the target whether it would take it, unless something hinders the whole run;
+    `listener` is told how many were read.
+    """
+    problems = list(source.check(endpoint))
+    if any(problem.fatal and not problem.messages for problem in problems):
+        return RunCheck(endpoint=endpoint, waiting=None, problems=problems)
+    theirs = source.now()
+    problems += clock_problems("the source's clock", theirs, now())
+    waiting = source.waiting(endpoint, cutoff)
+    problems += target.check(waiting.destinations)
+    problems += _late(source, target, endpoint, cutoff, theirs)
+    run = source.run(endpoint)
+    unfinished = run if run is not None and run.status.unfinished else None
+    if every_message and all(problem.messages for problem in problems if problem.fatal):
+        problems += _refused(source, target, waiting, cutoff, listener)
+    kept = set_aside(source, endpoint, but=unfinished)
+    problems += _of_earlier_runs(endpoint, kept)
+    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished, set_aside=kept)
+
+
+def set_aside(source: MigrationSource, endpoint: str, *, but: MigrationRun | None) -> Sequence[RejectedRows]:
+    """What the endpoint's runs, all `but` one, have rejected and still keep, the latest last."""
+    others = [run for run in source.runs(endpoint) if but is None or run.run_id != but.run_id]
+    return [RejectedRows(run, count) for run in others if (count := source.counts(run).rejected)]
+
+
+def _refused(
+    source: MigrationSource,
+    target: MigrationTarget,
+    waiting: WaitingCounts,
+    cutoff: datetime | None,
+    listener: ProgressListener,
+) -> Iterator[Problem]:
+    """What cannot be decoded, or the target would not take for what is in it; a problem for each reason."""
+    reasons, staying = Counter[str](), Counter[str]()
+    done = 0
+    for page in source.would_move(waiting.endpoint, cutoff):
+        staying.update(row.reason for row in page if isinstance(row, Recurring))
+        rejected = [row for row in page if isinstance(row, Rejected) and not isinstance(row, Recurring)]
+        rows = [row for row in page if isinstance(row, MigrationRow)]
+        refusals = target.refusals([row.message for row in rows])
+        rejected += (Rejected(row.row_id, why) for row, why in zip(rows, refusals, strict=True) if why is not None)
+        for one in rejected:
+            known = one.reason in reasons or len(reasons) < _REASONS
+            reasons[one.reason if known else _OTHER_REASONS] += 1
+        done += len(page)
+        listener("checked", done, waiting.count)
+    for reason, count in reasons.items():
+        yield Problem(waiting.endpoint, reason, messages=count)
+    for reason, count in staying.items():
+        yield Problem(waiting.endpoint, f"{reason}; {counted(count, 'row')} left in the table", fatal=False)
+
+
+def _of_earlier_runs(endpoint: str, kept: Sequence[RejectedRows]) -> Iterator[Problem]:
+    for one in kept:
+        begun = f"{one.run.started:%Y-%m-%d %H:%M} UTC"
+        text = (
+            f"an earlier run, begun {begun}, has rejected {one.count:,}, which nobody dispatches; "
+            "migrate status --rejections says why, migrate abort gives them back"
+        )
+        yield Problem(endpoint, text, fatal=False)
+
+
+def _late(
+    source: MigrationSource, target: MigrationTarget, endpoint: str, cutoff: datetime | None, now: datetime
+) -> Sequence[Problem]:
+    longest = target.maximum
+    if longest is None:
+        return []
+    try:
+        last = now + longest
+    except OverflowError:
+        return []
+    # what is due before the cut-off does not move
+    count = source.late(endpoint, last if cutoff is None else max(last, cutoff - timedelta(microseconds=1)))
+    if not count:
+        return []
+    many = "1 message is" if count == 1 else f"{count:,} messages are"
+    text = f"{many} not due yet; {target.label} takes only what is due"
+    if longest:
+        text = f"{many} due after {last:%Y-%m-%d %H:%M} UTC, beyond the longest delay of {target.label}, {longest}"
+    return [Problem(endpoint, text, messages=count)]
+
+
+def complete_received(source: MigrationSource, target: MigrationTarget | None, run: MigrationRun) -> int:
+    """Complete the batches in flight of which the target can tell what it has: that must not go back to the source.
+
+    The other rows of such a batch are rejected, to be given back. `target` None: of none of them. Returns how many rows
+    the target has, which is none of a dry run's. Raises MigrationError where the run was about another target,
+    StoreError.
+    """
+    if run.parameters.dry_run:
+        return 0
+    batches = [batch for batch in source.batches(run, BatchStatus.STAGED) if batch.count]
+    if batches and target is not None and target.label != run.parameters.target:
+        raise MigrationError(
+            f"the run of {run.parameters.endpoint!r} moved to {run.parameters.target}, not to {target.label}; "
+            "name the first, which may have received what was in flight"
+        )
+    total = 0
+    for batch in batches:
+        received = None if target is None else target.received(run, batch)
+        if received is not None:
+            source.complete(run, batch, _others(source, run, batch, received))
+            total += len(received)
+    return total
+
+
+def received_in_flight(source: MigrationSource, target: MigrationTarget, run: MigrationRun) -> int:
+    """How many rows of batches in flight the target has. Completes nothing. Raises StoreError."""
+    return sum(len(target.received(run, batch) or ()) for batch in source.batches(run, BatchStatus.STAGED))
+
+
+def _others(source: MigrationSource, run: MigrationRun, batch: MigrationBatch, received: Set[int]) -> list[Rejected]:
+    """The rows of a batch in flight that the target has not received."""
+    return [
+        row if isinstance(row, Rejected) else Rejected(row.row_id, "not sent when the run was aborted")
+        for position, row in enumerate(source.stage(run, batch))
+        if position not in received
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerification:
     """What was compared. `moved`: what the source says was moved. `waiting`: what of it waits at the target; None: the
     target cannot be read, or nothing was moved.
 
@@ -20,12 +214,12 @@ class Verification:
     `remarks`: what is worth knowing, and not a fault.
     """
 
-    run: Run
+    run: MigrationRun
     counts: RunCounts
     moved: Checksum
     waiting: Checksum | None
     findings: Sequence[str]
-    earlier: Sequence[SetAside] = ()
+    earlier: Sequence[RejectedRows] = ()
     remarks: Sequence[str] = ()
 
     @property
@@ -44,7 +238,7 @@ class Verification:
         return 0 if self.waiting is None else max(0, self.moved.count - self.waiting.count)
 
 
-def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> Verification:
+def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> RunVerification:
     """Count what became of the latest run's rows, and compare checksums where the target can be read. Changes nothing.
 
     Raises MigrationError where there was no run, or it was about another target; StoreError.
@@ -58,7 +252,7 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
     waiting = None if target.dry_run or not moved.count else target.checksum(source.moved(run))
     findings = [*_uncounted(run, counts, moved), *_different(moved, waiting)]
     received = 0 if target.dry_run else received_in_flight(source, target, run)
-    return Verification(
+    return RunVerification(
         run=run,
         counts=counts,
         moved=moved,
@@ -69,7 +263,9 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
     )
 
 
-def clean_up(source: MigrationSource, target: MigrationTarget, endpoint: str, *, force: bool = False) -> Verification:
+def clean_up(
+    source: MigrationSource, target: MigrationTarget, endpoint: str, *, force: bool = False
+) -> RunVerification:
     """Drop the run's tables, and with them the record of what was moved, and the rejected rows.
 
     Refuses while rows are pending, since they are nowhere else; without `force` also where `verify` does not pass, or
@@ -98,7 +294,7 @@ def clean_up(source: MigrationSource, target: MigrationTarget, endpoint: str, *,
         return verified
 
 
-def _uncounted(run: Run, counts: RunCounts, moved: Checksum) -> list[str]:
+def _uncounted(run: MigrationRun, counts: RunCounts, moved: Checksum) -> list[str]:
     findings = []
     found = counts.moved + counts.returned + counts.rejected + counts.pending
     if counts.prepared != found:
@@ -140,3 +336,9 @@ def _remarks(target: MigrationTarget, moved: Checksum, waiting: Checksum | None)
     return [
         f"{gone:,} no longer there: dispatched meanwhile or removed; the checksums of the others cannot be compared"
     ]
+
+
+def this_process() -> str:
+    """Who has an endpoint's lock, for others to read: the process, its computer, and since when."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since}"

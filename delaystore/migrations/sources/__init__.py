@@ -37,10 +37,10 @@ def open_source(url: str) -> MigrationSource:
         from delaystore.migrations.sources._file.source import FileSource
 
         return FileSource(url)
-    from delaystore.sql.dialects import STORE_DIALECTS
+    from delaystore.stores.sql.dialects import STORE_DIALECTS
 
     if kind in STORE_DIALECTS:
-        from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
+        from delaystore.migrations.sources._sql.source import open_delaystore_source
 
         return open_delaystore_source(url)
     known = (*STORE_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE)

@@ -22,7 +22,7 @@ def open_target(url: str, endpoint: str) -> MigrationTarget:
     """
     scheme = url.partition(":")[0].lower()
     if scheme == _DRY_RUN:
-        from delaystore.migrations.targets._dry_run import DryRunTarget
+        from delaystore.migrations.targets._brokers import DryRunTarget
 
         checked = url.partition(":")[2].strip("/")
         return DryRunTarget(open_target(checked, endpoint) if checked else None)
@@ -37,8 +37,7 @@ def open_target(url: str, endpoint: str) -> MigrationTarget:
 
 
 def _on_broker(url: str) -> MigrationTarget:
-    from delaystore.migrations.targets._direct import DirectTarget
-    from delaystore.migrations.targets._native import NativeTarget
+    from delaystore.migrations.targets._brokers import DirectTarget, NativeTarget
     from delaystore.transports.rabbitmq.parameters import take_parameter
 
     plain, delays = take_parameter(url, "delays")
@@ -46,7 +45,7 @@ def _on_broker(url: str) -> MigrationTarget:
 
 
 def _in_store(url: str, endpoint: str) -> MigrationTarget:
-    from delaystore.migrations.targets._store import StoreTarget
+    from delaystore.migrations.targets._stores import StoreTarget
 
     store = open_url("delaystore.stores", "target", url)
     if not isinstance(store, ManagedDelayedMessageStore):
@@ -54,7 +53,7 @@ def _in_store(url: str, endpoint: str) -> MigrationTarget:
     from delaystore.stores.sql import SqlDelayedMessageStore
 
     if isinstance(store, SqlDelayedMessageStore):
-        from delaystore.migrations.targets._sql_store import SqlStoreTarget
+        from delaystore.migrations.targets._stores import SqlStoreTarget
 
         return SqlStoreTarget(store, endpoint)
     return StoreTarget(store, endpoint, f"{endpoint} in the store {url.partition(':')[0]}")

@@ -12,9 +12,6 @@ from typing_extensions import override
 from delaystore.clock import Clock
 from delaystore.filters import MessageFilter
 from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, utc
-from delaystore.stores._allowances import check_max_rate
-from delaystore.stores._checks import check_new, check_number, taken
-from delaystore.stores._ingresses import told_of
 from delaystore.stores.abc import Page
 from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
 from delaystore.stores.operable import (
@@ -35,6 +32,7 @@ from delaystore.stores.operable import (
     OperationKind,
     OperationState,
 )
+from delaystore.stores.shared import check_max_rate, check_new, check_number, taken, told_of
 
 
 class OperableInMemoryStore(OperableDelayedMessageStore):

@@ -22,12 +22,19 @@ from delaystore.errors import (
     StoreError,
     UnsupportedModeError,
 )
-from delaystore.keys import KEY_PATIENCE, KeyRule, OnKey
-from delaystore.message import DelayedMessage, Position, check_key, check_message_id, position_of, utc, waiting_until
+from delaystore.message import (
+    KEY_PATIENCE,
+    DelayedMessage,
+    KeyRule,
+    OnKey,
+    Position,
+    check_key,
+    check_message_id,
+    position_of,
+    utc,
+    waiting_until,
+)
 from delaystore.settings import TransactionMode, check_lease
-from delaystore.stores._checks import check_number
-from delaystore.stores._forwarding import in_transaction
-from delaystore.stores._keys import bounded, in_order_of_keys, key_of, patiently, refuse_duplicate, unlike, without_keys
 from delaystore.stores.abc import REJECT, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.memory._operating import OperableInMemoryStore
 from delaystore.stores.memory._waiting import (
@@ -50,6 +57,17 @@ from delaystore.stores.operable import (
     MessageBefore,
     OperableTransaction,
     is_postponed,
+)
+from delaystore.stores.shared import (
+    bounded,
+    check_number,
+    in_order_of_keys,
+    in_transaction,
+    key_of,
+    patiently,
+    refuse_duplicate,
+    unlike,
+    without_keys,
 )
 
 _SYSTEM_CLOCK: Final = SystemClock()

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.failures import with_attempt
-from delaystore.message import PARKED, DelayedMessage, marked, utc
-from delaystore.stores._allowances import Bucket, allowed, shown_by
-from delaystore.stores._buckets import number_of, seconds_of, start_of
+from delaystore.message import PARKED, DelayedMessage, marked, utc, with_attempt
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import (
     Activity,
@@ -24,6 +21,7 @@ from delaystore.stores.operable import (
     Operation,
     is_postponed,
 )
+from delaystore.stores.shared import Bucket, allowed, number_of, seconds_of, shown_by, start_of
 
 SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""

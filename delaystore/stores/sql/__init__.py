@@ -1,4 +1,10 @@
-"""The SQL store: PostgreSQL, MariaDB, MySQL, SQLite."""
+"""The SQL store, with its database floor: `engine`, `urls`, `codec`, `faults`, `errors`, `dialects`, `drivers`.
+
+`store` opens transactions, `bound` is the same store on one connection, `enlisted` in the caller's transaction.
+What differs between databases is asked of `dialects`, one object for each, and between drivers of `drivers`.
+May be changed freely: everything but released versions in `migrations/versions`.
+May import: the ground, and the contracts of `stores`.
+"""
 
 from delaystore.stores.sql.async_store import AsyncSqlDelayedMessageStore
 from delaystore.stores.sql.setup import leave_delaystore_alone

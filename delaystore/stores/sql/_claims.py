@@ -1,20 +1,19 @@
-"""How fetched messages are kept from other dispatchers: row locks, or leases."""
+"""How due messages are claimed: by row locks, by candidates and locks, or by leases."""
 
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
-from delaystore.sql.dialects import StoreDialect
-from delaystore.stores.sql._fitting import fitting
-from delaystore.stores.sql._statements import Statements, search
-from delaystore.stores.sql._unreadable import time_or_earliest
-from delaystore.stores.sql.rows import position_of_row
+from delaystore.stores.sql._statements import Statements, fitting, search
+from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.rows import position_of_row, time_or_earliest
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
@@ -202,3 +201,49 @@ class Leases(Claims):
         """End the token's leases, in a transaction of its own."""
         self._connection.execute(self._sql.release, {"token": self._token})
         self._connection.commit()
+
+
+SHARE: Final = 10
+
+
+"""A search from the beginning may take at most one part in so many of the time."""
+
+
+CHEAP: Final = 0.005
+
+
+"""Seconds; after a search from the beginning that took no longer, the next one is allowed at once."""
+
+
+class DueScan:
+    """Decides, for all transactions of one store, where the next search starts.
+
+    There is no lock, as a fork could leave it taken. If two threads write at once, one of them wins, and a search from
+    the beginning may come a moment later.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._position: Position | None = None
+        self._full_scan_from = 0.0
+
+    def start(self) -> Position | None:
+        """The position to start behind; None: search from the beginning."""
+        return None if self._monotonic() >= self._full_scan_from else self._position
+
+    def ended(self, started_at: Position | None, seconds: float, last: Position | None) -> None:
+        """Note a search that began at `started_at`, took `seconds`, and whose last message was `last`."""
+        if started_at is None:
+            self._full_scan_from = self._monotonic() + SHARE * seconds if seconds > CHEAP else 0.0
+            self._position = last
+        elif last is not None:
+            self._position = last
+
+    def search_from_beginning(self, at: datetime | None = None) -> None:
+        """Search from the beginning next time, if `at` (None: anything) lies before the position."""
+        if at is None or self._position is None or at <= self._position.next_attempt:
+            self._full_scan_from = 0.0
+
+    def until_full_scan(self) -> timedelta:
+        """How long until a search from the beginning is allowed; 0 when it is."""
+        return timedelta(seconds=max(0.0, self._full_scan_from - self._monotonic()))

@@ -12,10 +12,9 @@ from delaystore.calls import CUT_AFTER
 from delaystore.clock import Clock
 from delaystore.errors import ConfigurationError
 from delaystore.settings import TransactionMode
-from delaystore.sql.connections import dispose
-from delaystore.sql.engine import blocking_url, create_async_store_engine, transactional
-from delaystore.sql.urls import url_label
+from delaystore.stores.sql.engine import blocking_url, create_async_store_engine, dispose, transactional
 from delaystore.stores.sql.store import SqlDelayedMessageStore
+from delaystore.stores.sql.urls import url_label
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -18,36 +18,31 @@ from delaystore.errors import (
     StoreError,
     StorePermissionError,
 )
-from delaystore.keys import KeyRule, OnKey
 from delaystore.message import (
     EARLIEST_DUE_TIME,
     DelayedMessage,
+    KeyRule,
+    OnKey,
     check_key,
     check_message_id,
     utc,
     waiting_until,
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
-from delaystore.sql.dialects import Claiming
-from delaystore.sql.errors import translated_errors
-from delaystore.sql.sizes import TableSize
-from delaystore.stores._keys import in_order_of_keys, without_keys
-from delaystore.stores.abc import (
-    REJECT,
-    ManagementOutcome,
-    StoreStatus,
-)
+from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
+from delaystore.stores.shared import in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
+from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
-from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._statements import search
-from delaystore.stores.sql._taken import Answer, Duplicate, Messages, decided
-from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
-from delaystore.stores.sql.beside import paused_names, promised_times
-from delaystore.stores.sql.operating.audit import AuditTrail
-from delaystore.stores.sql.rows import Rows, position_of_row, to_message
+from delaystore.stores.sql._statements import LookUp, search
+from delaystore.stores.sql.dialects import Claiming
+from delaystore.stores.sql.errors import translated_errors
+from delaystore.stores.sql.faults import TableSize
+from delaystore.stores.sql.operating.operations import AuditTrail
+from delaystore.stores.sql.rows import Rows, position_of_row, stored_id, time_or_earliest, to_message
+from delaystore.stores.sql.schema import paused_names, promised_times
 
 AT_ONCE: Final = 20_000
 """Messages of a generator that are kept in memory, and so can be stored again."""

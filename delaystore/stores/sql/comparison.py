@@ -11,15 +11,13 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import NullType
 
-from delaystore.amounts import roughly
-from delaystore.sql.columns import FAILURES, FAILURES_OF, FIRST_SENT, KEY, MESSAGE_KEY
-from delaystore.sql.dialects import Defect, StoreDialect, made_by_setup
-from delaystore.sql.errors import translate
-from delaystore.sql.faults import Fault
-from delaystore.sql.quoting import quoted_name
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.beside import OperatingTables
-from delaystore.stores.sql.schema import shelves_table, whole_table
+from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, FIRST_SENT, KEY, MESSAGE_KEY
+from delaystore.stores.sql.dialects import Defect, StoreDialect, made_by_setup
+from delaystore.stores.sql.errors import translate
+from delaystore.stores.sql.faults import Fault, quoted_name
+from delaystore.stores.sql.schema import OperatingTables, shelves_table, whole_table
+from delaystore.text import roughly
 
 if TYPE_CHECKING:
     from alembic.ddl.impl import DefaultImpl

@@ -1,12 +1,52 @@
-"""The table in which messages wait, as it is now; `migrations` has how it came to be."""
+"""The tables: messages, operators' tables beside them, and the catalog of endpoints."""
 
-from sqlalchemy import Column, Index, MetaData, Table
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
 
-from delaystore.message import MAX_MESSAGE_ID_BYTES
-from delaystore.sql.columns import COLUMNS, FAILURES, FAILURES_OF, KEY, MESSAGE_KEY, in_order, key_columns
-from delaystore.sql.dialects import StoreDialect
-from delaystore.sql.names import shelves_table_name
-from delaystore.sql.types import INNODB, ExactText, Json, UtcDateTime
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    inspect,
+    literal,
+    select,
+)
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
+
+from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
+from delaystore.stores.sql.codec import (
+    COLUMNS,
+    FAILURES,
+    FAILURES_OF,
+    INNODB,
+    KEY,
+    MESSAGE_KEY,
+    ExactText,
+    Json,
+    UtcDateTime,
+    in_order,
+    key_columns,
+)
+from delaystore.stores.sql.dialects import StoreDialect, fault_of
+from delaystore.stores.sql.errors import translated_errors
+from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.setup import HEAD, current_version, version_table_name
+from delaystore.stores.sql.urls import (
+    TEST_CLOCK,
+    default_table_name,
+    derived_name,
+    operating_table_names,
+    shelves_table_name,
+)
 
 
 def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = False) -> Table:
@@ -71,3 +111,220 @@ def shelves_table(live: Table, dialect: StoreDialect) -> Table:
         quote=True,
         quote_schema=True if live.schema else None,
     )
+
+
+NAME_BYTES = 255
+
+
+"""Of what names a person, a dispatcher, or an operation."""
+
+
+ABOUT_BYTES = 4000
+
+
+"""Of what says to what a change was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingTables:
+    """A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
+
+    `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
+    """
+
+    destinations: Table
+    dispatchers: Table
+    activity: Table
+    operations: Table
+    changes: Table
+
+    @classmethod
+    def of(cls, live: Table, dialect: StoreDialect) -> Self:
+        """Those of the endpoint whose messages wait in `live`."""
+        destinations, dispatchers, activity, operations, changes = operating_table_names(live.name, dialect)
+        began = derived_name(live.name, "_operations_began", dialect)
+        return cls(
+            destinations=_beside(live, destinations, *_destinations()),
+            dispatchers=_beside(live, dispatchers, *_dispatchers()),
+            activity=_beside(live, activity, *_activity()),
+            operations=_beside(live, operations, *_operations(), Index(began, "began", "operation_id")),
+            changes=_beside(live, changes, *_changes()),
+        )
+
+    @property
+    def all(self) -> list[Table]:
+        """All of them."""
+        return [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
+
+
+def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] | None = None) -> Select[Any]:
+    """The names of the destinations, of `names` or of all, that are paused at `now`."""
+    table = tables.destinations
+    lasts = table.c.paused_until.is_(None) | (table.c.paused_until > literal(now, UtcDateTime))
+    found = select(table.c.name).where(table.c.paused == 1, lasts).order_by(table.c.name)
+    return found if names is None else found.where(table.c.name.in_(sorted(names)))
+
+
+def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[Any]:
+    """Of the destinations of `names` that are limited: the name, and the last time that was given to a message."""
+    table = tables.destinations
+    limited = table.c.name.in_(sorted(names)) & table.c.max_rate.is_not(None)
+    return select(table.c.name, table.c.promised).where(limited).order_by(table.c.name)
+
+
+def _beside(live: Table, name: str, *parts: Any) -> Table:
+    quote_schema = True if live.schema else None
+    return Table(name, MetaData(), *parts, schema=live.schema, quote=True, quote_schema=quote_schema, **INNODB)
+
+
+def _destinations() -> list[Column[Any]]:
+    return [
+        Column("name", ExactText(MAX_ADDRESS_BYTES), primary_key=True),
+        Column("paused", Integer, nullable=False),
+        Column("paused_until", UtcDateTime),
+        Column("resuming", Integer, nullable=False),
+        Column("max_rate", Double),
+        Column("full_at", UtcDateTime),
+        Column("promised", UtcDateTime),
+        Column("changed", UtcDateTime, nullable=False),
+        Column("changed_by", ExactText(NAME_BYTES), nullable=False),
+    ]
+
+
+def _dispatchers() -> list[Column[Any]]:
+    return [
+        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("beat", UtcDateTime, nullable=False),
+        Column("record", Json, nullable=False),
+    ]
+
+
+def _activity() -> list[Column[Any]]:
+    counts = ("delivered", "failed", "moved_to_error_queue", "gave_way")
+    return [
+        Column("minute", UtcDateTime, primary_key=True),
+        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
+        *(Column(name, BigInteger, nullable=False) for name in counts),
+        Column("lateness", Json, nullable=False),
+        Column("by_destination", Json, nullable=False),
+    ]
+
+
+def _operations() -> list[Column[Any]]:
+    return [
+        Column("operation_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("kind", ExactText(20), nullable=False),
+        Column("wanted", Json, nullable=False),
+        Column("begun_by", ExactText(NAME_BYTES), nullable=False),
+        Column("began", UtcDateTime, nullable=False),
+        Column("due_time", UtcDateTime),
+        Column("ended", UtcDateTime),
+        Column("state", ExactText(20), nullable=False),
+        Column("after_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("examined", BigInteger, nullable=False),
+        Column("changed", BigInteger, nullable=False),
+        Column("held", BigInteger, nullable=False),
+        Column("held_ids", Json, nullable=False),
+    ]
+
+
+def _changes() -> list[Column[Any]]:
+    """The id is time-ordered: of those made at the same time, the later one has the greater id.
+
+    Releases that know schema version 0004 alone write the columns up to `messages`, and leave out the others.
+    """
+    return [
+        Column("made_at", UtcDateTime, primary_key=True),
+        Column("change_id", ExactText(36), primary_key=True),
+        Column("made_by", ExactText(NAME_BYTES), nullable=False),
+        Column("action", ExactText(NAME_BYTES), nullable=False),
+        Column("about", ExactText(ABOUT_BYTES), nullable=False),
+        Column("messages", BigInteger, nullable=False),
+        Column("way", ExactText(20)),
+        Column("message_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("message_key", ExactText(MAX_KEY_BYTES)),
+        Column("destination", ExactText(MAX_ADDRESS_BYTES)),
+        Column("wanted", Json),
+        Column("operation_id", ExactText(NAME_BYTES)),
+        Column("old_due_time", UtcDateTime),
+        Column("new_due_time", UtcDateTime),
+    ]
+
+
+_OURS: Final = frozenset({"message_id", "destination", "due_time", "next_attempt"})
+
+
+"""Columns that every version of a table of waiting messages has."""
+
+
+_ENDING: Final = default_table_name("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointTable:
+    """A table in which messages wait.
+
+    `schema` None: the connection's own. `version`: of the schema's versions the one it has; None: this user may not see
+    it.
+    """
+
+    table: str
+    schema: str | None
+    version: str | None
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint that it is named after; None: its name is another one, and any endpoint may use it."""
+        return self.table.removesuffix(_ENDING) if self.table.endswith(_ENDING) and self.table != _ENDING else None
+
+    @property
+    def is_older(self) -> bool:
+        """Whether `delaystore setup` would upgrade it."""
+        return self.version is not None and self.version < HEAD
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a later release has upgraded it, so that this one must be upgraded, too."""
+        return self.version is not None and self.version > HEAD
+
+
+def endpoint_tables(engine: Engine, schema: str | None = None) -> Sequence[EndpointTable]:
+    """The tables of waiting messages in `schema` (None: the connection's own), by name; those of tests are left out.
+
+    Raises StoreUnavailableError, StorePermissionError, StoreError.
+    """
+    with translated_errors(), engine.connect() as connection:
+        return sorted(_found(connection, schema), key=lambda found: found.table)
+
+
+def schema_names(engine: Engine) -> Sequence[str]:
+    """The schemas of the database (MariaDB and MySQL: all databases of the server); raises as `endpoint_tables`."""
+    with translated_errors(), engine.connect() as connection:
+        return sorted(inspect(connection).get_schema_names())
+
+
+def version_of(engine: Engine, table: Table) -> str | None:
+    """The version of a store's tables as they are; None: there are none. Raises as `endpoint_tables`."""
+    with translated_errors(), engine.connect() as connection:
+        return current_version(connection, table)
+
+
+def _found(connection: Connection, schema: str | None) -> Iterator[EndpointTable]:
+    inspector = inspect(connection)
+    names = inspector.get_table_names(schema=schema)
+    known = set(names)
+    for name in names:
+        table = Table(name, MetaData(), schema=schema)
+        if version_table_name(table) not in known or name.lower().endswith(TEST_CLOCK):
+            continue
+        try:
+            columns = {column["name"] for column in inspector.get_columns(name, schema=schema)}
+            if columns >= _OURS and (version := current_version(connection, table)) is not None:
+                yield EndpointTable(table=name, schema=schema, version=version)
+        except NoSuchTableError:  # it was dropped just now
+            continue
+        except DBAPIError as error:
+            if fault_of(error) is not Fault.PERMISSION:
+                raise
+            connection.rollback()
+            yield EndpointTable(table=name, schema=schema, version=None)

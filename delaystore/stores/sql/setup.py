@@ -9,8 +9,8 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, func, inspec
 from sqlalchemy.schema import DropTable
 
 from delaystore.errors import StoreSetupError
-from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
-from delaystore.sql.names import (
+from delaystore.stores.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
+from delaystore.stores.sql.urls import (
     derived_name,
     is_load_table,
     is_shelf,

@@ -23,45 +23,37 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.keys import KEY_PATIENCE, KeyRule
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import KEY_PATIENCE, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
-from delaystore.sql.connections import dispose
-from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.drivers import driver_of
-from delaystore.sql.engine import Connections, check_blocking, create_store_engine
-from delaystore.sql.errors import configuration_errors, translated_errors
-from delaystore.sql.faults import Fault
-from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
-from delaystore.sql.urls import database_url, url_label
-from delaystore.stores._forwarding import in_transaction
-from delaystore.stores._keys import key_of, without_keys
-from delaystore.stores.abc import (
-    REJECT,
-    Page,
-    StoreStatus,
-    WakeUpCallback,
-    WakeUpSubscription,
-)
+from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore, Change
+from delaystore.stores.shared import in_transaction, key_of, without_keys
 from delaystore.stores.sql import comparison, setup
-from delaystore.stores.sql._claims import Leases
-from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
-from delaystore.stores.sql._enlisted import EnlistedSqlStore
-from delaystore.stores.sql._keyed import KEYED
+from delaystore.stores.sql._claims import DueScan, Leases
+from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
+from delaystore.stores.sql._keyed import KEYED, Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
-from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._same_database import SameDatabase
-from delaystore.stores.sql._scan import DueScan
+from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
 from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql._taken import Answer, Duplicate, Messages, decided
-from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
+from delaystore.stores.sql.bulk_partitions import ShelfLimits, Shelves
+from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.drivers import driver_of
+from delaystore.stores.sql.engine import Connections, check_blocking, create_store_engine, dispose
+from delaystore.stores.sql.errors import configuration_errors, translated_errors
+from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.store import OperableSqlStore
 from delaystore.stores.sql.rows import Rows
-from delaystore.stores.sql.schema import delayed_table
-from delaystore.stores.sql.shelves import ShelfLimits, Shelves
+from delaystore.stores.sql.schema import OperatingTables, delayed_table
 from delaystore.stores.sql.targets import Lender, target_of
+from delaystore.stores.sql.urls import (
+    check_identifier,
+    check_table_name,
+    database_url,
+    default_table_name,
+    timed_table_name,
+    url_label,
+)
 
 _SHORT_WAIT: Final = 5.0
 """Seconds to wait for a lock that our own caller may have."""

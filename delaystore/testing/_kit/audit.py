@@ -7,7 +7,7 @@ import pytest
 
 from delaystore.errors import DelaystoreError
 from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.keys import KeyRule, OnKey
+from delaystore.message import KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import (
     AuditedKeyedStore,
@@ -22,9 +22,7 @@ from delaystore.stores.operable import (
     Way,
 )
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, TICK, a_message, claimed
-from delaystore.testing._kit.operable import HOUR, ME
+from delaystore.testing._kit._base import HOUR, ME, NOON, TICK, StoreTests, a_message, claimed
 
 DONE, BEING_DISPATCHED, NOT_FOUND = ManagementOutcome
 MESSAGE = a_message("a", NOON, destination="billing")

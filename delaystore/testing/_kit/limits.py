@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.failures import FailedAttempt
+from delaystore.message import FailedAttempt
 from delaystore.stores.operable import (
     FURTHEST,
     FailedDelivery,
@@ -18,24 +18,31 @@ from delaystore.stores.operable import (
     retried_at,
 )
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.base import StoreFactory, StoreTests, as_operable
-from delaystore.testing._kit.concurrency import together
-from delaystore.testing._kit.messages import (
+from delaystore.testing._kit._base import (
+    DEADLINE,
     FAR,
+    HOUR,
+    ME,
     NOON,
     SECOND,
     TICK,
+    StoreFactory,
+    StoreTests,
     Undone,
     a_message,
     all_taken,
+    as_operable,
     assert_same,
+    block_of,
     claimed,
+    claims_of,
+    eventually_next,
     ids,
+    repeated,
     some_messages,
 )
-from delaystore.testing._kit.operable import HOUR, ME, block_of, claims_of, repeated
+from delaystore.testing._kit._concurrency import together
 from delaystore.testing._kit.pauses import destination_of
-from delaystore.testing._kit.waiting import DEADLINE, eventually_next
 
 SLOW = 0.05
 """Messages a second: so slow that a test ends before the second one may go."""

@@ -13,23 +13,28 @@ from delaystore.message import PARKED
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import Destination, OperableDelayedMessageStore
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import (
+from delaystore.testing._kit._base import (
+    DEADLINE,
     FAR,
+    HOUR,
+    ME,
     NOON,
     SECOND,
     TICK,
+    StoreTests,
     Undone,
     a_message,
     all_taken,
     assert_same,
+    block_of,
     claimed,
+    claims_of,
+    eventually_next,
     ids,
+    repeated,
     some_messages,
 )
-from delaystore.testing._kit.operable import HOUR, ME, block_of, claims_of, repeated
-from delaystore.testing._kit.operations import begun, run
-from delaystore.testing._kit.waiting import DEADLINE, eventually_next
+from delaystore.testing._kit._operations import begun, run
 
 ROUNDS = 5
 

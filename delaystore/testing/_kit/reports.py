@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from delaystore.lateness import LatenessHistogram
+from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import (
     ACTIVITY_KEPT,
     ALIVE,
@@ -15,9 +15,7 @@ from delaystore.stores.operable import (
     OperableDelayedMessageStore,
 )
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import FAR, NOON, TICK
-from delaystore.testing._kit.operable import HOUR, ME
+from delaystore.testing._kit._base import FAR, HOUR, ME, NOON, TICK, StoreTests
 
 MINUTE = timedelta(minutes=1)
 

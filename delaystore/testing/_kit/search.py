@@ -14,20 +14,22 @@ from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import (
+from delaystore.testing._kit._base import (
+    DEADLINE,
     FAR,
+    ME,
     NOON,
     SECOND,
     TICK,
+    StoreTests,
     a_message,
     assert_only,
     claimed,
     ids,
+    repeated,
+    search_all,
     some_messages,
 )
-from delaystore.testing._kit.operable import ME, repeated, search_all
-from delaystore.testing._kit.waiting import DEADLINE
 
 DESTINATIONS = ("billing", "Billing", "shipping", "b%", "/queues/billing")
 HEADERS: tuple[dict[str, Any], ...] = (

@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from delaystore.errors import TransportError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.messages import Undone, a_message
-from delaystore.testing._kit.native_delays import NativeDelayTests
-from delaystore.testing._kit.open_queues import OpenQueueTests
-from delaystore.testing._kit.outages import OutageTests
-from delaystore.testing._kit.strategies import messages
-from delaystore.testing._kit.transport_base import TransportFactory, assert_arrived, received, sent
-from delaystore.testing._kit.waiting import DEADLINE, eventually
+from delaystore.testing._kit._base import DEADLINE, Undone, a_message, eventually, messages
+from delaystore.testing._kit._transport_parts import (
+    NativeDelayTests,
+    OpenQueueTests,
+    OutageTests,
+    TransportFactory,
+    assert_arrived,
+    received,
+    sent,
+)
 from delaystore.transports.abc import DELIVERED, OutcomeKind, Transport
 
 _HEADERS: dict[str, Any] = {

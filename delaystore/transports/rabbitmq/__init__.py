@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from delaystore.extras import lazily
+from delaystore.registry import lazily
 
 if TYPE_CHECKING:
     from delaystore.transports.abc import Transport

@@ -15,10 +15,9 @@ from typing import Any, Final
 from pika import exceptions, spec
 from typing_extensions import override
 
-from delaystore.address import named_queue
 from delaystore.errors import TransportError, TransportSetupError
+from delaystore.text import named_queue
 from delaystore.transports.abc import OpenQueue, TakenMessage
-from delaystore.transports.portions import Portions
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -32,6 +31,7 @@ from delaystore.transports.rabbitmq.queues import (
     read_delivery,
     ready_on,
 )
+from delaystore.transports.shared import Portions
 
 _BY_DEFAULT: Final = 20
 """https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""

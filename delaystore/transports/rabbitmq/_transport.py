@@ -10,7 +10,6 @@ from typing import Final
 
 from typing_extensions import override
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, named_queue, parse_address
 from delaystore.errors import (
     ConfigurationError,
     TransportError,
@@ -18,9 +17,10 @@ from delaystore.errors import (
     TransportUnavailableError,
     UnsupportedMessageError,
 )
-from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage
+from delaystore.processes import renew_in_children
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.text import DEFAULT_EXCHANGE, Address, named_queue, parse_address
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq._open_queue import open_queue
 from delaystore.transports.rabbitmq.blocking import BlockingConnections

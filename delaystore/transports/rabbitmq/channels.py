@@ -12,8 +12,8 @@ from typing import Any, Final
 from pika import exceptions, spec
 from typing_extensions import override
 
-from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
+from delaystore.text import Address
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
 from delaystore.transports.rabbitmq.pika_errors import reason_of
 from delaystore.transports.rabbitmq.pika_internals import unsent_by_us, write_frames

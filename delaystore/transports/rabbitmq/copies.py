@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delaystore import headers
-from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES
+from delaystore import text
+from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, REJECTED_PROPERTIES, Address
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import Broker
@@ -81,7 +80,7 @@ class CopyPublisher:
 
 _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
-CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in headers.CARBON_COPIES.items()}
+CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARBON_COPIES.items()}
 """Headers that would have copies sent elsewhere, and those that keep them."""
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}

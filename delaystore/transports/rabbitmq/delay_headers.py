@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from delaystore.headers import EXPIRATION
 from delaystore.message import DelayedMessage
+from delaystore.text import EXPIRATION
 
 DELAY_IN_SECONDS: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 """A number of 32 bits: NServiceBus' tools break off at any other type."""

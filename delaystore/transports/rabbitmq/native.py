@@ -11,7 +11,6 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, queue_or_none
 from delaystore.errors import (
     ConfigurationError,
     TransportError,
@@ -20,7 +19,7 @@ from delaystore.errors import (
     UnsupportedMessageError,
 )
 from delaystore.message import DelayedMessage
-from delaystore.names import control_character
+from delaystore.text import DEFAULT_EXCHANGE, Address, control_character, queue_or_none
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare, ensure_bound

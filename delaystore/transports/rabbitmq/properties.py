@@ -17,10 +17,9 @@ from pika import data, exceptions, spec
 from pika.compat import long
 from typing_extensions import override
 
-from delaystore.address import parse_address
 from delaystore.errors import UnsupportedMessageError
-from delaystore.headers import UNREAD_HEADERS
 from delaystore.message import FAR_TIMESTAMPS, PROPERTY_TYPES, DelayedMessage
+from delaystore.text import UNREAD_HEADERS, parse_address
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 from delaystore.transports.rabbitmq.raw import MalformedPropertiesError, RawProperties, integer_of
 

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 
 from pika import frame, spec
 
-from delaystore.address import Address, parse_address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
+from delaystore.text import Address, parse_address
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.properties import PERSISTENT, amqp_properties, encoding_errors
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Queue

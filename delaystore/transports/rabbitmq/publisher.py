@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.amounts import counted
 from delaystore.errors import TransportUnavailableError
+from delaystore.text import DEFAULT_EXCHANGE, Address, counted
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.channels import NACKED, AbandonedBatch, BatchPendingConfirm, Closure, InFlightBatch

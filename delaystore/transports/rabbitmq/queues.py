@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from pika import exceptions
 
-from delaystore.address import named_queue
 from delaystore.errors import ConfigurationError, TransportError, TransportSetupError, TransportUnavailableError
-from delaystore.headers import UNREAD_HEADERS
+from delaystore.text import UNREAD_HEADERS, named_queue
 from delaystore.transports.abc import ReceivedMessage
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import Broker

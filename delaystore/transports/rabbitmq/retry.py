@@ -12,23 +12,20 @@ from typing import Any, Final
 from pika import exceptions, spec
 from pika.adapters.blocking_connection import BlockingChannel
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
-from delaystore.errors import (
-    ConfigurationError,
-    TransportError,
-    TransportUnavailableError,
-    UnsupportedMessageError,
-)
-from delaystore.headers import (
+from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError, UnsupportedMessageError
+from delaystore.text import (
+    DEFAULT_EXCHANGE,
     EXCEPTION_MESSAGE,
     EXCEPTION_TYPE,
     FAILED_QUEUE,
     FAILURE_COUNT,
     STACK_TRACE,
     TIME_OF_FAILURE,
+    Address,
+    parse_address,
     without_carbon_copies,
 )
-from delaystore.headers import EXPIRATION as SET_ASIDE
+from delaystore.text import EXPIRATION as SET_ASIDE
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,

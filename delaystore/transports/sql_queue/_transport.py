@@ -10,7 +10,6 @@ from sqlalchemy import Engine, exc, func, select
 from sqlalchemy.schema import CreateTable, DropTable
 from typing_extensions import override
 
-from delaystore.address import named_queue, queue_of
 from delaystore.calls import Call
 from delaystore.errors import (
     ConfigurationError,
@@ -20,22 +19,25 @@ from delaystore.errors import (
     UnsupportedMessageError,
 )
 from delaystore.message import DelayedMessage
-from delaystore.sql.connections import connections_of, dispose
-from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import Connections, create_store_engine, same_database
-from delaystore.sql.errors import translate
-from delaystore.sql.names import check_identifier
-from delaystore.sql.urls import url_label
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.engine import Connections, connections_of, create_store_engine, dispose, same_database
+from delaystore.stores.sql.errors import translate
+from delaystore.stores.sql.urls import check_identifier, url_label
+from delaystore.text import named_queue, queue_of
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
-from delaystore.transports.sql_queue._claims import Claim, LeasedRows, LockedRows
-from delaystore.transports.sql_queue._connections import transport_errors, writing
-from delaystore.transports.sql_queue._inserting import Insertion
-from delaystore.transports.sql_queue._open_queue import LeasedTable, LockedTable, OpenTable
-from delaystore.transports.sql_queue._received import received
-from delaystore.transports.sql_queue._tables import QueueTables
+from delaystore.transports.sql_queue._receiving import (
+    LeasedRows,
+    LeasedTable,
+    LockedRows,
+    LockedTable,
+    OpenTable,
+    QueueClaim,
+    received,
+)
+from delaystore.transports.sql_queue._tables import Insertion, QueueTables, transport_errors, writing
 
 LEASE: Final = timedelta(seconds=60)
 """How long a SQLite reader may take before another reader gets the same messages."""
@@ -210,7 +212,7 @@ class SqlQueueTransport(Transport):
             return LeasedTable(self._connections, self._tables, queue, LEASE)
         return LockedTable(self._connections, self._tables, queue)
 
-    def _wait_for_rows(self, queue: str, limit: int, deadline: float) -> Claim:
+    def _wait_for_rows(self, queue: str, limit: int, deadline: float) -> QueueClaim:
         pause = _FIRST_PAUSE
         while True:
             with transport_errors(queue):
@@ -222,7 +224,7 @@ class SqlQueueTransport(Transport):
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _claim(self, queue: str, limit: int) -> Claim:
+    def _claim(self, queue: str, limit: int) -> QueueClaim:
         if self._dialect.claiming is Claiming.LEASES:
             return LeasedRows(self._connections, self._table(queue), limit, LEASE)
         return LockedRows(self._connections, self._table(queue), limit)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import opened
 

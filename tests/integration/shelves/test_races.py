@@ -12,17 +12,17 @@ import pytest
 from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
+from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.spark._driver_client import reader_name
+from delaystore.bulk.spark._driver_service import Snapshot
+from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
+from delaystore.bulk.spark._tables import open_table
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError, MigrationError, StoreUnavailableError
-from delaystore.loading.options import StoreOptions
 from delaystore.settings import TransactionMode
-from delaystore.spark._driver_client import reader_name
-from delaystore.spark._driver_service import Snapshot
-from delaystore.spark._postgresql import PostgreSqlPlan, read_batches
-from delaystore.spark._tables import open_table
-from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.bulk_partitions import Fill
+from delaystore.stores.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores.sql.rows import to_row
-from delaystore.stores.sql.shelves import Fill
 from tests.dispatching import wait_until
 from tests.integration.loading import load, rows
 from tests.integration.migrating import begun, source_of

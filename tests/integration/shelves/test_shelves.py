@@ -10,15 +10,15 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from delaystore.bulk.options import OnDuplicate
 from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
-from delaystore.loading.options import OnDuplicate
 from delaystore.message import DelayedMessage
-from delaystore.migrations.targets._store import store_each
+from delaystore.migrations.targets._stores import store_each
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import ShelfLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import OutcomeKind
 from tests.integration.loading import load, row

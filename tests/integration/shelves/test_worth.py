@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, Table, create_engine, make_url, text
 
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql import _taken
+from delaystore.stores.sql import _keyed
 from delaystore.stores.sql.rows import to_row
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
@@ -81,9 +81,9 @@ def test_a_column_that_the_database_computes_may_be_added(store: SqlDelayedMessa
 
 
 def test_large_bodies_are_not_kept_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_taken, "LOOK_AHEAD", 1000)
+    monkeypatch.setattr(_keyed, "LOOK_AHEAD", 1000)
     messages = (message(datetime.now(UTC), body=b"x" * 400) for _ in range(ROWS))
-    looked_at = _taken.Messages(messages, ROWS)
+    looked_at = _keyed.Messages(messages, ROWS)
     assert (len(looked_at.first), looked_at.are_kept) == (3, False)
     assert len(list(looked_at)) == ROWS
 

@@ -6,12 +6,11 @@ from typing import ClassVar
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
-from delaystore.headers import DUE_TIME
 from delaystore.ingress.reading.content import Content
 from delaystore.ingress.reading.forms._times import unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.incoming import RejectedMessageError
-from delaystore.times import parse_instant
+from delaystore.text import DUE_TIME, parse_instant
 
 
 class DueTimeForm(DelayForm):

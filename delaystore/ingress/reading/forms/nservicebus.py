@@ -13,7 +13,7 @@ from delaystore.ingress.reading.forms._times import unreadable
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.message import MAX_MESSAGE_ID_BYTES, new_message_id
-from delaystore.records.nservicebus import MESSAGE_ID, SAGA_ID, destination
+from delaystore.migrations.records.nservicebus import MESSAGE_ID, SAGA_ID, destination
 from delaystore.transports.rabbitmq.delay_headers import TIME_SENT, parsed_time, time_sent_text
 
 EXPIRE: Final = "NServiceBus.Timeout.Expire"

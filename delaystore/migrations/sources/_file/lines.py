@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from sqlalchemy import URL
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError, StoreUnavailableError
-from delaystore.extras import needed_for
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
-from delaystore.records.files import LongLineError, numbered_lines, parquet_contents
-from delaystore.records.nservicebus import ADDRESSES
-from delaystore.records.reader import CONSTANT, FIELDS, RecordMapping, RecordReader
-from delaystore.records.times import Delays, DeliveredAtOnceError, delays_of, due_times
-from delaystore.strict_json import JsonError, parse_json
+from delaystore.migrations.records.files import LongLineError, numbered_lines, parquet_contents
+from delaystore.migrations.records.nservicebus import ADDRESSES
+from delaystore.migrations.records.reader import CONSTANT, FIELDS, RecordMapping, RecordReader
+from delaystore.migrations.records.times import Delays, DeliveredAtOnceError, delays_of, due_times
+from delaystore.registry import needed_for
+from delaystore.text import JsonError, parse_json
 
 # What the URL of a file says: where it is, and which of its columns is what.
 

@@ -12,18 +12,25 @@ from sqlalchemy import ColumnElement, Inspector, Table
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
-from delaystore.amounts import counted
 from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import DelayedMessage
-from delaystore.migrations._checksum import Identity
-from delaystore.migrations.abc import Problem, Rejected, Row, Run, RunParameters, Waiting
+from delaystore.migrations.abc import (
+    Identity,
+    MigrationRow,
+    MigrationRun,
+    Problem,
+    Rejected,
+    RunParameters,
+    WaitingCounts,
+)
+from delaystore.migrations.records.times import NO_DELAY, DeliveredAtOnceError, PluginDelays
 from delaystore.migrations.sources._file.lines import FileOptions, file_options, read_lines
 from delaystore.migrations.sources._file.state import MESSAGES, Input, State, digest_of, reading_of
-from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource
-from delaystore.records.times import NO_DELAY, DeliveredAtOnceError, PluginDelays
-from delaystore.sql.columns import completed
+from delaystore.migrations.sources._sql.tables import TableShape
+from delaystore.stores.sql.codec import completed
 from delaystore.stores.sql.rows import to_readable_message
+from delaystore.text import counted
 
 # What is in a file, found by reading it once, a line at a time.
 
@@ -39,7 +46,7 @@ def named_endpoints(options: FileOptions) -> list[str]:
     return sorted({line.endpoint for line in read_lines(options) if line.endpoint})
 
 
-def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Waiting:
+def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
     """What would move; lines that are no messages, or whose messages have arrived, are left out."""
     destinations: Counter[str] = Counter()
     earliest = latest = None
@@ -52,7 +59,7 @@ def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) 
         destinations[message.destination] += 1
         earliest = due if earliest is None else min(earliest, due)
         latest = due if latest is None else max(latest, due)
-    return Waiting(
+    return WaitingCounts(
         endpoint=endpoint,
         count=destinations.total(),
         earliest=earliest,
@@ -72,10 +79,10 @@ def count_earlier(options: FileOptions, endpoint: str, due_before: datetime) -> 
     return sum(message.due_time < due_before for message in messages(options, endpoint))
 
 
-def pages_of(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row]]:
+def pages_of(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow]]:
     """Pages of the lines that are messages and would move, each with its number."""
     rows = (
-        Row(f"line {line.number}", line.message)
+        MigrationRow(f"line {line.number}", line.message)
         for line in read_lines(options)
         if isinstance(line.message, DelayedMessage) and _is_of(options, line.endpoint, endpoint)
         if cutoff is None or line.message.due_time >= cutoff
@@ -229,7 +236,7 @@ class FileSource(SqlSource):
         return [*self._changes(loaded), *super().check(endpoint), *delivered, *overdue]
 
     @override
-    def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
+    def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
         """Counts the file's lines; once they are loaded, the rows that have not moved."""
         if self._state.loaded() is None:
             return waiting_lines(self._options, endpoint, cutoff)
@@ -243,7 +250,7 @@ class FileSource(SqlSource):
         return super().late(endpoint, due_after)
 
     @override
-    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
         """Until the file is loaded without lines that are no messages, of which `check` tells."""
         if self._state.loaded() is None:
             return pages_of(self._options, endpoint, cutoff)
@@ -258,11 +265,11 @@ class FileSource(SqlSource):
             yield
 
     @override
-    def runs(self, endpoint: str) -> Sequence[Run]:
+    def runs(self, endpoint: str) -> Sequence[MigrationRun]:
         return [] if self._state.loaded() is None else super().runs(endpoint)
 
     @override
-    def begin(self, parameters: RunParameters) -> Run:
+    def begin(self, parameters: RunParameters) -> MigrationRun:
         """Loads the file, unless it is loaded. Raises MigrationError where it has changed, or is read differently."""
         self._state.create()
         loaded = self._state.load(parameters.endpoint, parameters.cutoff or self.now())

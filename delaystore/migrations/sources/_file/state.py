@@ -31,12 +31,12 @@ from sqlalchemy import (
 
 from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import DelayedMessage
+from delaystore.migrations.records.reader import RecordMapping
+from delaystore.migrations.records.times import DeliveredAtOnceError
 from delaystore.migrations.sources._file.lines import FileOptions, Line, read_lines, readable
-from delaystore.records.reader import RecordMapping
-from delaystore.records.times import DeliveredAtOnceError
-from delaystore.sql.columns import KEY, SENT
-from delaystore.sql.engine import create_store_engine
-from delaystore.sql.errors import translated_errors
+from delaystore.stores.sql.codec import KEY, SENT
+from delaystore.stores.sql.engine import create_store_engine
+from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import to_row
 
 _METADATA: Final = MetaData()

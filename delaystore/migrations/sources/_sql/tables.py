@@ -1,32 +1,203 @@
-"""The tables of a migration: the source's own, the hidden rows, the runs, the batches."""
+"""The tables of a migration: the layout it reads, and its own beside it."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Index, Inspector, Integer, MetaData, Table, Text, inspect
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Dialect,
+    Double,
+    Index,
+    Inspector,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+)
+from sqlalchemy.dialects.mssql import DATETIMEOFFSET
 from sqlalchemy.sql import quoted_name
-from sqlalchemy.types import NullType
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
+from typing_extensions import override
 
-from delaystore.errors import MigrationError, StoreSetupError
-from delaystore.migrations.sources._sql.shape import TableShape
-from delaystore.migrations.sources._sql.types import Instant
-from delaystore.sql.dialects import DIALECTS, dialect_of
-from delaystore.sql.names import derived_name
-from delaystore.sql.types import INNODB, ExactText, UtcDateTime
+from delaystore.errors import InvalidMessageError, MigrationError, StoreSetupError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.abc import Identity
+from delaystore.stores.sql.codec import INNODB, ExactText, UtcDateTime
+from delaystore.stores.sql.dialects import DIALECTS, dialect_of
+from delaystore.stores.sql.urls import derived_name
+
+
+class RecurringError(InvalidMessageError):
+    """A row is no message because it is due again and again: the program of its table goes on with it."""
+
+
+class TableShape(ABC):
+    """One kind of table. Its objects hold no connection and no state.
+
+    Columns are named as the database spells them; `SqlSource` quotes them, and reflects their types. Instants of the
+    `time_column` and `order_column` come as aware datetimes in UTC, also from columns without a time zone, which are
+    read as UTC. Other values come as the driver gives them: a uuid is a UUID, text may be None.
+    """
+
+    kind: ClassVar[str]
+    """What people call it: "delaystore"."""
+    columns: ClassVar[Mapping[str, str]]
+    """The columns that must exist, and what each is for."""
+    missing_column_advice: ClassVar[str] = ""
+    """A sentence to add, after a space, to the report that one of `columns` is missing."""
+    id_column: ClassVar[str]
+    """The primary key (or a unique column; MySQL and MariaDB: the primary key)."""
+    time_column: ClassVar[str]
+    """When a message is due; rows without a time, or with one that Python cannot represent, stay."""
+    destination_column: ClassVar[str]
+    order_column: ClassVar[str | None] = None
+    """An indexed time, never before `time_column`, by which rows are found; None: `time_column` is indexed itself."""
+    identity_columns: ClassVar[Sequence[str] | None] = None
+    """The columns that `identity` reads; None: all."""
+
+    leaves_rejected: ClassVar[bool] = False
+    """Whether rows that cannot move stay in the table, because another program may still run them.
+
+    False where a dispatcher of delaystore would reject them, too.
+    """
+    has_recurring: ClassVar[bool] = False
+    """Whether `to_message` may raise RecurringError."""
+
+    @abstractmethod
+    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
+        """The endpoints that have messages here, and the table of each; `inspector.bind` is a connection."""
+
+    @abstractmethod
+    def table_name(self, endpoint: str) -> str:
+        """The table of `endpoint`, whether it exists or not."""
+
+    @abstractmethod
+    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
+        """The message of a row (column name -> value); raises InvalidMessageError saying what is wrong with it."""
+
+    def row_id(self, row: Mapping[str, Any]) -> str:
+        """How people find the row; reads the `id_column` alone."""
+        return str(row[self.id_column])
+
+    def destination(self, value: Any) -> str:
+        """The destination that `to_message` makes of a value of the `destination_column`."""
+        return str(value)
+
+    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
+        """(message_id, destination, due_time) as in `to_message`."""
+        message = self.to_message(row, endpoint)
+        return message.message_id, message.destination, message.due_time
+
+    def of_endpoint(self, table: Table, endpoint: str) -> ColumnElement[bool] | None:  # noqa: ARG002 - for overriders
+        """Which rows are the endpoint's; None: all of them."""
+        return None
+
+    def shelves(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
+        """A table whose ids may wait beside those of `source`, or soon will; None: there is none."""
+        return None
+
+    def free(self, table: Table, now: datetime) -> ColumnElement[bool] | None:  # noqa: ARG002 - for overriders
+        """Which rows no dispatcher has claimed at `now`; None: row locks tell."""
+        return None
+
+    def types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Types for columns that reflection does not tell well enough."""
+        return {}
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime in UTC, in a column of any type of time; one without a time zone holds UTC."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def __init__(self, reflected: TypeEngine[Any]) -> None:
+        self.reflected = reflected
+        super().__init__()
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(self.reflected)
+
+    @override
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To UTC, aware where the column is."""
+        if value is None:
+            return None
+        aware = isinstance(self.reflected, DATETIMEOFFSET) or bool(getattr(self.reflected, "timezone", False))
+        value = value.astimezone(UTC)
+        return value if aware else value.replace(tzinfo=None)
+
+    @override
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """To an aware UTC datetime; what the driver could not make one of comes as it is."""
+        if not isinstance(value, datetime):
+            return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class EpochSeconds(TypeDecorator[datetime]):
+    """An aware datetime in UTC, in a column of seconds since 1970, to the microsecond."""
+
+    impl = Double
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> float | None:
+        return None if value is None else value.timestamp()
+
+    @override
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """What is no instant that Python can represent comes as it is."""
+        try:
+            return None if value is None else datetime.fromtimestamp(value, UTC)
+        except (OverflowError, TypeError, ValueError):
+            return value
+
 
 SIDE: Final = "_migrating"
+
+
 """After a table's name: the tables of its hidden rows, of the runs, of their batches; see `derived_name`."""
+
+
 RUNS: Final = "_migration_run"
+
+
 BATCHES: Final = "_migration_batches"
+
+
 BATCH: Final = "migration_batch"
+
+
 """The side table's column for the number of the batch a row belongs to."""
+
+
 REJECTED: Final = "migration_rejected"
+
+
 """The side table's column for why a row was rejected; NULL: it was not."""
+
+
 REFLECTED: Final = "reflected"
+
+
 """In the `info` of a copied column: its type as the database has it."""
+
+
 MAX_TEXT_BYTES: Final = 1600
+
+
 _STRICTEST: Final = min(DIALECTS.values(), key=lambda dialect: dialect.max_identifier_bytes)
+
+
 """The database with the shortest names: a name that it takes is taken by all."""
 
 

@@ -9,17 +9,20 @@ from typing import Final, TypeVar
 from sqlalchemy import URL
 
 from delaystore.errors import ConfigurationError
-from delaystore.migrations.sources._sql.shape import TableShape
+from delaystore.migrations.records.nservicebus import ADDRESSES
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
+from delaystore.migrations.sources._sql.tables import TableShape
 from delaystore.migrations.sources.legacy._apscheduler import ApschedulerShape
-from delaystore.migrations.sources.legacy._guids import BYTE_ORDERS
-from delaystore.migrations.sources.legacy._msmq_sql import MsmqSqlShape
-from delaystore.migrations.sources.legacy._nhibernate import FoldedNHibernateShape, NHibernateShape
-from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlShape
-from delaystore.records.nservicebus import ADDRESSES
-from delaystore.sql.dialects import DIALECTS, dialect_of
-from delaystore.sql.errors import configuration_errors
-from delaystore.sql.urls import database_url
+from delaystore.migrations.sources.legacy.nservicebus import (
+    BYTE_ORDERS,
+    FoldedNHibernateShape,
+    MsmqSqlShape,
+    NHibernateShape,
+    NServiceBusSqlShape,
+)
+from delaystore.stores.sql.dialects import DIALECTS, dialect_of
+from delaystore.stores.sql.errors import configuration_errors
+from delaystore.stores.sql.urls import database_url
 
 __all__ = [
     "ApschedulerShape",

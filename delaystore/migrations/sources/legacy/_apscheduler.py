@@ -15,12 +15,11 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, check_destination
-from delaystore.migrations._checksum import Identity
-from delaystore.migrations.sources._sql.shape import RecurringError, TableShape
-from delaystore.migrations.sources._sql.types import EpochSeconds
-from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records.pickles import Foreign, read_pickle
-from delaystore.records.reader import json_text
+from delaystore.migrations.abc import Identity
+from delaystore.migrations.records.pickles import Foreign, read_pickle
+from delaystore.migrations.records.reader import json_text
+from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringError, TableShape
+from delaystore.migrations.sources.legacy.nservicebus import TableNames
 
 TABLE: Final = "apscheduler_jobs"
 _DATE: Final = "apscheduler.triggers.date.DateTrigger"

@@ -1,25 +1,167 @@
-"""What waits, searched and counted."""
+"""Search and export: a range of an index, walked in pages."""
 
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, func, literal, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Executable,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from delaystore.filters import MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
-from delaystore.sql.codec import decode_mapping
-from delaystore.sql.types import UtcDateTime
-from delaystore.stores._buckets import seconds_of, start_of
-from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
-from delaystore.stores.sql._statements import LOOK_AHEAD, is_parked
-from delaystore.stores.sql.operating._bound import Noun
-from delaystore.stores.sql.operating._conditions import conditions
-from delaystore.stores.sql.operating._walk import Walk, walk
+from delaystore.stores.shared import check_number, seconds_of, start_of
+from delaystore.stores.sql._parts import StoreParts
+from delaystore.stores.sql._statements import LOOK_AHEAD, begins_with, is_parked
+from delaystore.stores.sql.codec import UtcDateTime, decode_mapping
+from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, position_of_row, to_shown_message
+
+
+class Bound(Protocol):
+    """A transaction, and what belongs to it; see BoundSqlStore."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def parts(self) -> StoreParts: ...
+
+    def now(self) -> datetime: ...
+
+    def stored(self, earliest: datetime) -> None: ...
+
+
+class Noun:
+    """Statements about one noun, in the transaction of `bound`."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._dialect = bound.parts.dialect
+        self._sql = bound.parts.statements
+        self._tables = bound.parts.beside
+
+    def _execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
+        with translated_errors():
+            return self._bound.connection.execute(statement, parameters)
+
+    def begin_writing(self) -> None:
+        """Begin as the writer where there is but one, so that what is read stays so; elsewhere rows are locked."""
+        with translated_errors():
+            self._dialect.begin_writing(self._bound.connection)
+
+    def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Change the row that has the `known` values, or add it. Nobody else writes it."""
+        if not self._execute(update(table).where(*are(table, known)).values(**values)).rowcount:
+            self._execute(insert(table), {**known, **values})
+
+
+def are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    """That a row has these values."""
+    return [table.c[name] == value for name, value in known.items()]
+
+
+_LONGEST_PATTERN: Final = 1000
+
+
+"""Characters of a text that is looked for by LIKE; databases limit patterns."""
+
+
+def conditions(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> list[ColumnElement[bool]]:
+    """All that `wanted` says, but for the headers: of these only what a row must have to be worth decoding."""
+    found = list(_of_columns(wanted, table, dialect))
+    for name, value in wanted.headers.items():
+        found += _of_header(name, value, table.c.headers)
+    return found
+
+
+def _of_columns(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> Iterator[ColumnElement[bool]]:
+    if wanted.destination is not None:
+        yield table.c.destination == wanted.destination
+    if wanted.since is not None:
+        yield table.c.due_time >= wanted.since
+    if wanted.until is not None:
+        yield table.c.due_time < wanted.until
+    if wanted.id_prefix is not None:
+        yield from begins_with(table.c.message_id, wanted.id_prefix)
+    if wanted.failing is not None:
+        yield dialect.is_failing(table) if wanted.failing else table.c.failure_count <= 0
+    if wanted.paused is not None:
+        yield is_parked(table) if wanted.paused else ~is_parked(table)
+
+
+def _of_header(name: str, value: str, headers: ColumnElement[Any]) -> Iterator[ColumnElement[bool]]:
+    """What the text of the headers must contain so that a header may be `value`; see `codec` and `header_text`."""
+    quoted = json.dumps(name)
+    if len(quoted) <= _LONGEST_PATTERN:
+        yield _contains(headers, quoted)
+    inner = json.dumps(value)[1:-1]
+    is_plain = value != "None" and not value.startswith(("[", "{")) and len(inner) <= _LONGEST_PATTERN
+    if is_plain:  # what is kept otherwise than it is compared: None, lists, mappings, and bytes
+        yield or_(_contains(headers, inner), _contains(headers, '"$bytes"'))
+
+
+def _contains(headers: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+    return headers.contains(part, autoescape=True)
+
+
+def fitting(text: str, most_bytes: int) -> str:
+    """`text` without what no database keeps, cut to `most_bytes` of UTF-8."""
+    encoded = text.replace("\0", "").encode(errors="replace")
+    return encoded[:most_bytes].decode(errors="ignore")
+
+
+Point = TypeVar("Point")
+
+
+@dataclass(frozen=True, slots=True)
+class Walk(Generic[Point]):
+    """The entries that meet `conditions`: those up to `end`; None: up to the last one."""
+
+    conditions: Sequence[ColumnElement[bool]]
+    end: Point | None
+
+
+def walk(
+    rows: Callable[[Select[Any]], Sequence[Any]],
+    search: Select[Any],
+    behind: Sequence[ColumnElement[bool]],
+    examine: int,
+    point_of: Callable[[Any], Point | None],
+    up_to: Callable[[Point], ColumnElement[bool]],
+) -> Walk[Point]:
+    """The next `examine` entries of `search`, which is in order, behind a point.
+
+    More of them where the walk would end at an entry that makes no point: the next walk could not begin there.
+    """
+    ends = rows(search.where(*behind).offset(examine - 1).limit(2))
+    if len(ends) < 2:
+        return Walk(behind, None)
+    end = point_of(ends[0])
+    if end is None:
+        return walk(rows, search, behind, 2 * examine, point_of, up_to)
+    return Walk([*behind, up_to(end)], end)
+
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 

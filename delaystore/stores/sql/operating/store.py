@@ -12,25 +12,14 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import StoreError
-from delaystore.sql.errors import translated_errors
-from delaystore.stores._checks import check_number
-from delaystore.stores._forwarding import in_transaction
-from delaystore.stores.operable import (
-    STEP,
-    Activity,
-    DispatcherRecord,
-    IngressRecord,
-    OperableDelayedMessageStore,
-)
+from delaystore.stores.operable import STEP, Activity, DispatcherRecord, IngressRecord, OperableDelayedMessageStore
+from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.operating._bound import Bound
-from delaystore.stores.sql.operating._destinations import Destinations
-from delaystore.stores.sql.operating._dispatchers import Dispatchers
-from delaystore.stores.sql.operating._ingresses import Ingresses
-from delaystore.stores.sql.operating._operations import Operations
-from delaystore.stores.sql.operating._parking import Parking
-from delaystore.stores.sql.operating._search import Search
-from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.errors import translated_errors
+from delaystore.stores.sql.operating._destinations import Destinations, Parking
+from delaystore.stores.sql.operating._reports import Dispatchers, Ingresses
+from delaystore.stores.sql.operating._search import Bound, Search
+from delaystore.stores.sql.operating.operations import AuditTrail, Operations
 
 log = logging.getLogger("delaystore.stores")
 

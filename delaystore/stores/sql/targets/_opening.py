@@ -1,30 +1,184 @@
-"""Which target something is that was given to `enlist`."""
+"""What `enlist` takes: SQLAlchemy, Django, or a connection of a driver."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection, event, exc
+from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
-from delaystore.stores.sql.targets._django import DjangoTarget
-from delaystore.stores.sql.targets._sqlalchemy import ConnectionTarget, SessionTarget
-from delaystore.stores.sql.targets.abc import Target
-from delaystore.stores.sql.targets.driver import Lender, Loan, LoanTarget
+from delaystore.errors import ConfigurationError, StoreError
+from delaystore.stores.sql.drivers import driver_of
+from delaystore.stores.sql.targets._drivers import COMMITS_AT_ONCE, Lender, Loan, LoanTarget, Target
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, SessionTransaction
+
+_WAITING: Final = "delaystore_waiting"
+
+
+"""The key in Session.info of the actions to call at the transaction's end; one listener per session calls them all."""
+
+
+class ConnectionTarget(Target):
+    """A Connection's transaction. It has an event before its commit, and none after it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        return _in_transaction(self._connection)
+
+    @property
+    @override
+    def address(self) -> URL:
+        return self._connection.engine.url
+
+
+class SessionTarget(Target):
+    """A Session's transaction.
+
+    Each statement asks the Session for its connection: only then does the Session begin its savepoints, and a savepoint
+    that is rolled back undoes what was done within it.
+    """
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        try:
+            return _in_transaction(self._session.connection())
+        except exc.PendingRollbackError:
+            raise StoreError("the session's transaction has failed; roll it back, and begin another") from None
+        except exc.UnboundExecutionError:
+            raise ConfigurationError(
+                "the session is bound to no single engine; enlist the connection to the store's database, as in "
+                "session.connection(bind_arguments={'mapper': Order})"
+            ) from None
+        except exc.InvalidRequestError as error:
+            raise StoreError(f"the session takes no statements: {str(error).partition(chr(10))[0]}") from None
+
+    @property
+    @override
+    def address(self) -> URL:
+        return self.connection.engine.url
+
+    @override
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """After the outermost transaction, committed or not."""
+        info = self._session.info
+        if _WAITING not in info:
+            info[_WAITING] = []
+            event.listen(self._session, "after_transaction_end", _call_waiting)
+        if action not in info[_WAITING]:
+            info[_WAITING].append(action)
+
+
+def _in_transaction(connection: Connection) -> Connection:
+    """`connection`, unless it is one that commits each statement at once."""
+    given = connection.get_execution_options().get("isolation_level")
+    if (given or connection.dialect._on_connect_isolation_level) == "AUTOCOMMIT":  # there is no other way to know
+        raise ConfigurationError(
+            "the connection has isolation_level AUTOCOMMIT, so that each statement would be committed at once; "
+            "enlist one that has transactions"
+        )
+    driver = driver_of(connection)
+    if driver.commits_at_once(_own(connection)):
+        begun = None if connection.in_transaction() else connection.begin()  # whose listener may begin one
+        if driver.commits_at_once(_own(connection)):
+            if begun is not None:
+                begun.rollback()
+            raise ConfigurationError(COMMITS_AT_ONCE)
+    return connection
+
+
+def _own(connection: Connection) -> Any:
+    """The driver's own connection."""
+    return connection.connection.driver_connection
+
+
+def _call_waiting(session: "Session", transaction: "SessionTransaction") -> None:
+    if transaction.parent is None:
+        waiting, session.info[_WAITING] = session.info[_WAITING], []
+        for action in waiting:
+            action()
+
+
+class DjangoTarget(Target):
+    """The transaction of one of Django's connections, a BaseDatabaseWrapper.
+
+    `lent` makes a target of the driver's connection behind it, which Django may replace by a new one.
+    """
+
+    def __init__(self, wrapper: Any, lender: Lender, lent: Callable[[Any, Lender], LoanTarget]) -> None:
+        self._wrapper = wrapper
+        self._lender = lender
+        self._lent = lent
+        self._raw: Any = None
+        self._target: LoanTarget | None = None
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        return self._current().connection
+
+    @property
+    @override
+    def address(self) -> URL | None:
+        return self._current().address
+
+    @override
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """After the commit of the outermost atomic block; Django forgets `action` with a savepoint rolled back."""
+        if self._wrapper.in_atomic_block:
+            self._wrapper.on_commit(action, robust=True)
+
+    def _current(self) -> LoanTarget:
+        wrapper = self._wrapper
+        if not wrapper.in_atomic_block and wrapper.get_autocommit():
+            raise ConfigurationError(
+                f"Django's connection {wrapper.alias!r} is in no transaction, so that each statement would be "
+                "committed at once; enlist it inside transaction.atomic()"
+            )
+        if wrapper.needs_rollback:
+            raise StoreError("the atomic block is to be rolled back after an error; nothing can be done in it any more")
+        wrapper.validate_thread_sharing()
+        wrapper.ensure_connection()
+        if self._target is None or self._raw is not wrapper.connection:
+            self._raw = wrapper.connection
+            self._target = self._lent(self._raw, self._lender)
+        return self._target
+
 
 _LOANS: Final = {
     "psycopg": ("_psycopg", ("PsycopgLoan", "AsyncPsycopgLoan")),
     "sqlite3": ("_sqlite3", ("SqliteLoan",)),
     "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
+
+
 """By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
+
+
 _TAKEN: Final = (
     "a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's connection"
 )
+
+
 _TAKEN_ON_A_LOOP: Final = "an AsyncConnection or AsyncSession of SQLAlchemy, or an AsyncConnection of psycopg 3"
+
+
 _ORM: Final = "sqlalchemy.orm"
+
+
 """Not imported here: it loads slowly, and only programs that have imported it have a Session."""
+
+
 _ASYNCHRONOUS: Final = {
     "sqlalchemy.ext.asyncio": ("AsyncConnection", "AsyncSession", "async_scoped_session"),
     "psycopg": ("AsyncConnection",),

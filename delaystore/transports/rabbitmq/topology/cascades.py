@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from delaystore.address import MAX_SHORT_STRING_BYTES, Address
 from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, UnsupportedMessageError
-from delaystore.names import control_character
+from delaystore.text import MAX_SHORT_STRING_BYTES, Address, control_character
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
     WILDCARDS,

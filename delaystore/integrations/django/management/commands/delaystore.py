@@ -9,8 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from typing_extensions import override
 
-from delaystore.integrations.django._database import store_url
-from delaystore.integrations.django._settings import django_settings
+from delaystore.integrations.django._delivery import django_settings, store_url
 
 
 class Command(BaseCommand):  # type: ignore[misc] # Django ships no types

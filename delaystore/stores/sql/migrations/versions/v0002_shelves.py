@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.sql.types import ExactText
+from delaystore.stores.sql.codec import ExactText
 
 revision = "0002"
 down_revision = "0001"

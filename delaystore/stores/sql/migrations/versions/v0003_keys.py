@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.sql.types import ExactText, UtcDateTime
+from delaystore.stores.sql.codec import ExactText, UtcDateTime
 
 revision = "0003"
 down_revision = "0002"

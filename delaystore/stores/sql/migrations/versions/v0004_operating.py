@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.sql.types import INNODB, ExactText, Json, UtcDateTime
+from delaystore.stores.sql.codec import INNODB, ExactText, Json, UtcDateTime
 
 revision = "0004"
 down_revision = "0003"

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.sql.types import ExactText, Json, UtcDateTime
+from delaystore.stores.sql.codec import ExactText, Json, UtcDateTime
 
 revision = "0005"
 down_revision = "0004"

@@ -1,0 +1,410 @@
+"""From the rows that people have to messages, column by column in Arrow's memory."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, Generic, TypeVarTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delaystore.bulk.columns import (
+    MESSAGE_COLUMNS,
+    STAGED,
+    UNREADABLE,
+    BinaryType,
+    Column,
+    Columns,
+    DayTimeIntervalType,
+    Field,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    check_fields,
+    check_header_type,
+    check_json_type,
+    check_key_type,
+    listed,
+)
+from delaystore.bulk.fields import (
+    Entries,
+    absent,
+    column_entries,
+    delays,
+    derived_ids,
+    destinations,
+    encoded_bodies,
+    given_bodies,
+    given_ids,
+    given_keys,
+    headers,
+    instants,
+    json_bodies,
+    json_entries,
+    json_properties,
+    local_times,
+    map_entries,
+    microseconds,
+    named_properties,
+    struct_entries,
+    written_times,
+)
+from delaystore.bulk.options import UnknownColumns, WriteOptions
+from delaystore.bulk.values import Faults, LocalClock, values
+from delaystore.errors import ConfigurationError, InvalidMessageError, LoadError
+from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
+from delaystore.transports import Transport, open_transport
+
+# Whether the transport that messages will be forwarded by can carry them.
+
+_MOST_REASONS: Final = 20
+"""Different ones that a task tells: they may hold values of the row, and each is counted by itself."""
+_OTHERWISE: Final = "the transport cannot carry it, for a reason such as others"
+
+
+@dataclass(frozen=True)
+class TransportCheck:
+    """Asks the transport of a URL about each message, without a connection. Picklable; opened once in each process.
+
+    Raises ConfigurationError and MissingDependencyError for a URL that cannot work.
+    """
+
+    url: str = field(repr=False)
+    _told: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _opened(self.url)
+
+    def reasons(self, staged: pa.RecordBatch) -> pa.Array:
+        """By row of the schema STAGED: why its message cannot be carried; null: it can."""
+        transport = _opened(self.url)
+        return pa.array([self._reason(transport, message) for message in _messages(staged)], pa.string())
+
+    def _reason(self, transport: Transport, message: DelayedMessage) -> str | None:
+        try:
+            transport.check(message)
+        except InvalidMessageError as error:
+            reason = f"the transport cannot carry it: {error}"
+            if reason not in self._told and len(self._told) >= _MOST_REASONS:
+                return _OTHERWISE
+            self._told.add(reason)
+            return reason
+        return None
+
+
+@lru_cache(maxsize=4)
+def _opened(url: str) -> Transport:
+    """The transport, which connects to nothing as long as it is only asked to check."""
+    return open_transport(url)
+
+
+def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
+    columns = (staged.column(name) for name in ("message_id", "destination", "due_time", "headers", "properties"))
+    # the body last: its values are bytes, which are not copied as `values` would
+    for message_id, destination, due_time, header_text, property_text, body in zip(
+        *(values(column) for column in columns), staged.column("body").to_pylist(), strict=True
+    ):
+        yield DelayedMessage(
+            message_id=message_id,
+            destination=destination,
+            due_time=due_time,
+            headers=decode_mapping(header_text),
+            properties=decode_mapping(property_text),
+            body=body,
+        )
+
+
+# Batches of rows as people have them, to batches as a store keeps them.
+
+REASON: Final = "reason"
+"""The last column of rejected rows."""
+_MAX_BATCH_BYTES: Final = 2**31 - 1
+"""What the offsets of Arrow's `binary` can count."""
+
+
+MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
+"""Makes one column of STAGED; its values in rows with faults do not matter."""
+
+
+_Given = TypeVarTuple("_Given")
+
+
+class Bound(Generic[*_Given]):
+    """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
+
+    def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
+        self._function, self._given = function, given
+
+    def __call__(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+        """What `function` returns for these."""
+        return self._function(*self._given, batch, faults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and vars(self) == vars(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a batch became.
+
+    `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
+    column; None: there are none.
+    """
+
+    staged: pa.RecordBatch
+    rejected: pa.RecordBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
+
+    `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
+    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: nobody asks.
+    """
+
+    columns: Mapping[str, MakeColumn]
+    unreadable: int | None = None
+    transport: TransportCheck | None = None
+
+    def convert(self, batch: pa.RecordBatch) -> Converted:
+        """`batch`, whose columns are those of the schema that was planned for.
+
+        A valid row becomes what the SQL store writes for the same DelayedMessage. LoadError: the batch is too large.
+        """
+        if batch.nbytes > _MAX_BATCH_BYTES:
+            raise LoadError(
+                "a batch of rows holds more than 2 GB; set spark.sql.execution.arrow.maxRecordsPerBatch lower"
+            )
+        faults = Faults()
+        if self.unreadable is not None:
+            faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
+        made = [self.columns[name](batch, faults) for name in STAGED.names]
+        staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
+        reasons = self._uncarried(staged, faults.reasons())
+        if reasons is None:
+            return Converted(staged, None)
+        rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
+        if self.unreadable is not None:
+            rejected = rejected.remove_column(self.unreadable)
+        return Converted(staged.filter(reasons.is_null()), rejected)
+
+    def _uncarried(self, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
+        """`reasons`, and those of rows good so far that the transport cannot carry. None: all are good."""
+        if self.transport is None:
+            return reasons
+        if reasons is None:
+            found = self.transport.reasons(staged)
+        else:
+            good = reasons.is_null()
+            found = pc.replace_with_mask(reasons, good, self.transport.reasons(staged.filter(good)))
+        return found if found.null_count < len(found) else None
+
+
+# From the columns of rows and the options to a Conversion.
+
+
+def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:
+    """How rows of `schema` become messages. `began`: what delays begin at (aware).
+
+    Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
+    transport that cannot work.
+    """
+    columns = Columns(schema)
+    keys = _keys(columns, options)
+    made: dict[str, MakeColumn] = {
+        "due_time": _times(columns, options, began),
+        "destination": _destinations(columns, options),
+        "message_id": _ids(columns, keys, options.load_id),
+    }
+    key = _message_key(columns, options)
+    made[MESSAGE_KEY] = absent if key is None else Bound(given_keys, key.index)
+    unknown = _unknown(columns, [*keys, *([] if key is None else [key])], options)
+    made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
+    made["properties"] = _properties(columns)
+    made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
+    transport = None if options.transport is None else TransportCheck(options.transport)
+    return Conversion(made, _unreadable(columns), transport)
+
+
+def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
+    keys = []
+    for name in options.key_columns:
+        key = columns.get(name)
+        if key is None:
+            raise ConfigurationError(f"the key column {name} is not there; the columns are {columns}")
+        if key in keys:
+            raise ConfigurationError(f"the key column {name} is named twice; name it once")
+        check_key_type(key.type, key.name)
+        keys.append(key)
+    return keys
+
+
+def _message_key(columns: Columns, options: WriteOptions) -> Column | None:
+    if options.key_column is None:
+        return None
+    column = columns.get(options.key_column)
+    if column is None:
+        raise ConfigurationError(f"the column of keys, {options.key_column}, is not there; the columns are {columns}")
+    if not isinstance(column.type, StringType):
+        raise column.wrong("a key must be string; cast it")
+    return column
+
+
+def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
+    """Columns that are not a message's. Key columns are never refused, and are among them."""
+    unknown = list(columns.unknown())
+    if options.unknown_columns is UnknownColumns.ERROR:
+        strangers = [column for column in unknown if column not in keys]
+        if strangers:
+            raise ConfigurationError(
+                f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
+                "them, or set the option unknownColumns to headers or body"
+            )
+    return unknown
+
+
+def _unreadable(columns: Columns) -> int | None:
+    column = columns.get(UNREADABLE)
+    if column is not None and not isinstance(column.type, StringType):
+        raise column.wrong("it says why a row could not be read, and must be string; cast it")
+    return None if column is None else column.index
+
+
+def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeColumn:
+    column = columns.get("message_id")
+    if column is not None:
+        if keys:
+            raise ConfigurationError(
+                "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
+            )
+        if not isinstance(column.type, StringType):
+            raise column.wrong("a message_id must be string; cast it")
+        return Bound(given_ids, column.index)
+    if not keys or load_id is None:
+        both = "the options keyColumns and loadId"
+        missing = "the option loadId" if keys else "the option keyColumns" if load_id is not None else both
+        raise ConfigurationError(
+            f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
+            f"key; the columns are {columns}"
+        )
+    return Bound(derived_ids, keys, load_id)
+
+
+def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
+    column = columns.get("destination")
+    if column is None:
+        if options.destination is None:
+            raise ConfigurationError(
+                "no column says where messages go: name one destination (string), or set the option destination; "
+                f"the columns are {columns}"
+            )
+        return Bound(destinations, None, options.destination)
+    if not isinstance(column.type, StringType):
+        raise column.wrong("a destination must be string; cast it")
+    return Bound(destinations, column.index, options.destination)
+
+
+def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
+    column, delay = columns.get("due_time"), columns.get("delay")
+    if column is not None and delay is not None:
+        raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
+    if delay is not None:
+        if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
+            raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
+        return Bound(delays, delay.index, microseconds(began))
+    if column is None:
+        raise ConfigurationError(
+            "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
+            f"the columns are {columns}"
+        )
+    clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
+    if isinstance(column.type, TimestampType):
+        return Bound(instants, column.index)
+    if isinstance(column.type, StringType):
+        return Bound(written_times, column.index, clock)
+    if not isinstance(column.type, TimestampNTZType):
+        raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
+    if clock is None:
+        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
+    return Bound(local_times, column.index, clock)
+
+
+def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
+    for other in unknown:
+        check_header_type(other.type, other.name)
+    sources: list[Entries] = []
+    column = columns.get("headers")
+    if column is not None and not isinstance(column.type, NullType):
+        reserved = tuple(other.name for other in unknown)
+        if isinstance(column.type, StringType):
+            sources.append(Bound(json_entries, column.index, "headers", reserved))
+        else:
+            sources.append(_named(column, "headers", reserved))
+    if unknown:
+        sources.append(Bound(column_entries, unknown, "headers"))
+    return Bound(headers, sources) if sources else absent
+
+
+def _properties(columns: Columns) -> MakeColumn:
+    column = columns.get("properties")
+    if column is None or isinstance(column.type, NullType):
+        return absent
+    if isinstance(column.type, StringType):
+        return Bound(json_properties, column.index)
+    if isinstance(column.type, StructType):
+        check_fields(column.type, column.name)
+        for field in column.type.fields:
+            if field.name not in PROPERTY_TYPES:
+                raise ConfigurationError(
+                    f"column {column.name} has a field {field.name}, which is no property; "
+                    f"there are {', '.join(PROPERTY_TYPES)}"
+                )
+    return Bound(named_properties, _named(column, "properties"))
+
+
+def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
+    """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
+    if isinstance(column.type, StructType):
+        check_header_type(column.type, column.name)
+        for taken in {field.name for field in column.type.fields} & set(reserved):
+            raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
+        return Bound(struct_entries, column.index, name)
+    if isinstance(column.type, MapType) and isinstance(column.type.key, StringType):
+        check_header_type(column.type, column.name)
+        return Bound(map_entries, column.index, name, reserved)
+    raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
+
+
+def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> MakeColumn:
+    column, encoded = columns.get("body"), columns.get("body_base64")
+    if unknown is not None:
+        if (given := column or encoded) is not None:
+            raise ConfigurationError(
+                f"the option unknownColumns is body, and there is a column {given.name}; drop it, or say headers"
+            )
+        if not unknown:
+            raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
+        for other in unknown:
+            check_json_type(other.type, other.name)
+        return Bound(json_bodies, unknown, options.max_body_bytes)
+    if column is not None and not isinstance(column.type, BinaryType | StringType):
+        raise column.wrong("a body must be binary or string; cast it")
+    if encoded is not None:
+        if not isinstance(encoded.type, StringType):
+            raise encoded.wrong("a body in base64 must be string; cast it")
+        plain = None if column is None else column.index
+        return Bound(encoded_bodies, encoded.index, plain, options.max_body_bytes)
+    if column is None:
+        raise ConfigurationError(
+            "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
+            f"unknownColumns to body; the columns are {columns}"
+        )
+    return Bound(given_bodies, column.index, options.max_body_bytes)

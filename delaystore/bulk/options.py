@@ -1,0 +1,254 @@
+"""What a user says with `.option(...)`, checked.
+
+Errors name an option as it is written there: "the option loadId". The commands that load put --load-id in its place.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.operable import Change
+
+MAX_LOAD_ID_BYTES: Final = 255
+REJECTED: Final = KeyRule()
+"""What becomes of a key that waits where nobody says it."""
+_UNNAMED: Final = "unnamed-"
+_OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
+_LARGEST_BODY: Final = 2**30
+"""Arrow and PostgreSQL hold no larger value."""
+_LONGEST_LEASE: Final = 30 * 86400
+_MOST_PARTITIONS: Final = 10_000
+"""No sample has more positions to make boundaries of."""
+_MOST_DIGITS: Final = 20
+_SHOWN: Final = 40
+"""Characters of a wrong value that an error shows."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class OnDuplicate(StrEnum):
+    """What to do with a message_id that waits in the store already, or that is twice in the load."""
+
+    ERROR = "error"
+    """Load nothing."""
+    IGNORE = "ignore"
+    """Keep what waits; of two in the load, keep one."""
+    REPLACE = "replace"
+    """Replace what waits, once no dispatcher has claimed it. Two in the load are an error, for neither is newer."""
+
+
+class UnknownColumns(StrEnum):
+    """What becomes of columns that are not a message's."""
+
+    ERROR = "error"
+    HEADERS = "headers"
+    BODY = "body"
+    """The body is the JSON object of them; there is no body column then."""
+
+
+class AmbiguousTime(StrEnum):
+    """Which instant is meant by a local time that comes twice when the clocks change."""
+
+    REJECT = "reject"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class YesOrNo(StrEnum):
+    """A switch, as Spark writes it."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """Which store. `store` is a URL, which may hold a password."""
+
+    store: str
+    endpoint: str
+    schema: str | None = None
+    table: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(endpoint={self.endpoint!r})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WriteOptions(StoreOptions):
+    """How to write.
+
+    `load_id`: None: the load will not be recognised. `key_column`: the column of messages' keys, which go by
+    `key_rule`; None: they have none. `key_columns`: what a message_id is derived from where there is no
+    such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
+    None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
+    `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of what messages will be
+    forwarded by: rows that it cannot carry are rejected; None: nobody asks. `lease_seconds`: how long a load without a
+    sign of life keeps its staging.
+    """
+
+    load_id: str | None = None
+    key_column: str | None = None
+    key_rule: KeyRule = REJECTED
+    key_columns: tuple[str, ...] = ()
+    destination: str | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.ERROR
+    rejects: str | None = None
+    unknown_columns: UnknownColumns = UnknownColumns.ERROR
+    time_zone: str | None = None
+    ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
+    max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
+    transport: str | None = None
+    lease_seconds: int = 120
+    noted_as: Change | None = None
+    """What the audit trail says of the messages that are replaced; the command line sets it. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ReadOptions(StoreOptions):
+    """How to read.
+
+    `partitions`: how many tasks; None: the source chooses. `push_filters`: the database applies the query's filters,
+    which is right for one query of each `load()` only: Spark 4.3 plans further ones with the filters of the last.
+    """
+
+    partitions: int | None = None
+    push_filters: bool = False
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of `df.write`; names in any case. ConfigurationError names what is unknown or wrong."""
+    given = _Given(options)
+    key_column = given.text("keyColumn")
+    read = WriteOptions(
+        store=given.required("store"),
+        endpoint=given.required("endpoint"),
+        schema=given.text("schema"),
+        table=given.text("table"),
+        load_id=given.text("loadId"),
+        key_column=key_column,
+        key_rule=_key_rule(key_column, given.choice("onKey", OnKey.REJECT), given.text("maxWait")),
+        key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
+        destination=given.text("destination"),
+        on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
+        rejects=given.text("rejects"),
+        unknown_columns=given.choice("unknownColumns", WriteOptions.unknown_columns),
+        time_zone=given.text("timeZone"),
+        ambiguous_time=given.choice("ambiguousTime", WriteOptions.ambiguous_time),
+        max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
+        transport=given.text("transport"),
+        lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
+    )
+    given.nothing_left()
+    _check_load_id(read.load_id)
+    if read.destination is not None:
+        check_destination(read.destination)
+    if read.time_zone is not None:
+        zone(read.time_zone)
+    return read
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """The options of `spark.read`; as `write_options`."""
+    given = _Given(options)
+    read = ReadOptions(
+        store=given.required("store"),
+        endpoint=given.required("endpoint"),
+        schema=given.text("schema"),
+        table=given.text("table"),
+        partitions=given.number("partitions", 0, at_most=_MOST_PARTITIONS) or None,
+        push_filters=given.choice("pushFilters", YesOrNo.FALSE) is YesOrNo.TRUE,
+    )
+    given.nothing_left()
+    return read
+
+
+def new_load_id() -> str:
+    """An id for a load that nobody named, and nobody will ask for again."""
+    return _UNNAMED + new_message_id()
+
+
+def is_unnamed(load_id: str) -> bool:
+    """Whether `new_load_id` made it; False for what a user named, even if it begins like that."""
+    return _OF_NOBODY.fullmatch(load_id) is not None
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone of that name; ConfigurationError if there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
+
+
+def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRule:
+    if column is None and (on_key is not OnKey.REJECT or max_wait is not None):
+        raise ConfigurationError("the options onKey and maxWait go with the option keyColumn; name the column of keys")
+    if max_wait is None:
+        return KeyRule(on_key)
+    if on_key is not OnKey.DEBOUNCE:
+        raise ConfigurationError("the option maxWait goes with the option onKey debounce; leave it out")
+    try:
+        return KeyRule.of(on_key, float(max_wait))
+    except (InvalidMessageError, ValueError):
+        raise ConfigurationError(
+            f"the option maxWait must be a number of seconds above 0, not {max_wait[:_SHOWN]!r}"
+        ) from None
+
+
+def _check_load_id(load_id: str | None) -> None:
+    if load_id is None:
+        return
+    if not load_id.isprintable() or not load_id.isascii() or len(load_id) > MAX_LOAD_ID_BYTES:
+        raise ConfigurationError(
+            f"the load id {load_id[:_SHOWN]!r} cannot be used; "
+            f"take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
+        )
+
+
+class _Given:
+    """Options by their names in lower case, taken one by one."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._left = {name.lower(): (name, value) for name, value in options.items()}
+        self._asked: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        """The option's value; None: not given, or empty."""
+        self._asked.append(name)
+        _, value = self._left.pop(name.lower(), (name, ""))
+        return value or None
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ConfigurationError(f'the option {name} is missing; add .option("{name}", ...)')
+        return value
+
+    def choice(self, name: str, default: Choice) -> Choice:
+        value, choices = self.text(name), type(default)
+        try:
+            return default if value is None else choices(value.lower())
+        except ValueError:
+            raise ConfigurationError(f"the option {name} must be one of {', '.join(choices)}, not {value!r}") from None
+
+    def number(self, name: str, default: int, *, at_most: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        if not is_number or not 1 <= int(value) <= at_most:
+            raise ConfigurationError(
+                f"the option {name} must be a whole number from 1 to {at_most}, not {value[:_SHOWN]!r}"
+            )
+        return int(value)
+
+    def nothing_left(self) -> None:
+        for name, _ in self._left.values():
+            raise ConfigurationError(f"the option {name} is unknown here; there are {', '.join(self._asked)}")

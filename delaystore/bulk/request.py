@@ -1,0 +1,368 @@
+"""A load of files: its request, what can be checked ahead, its run without Spark, and its report."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from delaystore.bulk.attempts import promote, stage
+from delaystore.bulk.columns import UNREADABLE, DataType, Field, texts
+from delaystore.bulk.conversion import plan_conversion
+from delaystore.bulk.files import DataFiles, Kind, can_be_checked, common_end, count_rows
+from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
+from delaystore.bulk.rejects import (
+    MAX_EXAMPLES,
+    RejectFolder,
+    Rejects,
+    absolute,
+    count_rejects,
+    kept_rejects,
+    reject_folder,
+)
+from delaystore.bulk.rows import Rows, header, json_names, parquet_columns, read_rows, renamed
+from delaystore.bulk.staging import LoadKey, LoadState, LoadStore, Owner, Staging, open_load_store
+from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
+from delaystore.message import new_message_id
+
+# What a load has done, or would do.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """What a load has done.
+
+    `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: those that were
+    duplicates; None: this store counts neither. `finished_before`: when an earlier run finished this load; then nothing
+    was done now, and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, where an
+    earlier run finished this load; None: not counted. `guarantee`: what a store that cannot stage promises;
+    None: all or nothing. `seconds`: 0 where the load was asked to stop too late.
+    """
+
+    load_id: str | None
+    stored: int | None
+    skipped: int | None
+    rejects: Rejects = field(default_factory=Rejects)
+    seconds: float = 0.0
+    finished_before: datetime | None = None
+    rows: int | None = None
+    guarantee: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the files have more rows, or fewer, than the run that finished this load."""
+        before = (self.stored or 0) + (self.skipped or 0) + self.rejects.count
+        return self.finished_before is not None and self.rows is not None and self.rows != before
+
+
+class Obstacle(StrEnum):
+    """Why a load would fail, and store nothing."""
+
+    REJECTS = "rejects"
+    """Rows cannot be messages, and there is no folder for them."""
+    TWICE = "twice"
+    """A message_id comes twice in the files."""
+    WAITING = "waiting"
+    """A message_id waits in the store already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a load would do.
+
+    `messages`: rows that can be messages. `twice`: those of them whose id came before in the load; `waiting`: ids that
+    wait in the store already, None: this store cannot list them; `examples` of both. `on_duplicate`: what becomes of
+    these. `stops_at_rejects`: rows that are rejected have no folder to go to.
+    """
+
+    load_id: str | None
+    messages: int
+    rejects: Rejects
+    twice: int
+    waiting: int | None
+    examples: tuple[str, ...]
+    on_duplicate: OnDuplicate
+    stops_at_rejects: bool
+    seconds: float
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Why the load would fail; none: it would not."""
+        found = []
+        if self.stops_at_rejects and self.rejects.count:
+            found.append(Obstacle.REJECTS)
+        if self.on_duplicate is not OnDuplicate.IGNORE and self.twice:
+            found.append(Obstacle.TWICE)
+        if self.on_duplicate is OnDuplicate.ERROR and self.waiting:
+            found.append(Obstacle.WAITING)
+        return tuple(found)
+
+    @property
+    def would_store(self) -> int:
+        """How many messages; an upper bound where `waiting` is None."""
+        if self.obstacles:
+            return 0
+        return self.messages - (self.twice + (self.waiting or 0) if self.on_duplicate is OnDuplicate.IGNORE else 0)
+
+
+# A request to load files into a store, and what becomes of it.
+
+
+class LoadRequest:
+    """A load. `options`: the format's, by name; `mapping`: the file's column of a message's column.
+
+    `given`: the options, checked; `load_id`: the load's id in the store's registry, a new one where none is given.
+    Raises ConfigurationError for options that cannot work.
+    """
+
+    def __init__(self, files: DataFiles, options: Mapping[str, str], mapping: Mapping[str, str]) -> None:
+        self.files = files
+        self.mapping = mapping
+        self.given = write_options(options)
+        if self.given.key_columns and self.given.load_id is None:
+            raise ConfigurationError("ids are derived from the options keyColumns and loadId; give both")
+        self.load_id = self.given.load_id or new_load_id()
+        # Spark's workers are in the folder in which Java was started
+        folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
+        self._options = {**options, **folder}
+
+    def options_to_write(self) -> dict[str, str]:
+        """Those for Spark's writer."""
+        others = {name: value for name, value in self._options.items() if name.lower() != "loadid"}
+        return {**others, "loadId": self.load_id}
+
+    def options_to_read(self) -> dict[str, str]:
+        """Those for Spark's reader of the same endpoint."""
+        given = self.given
+        where = {"store": given.store, "endpoint": given.endpoint, "schema": given.schema, "table": given.table}
+        return {name: value for name, value in where.items() if value is not None}
+
+
+def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None:
+    """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
+
+    Raises StoreError for a store that cannot be reached, LoadError where what was rejected cannot be read.
+    """
+    status = next(iter(store.loads(request.load_id)), None)
+    if status is None or status.state is not LoadState.FINISHED:
+        return None
+    return LoadReport(
+        load_id=request.given.load_id,
+        stored=status.stored or 0,
+        skipped=status.skipped,
+        rejects=kept_rejects(request.load_id, request.given),
+        finished_before=status.finished_at,
+        rows=count_rows(request.files),
+    )
+
+
+def make_ready(request: LoadRequest, store: LoadStore) -> None:
+    """Make what the load writes to, where it is missing: before Spark starts, so that what fails does not take long.
+
+    Raises StoreError, and ConfigurationError for a folder of rejects that cannot be made.
+    """
+    store.set_up()
+    reject_folder(request.given, LoadKey(request.load_id))
+
+
+def finished_meanwhile(request: LoadRequest, store: LoadStore) -> LoadReport | None:
+    """The report of a load that was asked to stop when it could no longer be stopped; None: it is not finished.
+
+    Raises as `finished_before`.
+    """
+    report = finished_before(request, store)
+    if report is None:
+        return None
+    return replace(report, finished_before=None, rows=None)
+
+
+def left_by_failure(request: LoadRequest, store: LoadStore) -> str:
+    """What is true of the load if it has failed, or was stopped: the end of a sentence."""
+    return store.staging(request.given.lease_seconds).after_failure
+
+
+def report_of(request: LoadRequest, seconds: float) -> LoadReport:
+    """The report of a load that other processes have just finished, in that time. Raises as `finished_before`."""
+    with closing(open_load_store(request.given)) as store:
+        status = next(iter(store.loads(request.load_id)), None)
+        guarantee = store.staging(request.given.lease_seconds).guarantee if status is None else None
+    return LoadReport(
+        load_id=request.given.load_id,
+        stored=None if status is None else status.stored or 0,
+        skipped=None if status is None else status.skipped,
+        rejects=kept_rejects(request.load_id, request.given),
+        seconds=seconds,
+        guarantee=guarantee,
+    )
+
+
+# What can be known of a load's files before Spark starts, in the words that Spark's reader would be answered with.
+
+FEW_ROWS: Final = 100_000
+_SMALL: Final = 64 * 2**20
+"""Bytes of a file whose rows are counted."""
+_READ_THROUGH: Final = 16 * 2**20
+"""Bytes of JSON lines that are read for their keys; of more, only Spark finds them all."""
+
+
+def check_files(files: DataFiles) -> DataFiles:
+    """The files, those of CSV read through. ConfigurationError as `common_end`; what is elsewhere is left to Spark."""
+    if files.kind is not Kind.CSV or files.checked:
+        return files
+    end = common_end(path for path in files.local if can_be_checked(path))
+    return replace(files, checked=True, line_end=end)
+
+
+def check_columns(request: LoadRequest) -> None:
+    """ConfigurationError for files whose columns cannot be messages, as far as that can be known here.
+
+    Left to Spark: files elsewhere, those that only it can unpack, folders that are columns (day=1), long JSON lines,
+    and Parquet files that differ.
+    """
+    files = request.files
+    if files.elsewhere or not all(map(can_be_checked, files.local)) or any(map(_in_column, files.local)):
+        return
+    columns = _COLUMNS[files.kind](files)
+    if columns is None:
+        return
+    kinds = {column.name: column.type for column in columns}
+    read = renamed([name for name in kinds if name != UNREADABLE], request.mapping)
+    left = [UNREADABLE] if UNREADABLE in kinds else []
+    named = [*(Field(new, kinds[old]) for old, new in read), *texts(left)]
+    if all(type(column.type) is not DataType for column in named):  # else Spark may know it
+        plan_conversion(named, request.given, datetime.now(UTC))
+
+
+def few_rows(files: DataFiles) -> int | None:
+    """How many rows a file has that a process alone loads sooner than Spark starts. None: there are more, or files."""
+    if files.elsewhere or len(files.local) != 1 or files.size > _SMALL or _in_column(files.local[0]):
+        return None
+    rows = count_rows(files)
+    return None if rows is None or rows > FEW_ROWS else rows
+
+
+def _in_column(path: Path) -> bool:
+    return any("=" in folder for folder in path.parts[:-1])
+
+
+def _csv(files: DataFiles) -> Sequence[Field]:
+    known: list[str] = []
+    for path in files.local:
+        names = header(path)
+        if known and names and [name.lower() for name in names] != [name.lower() for name in known]:
+            raise ConfigurationError(f"the CSV files have different columns ({path}); load them apart")
+        known = known or names
+    return [*texts([*known, UNREADABLE])] if known else []
+
+
+def _json(files: DataFiles) -> Sequence[Field] | None:
+    if files.size > _READ_THROUGH or len(files.local) > 1:
+        return None
+    return [*texts([*json_names(files.local[0]), UNREADABLE])]
+
+
+def _parquet(files: DataFiles) -> Sequence[Field] | None:
+    first, *others = ([field for field, _ in parquet_columns(path)] for path in files.local)
+    return first if all(columns == first for columns in others) else None
+
+
+_COLUMNS: Final[Mapping[Kind, Callable[[DataFiles], Sequence[Field] | None]]] = {
+    Kind.CSV: _csv,
+    Kind.JSON: _json,
+    Kind.PARQUET: _parquet,
+}
+
+# A file into a store by this process alone, without Spark: all of it or nothing.
+
+Watch = Callable[[int], bool]
+"""Is told how many rows were read. True: stop."""
+
+
+class DirectLoad:
+    """A file of a request, whose columns can be messages, into an open store. `watch` is asked after each batch.
+
+    Raises ConfigurationError for a file or options that cannot work.
+    """
+
+    def __init__(self, request: LoadRequest, store: LoadStore, watch: Watch) -> None:
+        (path,) = request.files.local
+        self._request, self._store = request, store
+        self._watch = watch
+        self._rows: Rows = read_rows(path, request.files.kind, request.mapping)
+        self._conversion = plan_conversion(self._rows.columns, request.given, datetime.now(UTC))
+
+    def run(self) -> LoadReport:
+        """Store the messages. LoadError if it was stopped; RejectedRowsError, DuplicateMessageError and their kin."""
+        clock, given = time.monotonic(), self._request.given
+        key = LoadKey(self._request.load_id)
+        folder = reject_folder(given, key, run=new_message_id())
+        staging = self._store.staging(given.lease_seconds, Owner.of(os.getpid()))
+        try:
+            finished = staging.begin(key)
+            if finished is None:
+                attempt = stage(self._batches(), self._conversion, staging, folder)
+                rejects, finished = attempt.rejects, promote([attempt], staging, folder, given.on_duplicate)
+            else:
+                rejects = kept_rejects(self._request.load_id, given)
+        except Exception:
+            _give_up(staging, folder)
+            raise
+        return LoadReport(
+            load_id=given.load_id,
+            stored=finished.stored,
+            skipped=finished.skipped,
+            rejects=rejects,
+            seconds=time.monotonic() - clock,
+            guarantee=None if staging.remembers else staging.guarantee,
+        )
+
+    def dry_run(self, *, stored: bool) -> DryRun:
+        """What `run` would do; it writes nothing. `stored`: whether to look for duplicates in the store, too."""
+        clock, given = time.monotonic(), self._request.given
+        ids: Counter[str] = Counter()
+        rejects = Rejects()
+        for batch in self._batches():
+            converted = self._conversion.convert(batch)
+            rejects += count_rejects(converted.rejected)
+            ids.update(converted.staged.column("message_id").to_pylist())
+        twice = sorted(name for name, count in ids.items() if count > 1)
+        waiting = self._store.waiting_ids(ids) if stored else set[str]()
+        examples = [*twice[:MAX_EXAMPLES], *sorted(waiting or ())[:MAX_EXAMPLES]]
+        return DryRun(
+            load_id=given.load_id,
+            messages=ids.total(),
+            rejects=rejects,
+            twice=ids.total() - len(ids),
+            waiting=None if waiting is None else len(waiting),
+            examples=tuple(dict.fromkeys(examples)),
+            on_duplicate=given.on_duplicate,
+            stops_at_rejects=given.rejects is None,
+            seconds=time.monotonic() - clock,
+        )
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in self._rows.batches():
+            yield batch
+            done += batch.num_rows
+            self._go_on(done)
+
+    def _go_on(self, done: int) -> None:
+        if self._watch(done):
+            raise LoadError("the load was stopped")
+
+
+def _give_up(staging: Staging, rejects: RejectFolder | None) -> None:
+    """Remove what a load that failed has left; what cannot be removed now is left to the next one."""
+    with suppress(DelaystoreError):
+        if rejects is not None:
+            rejects.remove_pending()
+    with suppress(DelaystoreError):
+        staging.discard()

@@ -1,0 +1,36 @@
+"""Staging, by kind of store."""
+
+from delaystore.bulk.staging._runs import renew_lease
+from delaystore.bulk.staging._stores import LoadStore, cleanup, list_loads, load_status, open_load_store, open_staging
+from delaystore.bulk.staging.abc import (
+    AttemptSink,
+    Cleaned,
+    FinishedLoad,
+    Lease,
+    LoadKey,
+    LoadState,
+    LoadStatus,
+    Owner,
+    StagedAttempt,
+    Staging,
+)
+
+__all__ = [
+    "AttemptSink",
+    "Cleaned",
+    "FinishedLoad",
+    "Lease",
+    "LoadKey",
+    "LoadState",
+    "LoadStatus",
+    "LoadStore",
+    "Owner",
+    "StagedAttempt",
+    "Staging",
+    "cleanup",
+    "list_loads",
+    "load_status",
+    "open_load_store",
+    "open_staging",
+    "renew_lease",
+]

@@ -1,0 +1,392 @@
+"""Making a load visible, in one transaction."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.staging._database import LoadDatabase
+from delaystore.bulk.staging._dialects import ATTEMPT, distinct_ids, there_already, twice, waiting_already
+from delaystore.bulk.staging._registry import Registry, finished_load
+from delaystore.bulk.staging.abc import FinishedLoad, LoadKey, StagedAttempt
+from delaystore.errors import (
+    DuplicateMessageError,
+    KeyInUseError,
+    LoadLostError,
+    MessageBeingDispatchedError,
+    MessageBeingStoredError,
+    StoreUnavailableError,
+)
+from delaystore.message import KeyRule, OnKey
+from delaystore.stores.operable import Change
+from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.bulk_partitions import Shelf
+from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns
+from delaystore.stores.sql.errors import translated_errors
+from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.rows import to_readable_message
+
+TRIES: Final = 5
+"""The most attempts at a promotion, if other transactions come in the way."""
+CLAIM_PATIENCE: Final = 600.0
+"""Seconds to wait for dispatchers' leases on messages that are to be replaced."""
+LOOKED_AT: Final = 10_000
+"""Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
+INDEXED: Final = 300
+"""Ids from which the staging gets an index; without one, PostgreSQL 13 compares each row with each id."""
+LISTED: Final = 500_000
+"""Ids of waiting messages that are kept in memory at once."""
+_POLL: Final = 0.5
+_WAITING: Final = "already waiting in the store"
+_NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
+_ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
+
+
+class Rules(NamedTuple):
+    """What becomes of messages whose id or key waits already, and as what replaced ones are noted, if at all."""
+
+    on_duplicate: OnDuplicate
+    key_rule: KeyRule
+    noted_as: Change | None = None
+
+
+class Promotion:
+    """The promotion of one load's attempts."""
+
+    def __init__(
+        self,
+        database: LoadDatabase,
+        token: str,
+        lease: timedelta,
+        key: LoadKey,
+        attempts: Sequence[StagedAttempt],
+        rules: Rules,
+    ) -> None:
+        self._database, self._registry = database, Registry(database)
+        self._token, self._lease, self._key = token, lease, key
+        self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
+        self._on_duplicate, self._key_rule, self._noted_as = rules
+        self._staging = database.staging(token)
+        self._shelf: Shelf | None = None
+        self._earliest: datetime | None = None
+
+    def run(self) -> FinishedLoad:
+        """Promote, once; see the contract."""
+        try:
+            return self._run_shelved()
+        except _FinishedError as error:
+            return error.load
+
+    def _run_shelved(self) -> FinishedLoad:
+        """Many rows wait in a shelf of their own, unless some wait already."""
+        if self._on_duplicate is OnDuplicate.IGNORE:
+            with self._holding():
+                pass
+            self._leave_out_waiting()
+        shelves = self._database.store.shelves
+        rows = sum(self._expected.values())
+        with translated_errors():
+            fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
+        if fewest is None or rows < fewest:
+            return self._run()
+        with self._holding():
+            pass
+        try:
+            with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
+                return self._run()
+        except (DuplicateMessageError, StoreUnavailableError) as error:
+            self._shelf = None  # `_run` knows what is to be done with others' messages
+            outage = error if isinstance(error, StoreUnavailableError) else None
+        try:
+            return self._run()
+        except LoadLostError as error:
+            raise LoadLostError(f"{error}; it failed before with: {outage}") if outage else error from None
+
+    def _fill(self, connection: Connection, table: Table) -> int:
+        """In the order in which they become due: neighbours are dispatched together."""
+        self._database.dialect.take_time(connection)
+        self._standing(connection)
+        self._earliest = self._check(connection)
+        staged = self._staged().order_by(*in_order(self._staging))
+        statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
+        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+
+    def _run(self) -> FinishedLoad:
+        deadline = time.monotonic() + CLAIM_PATIENCE
+        tries = 0
+        while True:
+            try:
+                with self._database.writing() as bound:
+                    return self._promote(bound)
+            except (_ClaimedError, _AnnouncedError, KeyInUseError, MessageBeingDispatchedError) as error:
+                self._pause(deadline, error)
+            except _ConflictError as conflict:
+                if isinstance(conflict, _DuplicatesError):
+                    if self._on_duplicate is OnDuplicate.IGNORE:
+                        self._leave_out_waiting()
+                    elif self._are_claimed():
+                        self._pause(deadline, _ClaimedError())
+                        continue
+                tries += 1
+                if tries == TRIES:
+                    raise StoreUnavailableError(
+                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
+                        "run it again"
+                    ) from None
+
+    def _pause(self, deadline: float, error: Exception) -> None:
+        if time.monotonic() > deadline:
+            raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+        with self._holding():
+            pass
+        self._database.store.tidy()
+        time.sleep(_POLL)
+
+    def _leave_out_waiting(self) -> None:
+        """Leave a staged row out if the message of its id waits, and no dispatcher has claimed it.
+
+        A claimed message is waited for; if its dispatcher removes it, the staged row is stored. Each transaction locks
+        a few thousand messages for a moment, so dispatchers take the others. After a crash the load is run again.
+        """
+        database, after, claimed = self._database, "", list[str]()
+        while True:
+            with database.reading() as connection:
+                database.dialect.take_time(connection)
+                self._standing(connection)
+                there = there_already(self._staged(), database.live, after, LISTED)
+                ids = connection.execute(there).scalars().all()
+            claimed += self._looked_at(ids)
+            if len(ids) < LISTED:
+                break
+            after = ids[-1]
+        deadline = time.monotonic() + CLAIM_PATIENCE
+        while claimed:
+            self._pause(deadline, _ClaimedError())
+            claimed = self._looked_at(claimed)
+
+    def _looked_at(self, ids: Sequence[str]) -> list[str]:
+        """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns those that are claimed."""
+        if len(ids) >= INDEXED:
+            with self._holding() as bound:
+                # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
+                Index(f"{self._token}_ids", self._staging.c.message_id).create(bound.connection, checkfirst=True)
+        claimed: list[str] = []
+        for start in range(0, len(ids), LOOKED_AT):
+            with self._holding() as bound:
+                claimed += self._look_at(bound, ids[start : start + LOOKED_AT])
+        return claimed
+
+    def _look_at(self, bound: BoundSqlStore, ids: Sequence[str]) -> list[str]:
+        dialect, staging, live = self._database.dialect, self._staging, self._database.live
+        dialect.prefer_indexes(bound.connection)
+        unclaimed = bound.unclaimed_ids(ids)
+        if unclaimed:
+            left_out = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
+            these = dialect.among(staging.c.message_id, "ids")
+            bound.connection.execute(left_out.where(self._has_no_key(), these), {"ids": unclaimed})
+        rest = sorted(set(ids).difference(unclaimed))
+        there = select(live.c.message_id).where(dialect.among(live.c.message_id, "ids"))
+        return list(bound.connection.execute(there, {"ids": rest}).scalars()) if rest else []
+
+    def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
+        connection = bound.connection
+        self._database.dialect.take_time(connection)
+        self._standing(connection)
+        earliest = self._check(connection) if self._shelf is None else self._earliest
+        stored, expected = 0, sum(self._expected.values())
+        if earliest is not None:
+            self._note_replaced(bound)
+            stored, keyed, left_out = self._store(bound)
+            bound.stored(earliest)
+            # without keys, a replaced row counts as two in some databases
+            stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
+        return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+
+    def _note_replaced(self, bound: BoundSqlStore) -> None:
+        """Note how many waiting messages are about to be replaced, as one entry of the audit trail."""
+        change, connection, sql = self._noted_as, bound.connection, bound.parts.statements
+        if change is None:
+            return
+        replaced, staging = 0, self._staging
+        if self._on_duplicate is OnDuplicate.REPLACE:
+            live = self._database.live
+            ids = select(staging.c.message_id).where(self._has_no_key())
+            counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
+            replaced += int(connection.execute(counted).scalar_one())
+        if self._key_rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
+            live = sql.keyed_table
+            keys = select(staging.c[MESSAGE_KEY]).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
+            counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
+            replaced += int(connection.execute(counted).scalar_one())
+        if replaced:
+            about = f"messages of the load {self._key.load_id}"
+            bound.note_changes([change.of_many(bound.now(), about, replaced)])
+
+    @contextmanager
+    def _holding(self) -> Iterator[BoundSqlStore]:
+        """A transaction that has the load locked, as `_standing`; its lease begins anew."""
+        with self._database.writing() as bound:
+            self._database.dialect.take_time(bound.connection)
+            self._standing(bound.connection)
+            self._registry.prolong(bound.connection, self._key.load_id, self._token, self._lease)
+            yield bound
+
+    def _standing(self, connection: Connection) -> None:
+        """Lock the load, so that nobody gives it up. LoadLostError: it is another run's; _FinishedError: it is done."""
+        row = self._registry.locked(connection, self._key.load_id, wait=True)
+        if row is not None and (finished := finished_load(row, self._key)) is not None:
+            raise _FinishedError(finished)
+        if row is None or row.token != self._token:
+            raise LoadLostError(
+                f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
+                "nothing of it was stored; run it again"
+            )
+
+    def _check(self, connection: Connection) -> datetime | None:
+        """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
+        if not self._expected:
+            return None
+        staging = self._staging
+        columns = (staging.c[ATTEMPT], func.count().label("rows"), func.min(staging.c.next_attempt).label("earliest"))
+        attempts = [*self._expected, *map(_left_out, self._expected)]
+        found = select(*columns).where(staging.c[ATTEMPT].in_(attempts)).group_by(staging.c[ATTEMPT])
+        rows = connection.execute(found).all()
+        counts = Counter[int]()
+        for row in rows:
+            counts[max(row[0], _left_out(row[0]))] += row.rows
+        if dict(counts) != self._expected:
+            raise LoadLostError(
+                f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
+                f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
+                "nothing of it was stored; run it again"
+            )
+        earliest: datetime = min(row.earliest for row in rows)
+        return earliest
+
+    def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
+        """How many were stored without a key and with one, and how many of the latter were left out."""
+        if self._shelf is None:
+            stored = self._insert(bound.connection, bound.now())
+            return stored, *self._place_keyed(bound)
+        placed: list[tuple[int, int]] = []
+        self._shelf.move_in(bound.connection, lambda: placed.append(self._place_keyed(bound)))
+        return self._shelf.rows, *placed[0]
+
+    def _insert(self, connection: Connection, now: datetime) -> int:
+        dialect, staged = self._database.dialect, self._staged()
+        wanted = staged
+        replaces = self._on_duplicate is OnDuplicate.REPLACE
+        if dialect.is_claimed(connection, self._database.live, staged, now):
+            raise _ClaimedError
+        if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
+            raise _DuplicatesError
+        live, shelves = self._database.live, self._database.store.shelves.parent
+        try:
+            if dialect.has_shelves:
+                staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
+            statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
+            stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        except DuplicateMessageError:
+            raise _DuplicatesError from None
+        except MessageBeingStoredError:
+            raise _AnnouncedError from None
+        except DBAPIError as error:
+            fault = dialect.fault(error)
+            if fault is Fault.DUPLICATE:
+                raise _DuplicatesError from None
+            if fault in (Fault.CONFLICT, Fault.LOCKED):
+                raise _ConflictError from None
+            raise
+        if self._on_duplicate is OnDuplicate.IGNORE and connection.execute(distinct_ids(wanted)).scalar_one() != stored:
+            raise _DuplicatesError  # which have come since they were left out: dispatchers may have them
+        return stored
+
+    def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
+        """Store what has a key, the first due first, so that of two with one key the later is the new one.
+
+        One after the other: a shelf knows no keys. Returns how many were stored, and how many left out.
+        """
+        staging, stored, left_out = self._staging, 0, 0
+        columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
+        keyed = select(*columns).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
+        for row in bound.connection.execute(keyed.order_by(*in_order(staging))).all():
+            message = to_readable_message(row, row.message_key)
+            try:
+                is_stored = bound.store_keyed(message, self._key_rule) == message.message_id
+            except DuplicateMessageError:
+                if self._on_duplicate is not OnDuplicate.IGNORE:
+                    raise
+                is_stored = False
+            stored, left_out = stored + is_stored, left_out + (not is_stored)
+        return stored, left_out
+
+    def _are_claimed(self) -> bool:
+        """Whether dispatchers have the duplicates that were found; False: they have gone. DuplicateMessageError: they
+        wait, or are twice in the load.
+        """
+        staged = self._staged()
+        with self._database.reading() as connection:
+            repeated = connection.execute(twice(staged)).scalars().all()
+            known: Sequence[str] = ()
+            if not repeated and self._on_duplicate is OnDuplicate.ERROR:
+                known = connection.execute(waiting_already(staged, self._database.live)).scalars().all()
+        if repeated:
+            raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
+        waiting = list(self._database.store.get_unclaimed(known)) if known else []
+        if waiting:
+            raise DuplicateMessageError(waiting, _WAITING, _NOT_AGAIN) from None
+        return bool(known)
+
+    def _staged(self) -> Select[Any]:
+        """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
+        staging = self._staging
+        return select(*message_columns(staging)).where(self._has_no_key())
+
+    def _has_no_key(self) -> ColumnElement[bool]:
+        return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)
+
+    def _chosen(self) -> ColumnElement[bool]:
+        return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+_Number = TypeVar("_Number", int, ColumnElement[int])
+
+
+def _left_out(attempt: _Number) -> _Number:
+    """The number that a row of `attempt` has once it is left out, which is below 0; and the other way round."""
+    return -1 - attempt
+
+
+class _FinishedError(Exception):
+    """Another process of the same run, or an earlier call, has finished the load."""
+
+    def __init__(self, load: FinishedLoad) -> None:
+        self.load = load
+
+
+class _ClaimedError(Exception):
+    """A dispatcher has claimed a message of the load's ids, which it may remove at any moment."""
+
+    def __str__(self) -> str:
+        return "messages of the load's ids were claimed by dispatchers"
+
+
+class _AnnouncedError(Exception):
+    """A message_id is in a shelf that is not attached yet."""
+
+    def __str__(self) -> str:
+        return "messages of the load were just being stored by others"
+
+
+class _ConflictError(Exception):
+    """Another transaction came in the way."""
+
+
+class _DuplicatesError(_ConflictError):
+    """A message_id is there twice."""

@@ -1,0 +1,254 @@
+"""The registry of loads: which process has which, which are finished, and what abandoned ones left."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy.exc import IntegrityError
+
+from delaystore.bulk.options import is_unnamed
+from delaystore.bulk.staging._database import LoadDatabase
+from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadState, LoadStatus, Owner
+from delaystore.errors import ConfigurationError, LoadInProgressError
+from delaystore.stores.sql.faults import Fault
+
+# The registry of loads: which process has which, and which are finished.
+
+PATIENCE: Final = 10.0
+"""Seconds that a load waits for another process that is promoting the same, or for a killed one's last statement."""
+_POLL: Final = 0.1
+_RowOf = Row[*tuple[Any, ...]]
+
+
+class Registry:
+    """The rows of one endpoint's loads."""
+
+    def __init__(self, database: LoadDatabase) -> None:
+        self._database = database
+        self._table = database.registry
+
+    def take(self, key: LoadKey, token: str, owner: Owner, lease: timedelta) -> FinishedLoad | None:
+        """Have the load for the run `token`, from now until its lease ends; a finished one is returned.
+
+        Raises LoadInProgressError while another run has it.
+        """
+        with self._locking(key, owner) as (connection, row, now):
+            if (finished := finished_load(row, key)) is not None:
+                return finished
+            if row.token not in (None, token) and not is_abandoned(row, now):
+                raise LoadInProgressError(
+                    f"the load {key.load_id!r} is in progress: {owner_of(row)}, since {_shown(row.began)}, last seen "
+                    f"{_shown(row.heartbeat)}; wait for it, or until {_shown(row.lease_until)} if it has died"
+                )
+            self._give(connection, key, token, owner, now, lease)
+        return None
+
+    def join(self, key: LoadKey, token: str, owner: Owner, lease: timedelta) -> FinishedLoad | str:
+        """As `take`, but shared: the token of the run that has the load, which is `token` if none had it.
+
+        The first to join may be on an executor that ends before the stream does, so the lease ends by time alone.
+        """
+        with self._locking(key, owner) as (connection, row, now):
+            if (finished := finished_load(row, key)) is not None:
+                return finished
+            current = token if row.token is None else str(row.token)
+            self._give(connection, key, current, Owner(owner.host, owner.pid), now, lease)
+        return current
+
+    @contextmanager
+    def _locking(self, key: LoadKey, owner: Owner) -> Iterator[tuple[Connection, _RowOf, datetime]]:
+        """The load's row, made if there is none, and locked; and the time."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with self._database.writing() as bound:
+                now = self._database.store.now()
+                row = self._locked_or_new(bound.connection, key, owner, now)
+                if row is not None:
+                    if row.is_stream != int(key.batch is not None):
+                        kind = "a stream" if row.is_stream else "a load"
+                        raise ConfigurationError(f"the load id {key.load_id!r} belongs to {kind}; choose another")
+                    yield bound.connection, row, now
+                    return
+            if time.monotonic() > deadline:
+                raise LoadInProgressError(
+                    f"the load {key.load_id!r} is just being finished by another process; try again later"
+                )
+            time.sleep(_POLL)
+
+    def _give(
+        self, connection: Connection, key: LoadKey, token: str, owner: Owner, now: datetime, lease: timedelta
+    ) -> None:
+        same = self._table.c.token == token
+        values: dict[str, Any] = {"heartbeat": now, "lease_until": now + lease}
+        if not connection.execute(self._update(key.load_id).where(same).values(values)).rowcount:
+            values |= {"token": token, "began": now, **_values_of(owner)}
+            connection.execute(self._update(key.load_id).values(values))
+
+    def _locked_or_new(self, connection: Connection, key: LoadKey, owner: Owner, now: datetime) -> _RowOf | None:
+        """The load's row, locked; made if there is none. None: another process has it locked."""
+        table = self._table
+        known = select(table.c.load_id).where(table.c.load_id == key.load_id)
+        if connection.execute(known).first() is None:
+            times = {"began": now, "heartbeat": now, "lease_until": now}
+            values = {"load_id": key.load_id, "is_stream": int(key.batch is not None), **_values_of(owner), **times}
+            try:
+                connection.execute(self._database.dialect.insert(table), values)
+            except IntegrityError as error:  # another process was quicker
+                if self._database.dialect.fault(error) is not Fault.DUPLICATE:
+                    raise
+        return self.locked(connection, key.load_id)
+
+    def locked(self, connection: Connection, load_id: str, *, wait: bool = False) -> _RowOf | None:
+        """The load's row, locked; None: there is none, or another process has it locked and `wait` is False."""
+        rows = select(self._table).where(self._table.c.load_id == load_id)
+        return connection.execute(rows.with_for_update(skip_locked=not wait)).first()
+
+    def renew(self, token: str, lease: timedelta) -> bool:
+        """Let the lease of a run begin anew. False: the load is not that run's any more."""
+        with self._database.writing() as bound:
+            row = self._of_run(bound.connection, token)
+            if row is None:
+                return False
+            if self.locked(bound.connection, row.load_id) is not None:  # else it is just being promoted
+                self.prolong(bound.connection, row.load_id, token, lease)
+            return True
+
+    def prolong(self, connection: Connection, load_id: str, token: str, lease: timedelta) -> None:
+        """As `renew`, in a transaction that has the load's row locked."""
+        now = self._database.store.now()
+        change = self._update(load_id).where(self._table.c.token == token)
+        connection.execute(change.values(heartbeat=now, lease_until=now + lease))
+
+    def finish(self, connection: Connection, key: LoadKey, stored: int, skipped: int, now: datetime) -> FinishedLoad:
+        """Note that the load is finished, in the transaction that stores it; its row is locked. A stream goes on."""
+        values = {"heartbeat": now, "finished_at": now, "stored": stored, "skipped": skipped, "batch": key.batch}
+        if key.batch is None:
+            values["token"] = None
+        connection.execute(self._update(key.load_id).values(values))
+        return FinishedLoad(key, now, stored, skipped)
+
+    def release(self, connection: Connection, row: _RowOf) -> None:
+        """Nobody has the load any more; one that never finished anything is forgotten."""
+        mine = (self._table.c.load_id == row.load_id) & (self._table.c.token == row.token)
+        if row.finished_at is None:
+            connection.execute(delete(self._table).where(mine))
+        else:
+            connection.execute(update(self._table).where(mine).values(token=None))
+
+    def discard(self, token: str) -> None:
+        """Give a load up, if that run has it."""
+        with self._database.writing() as bound:
+            row = self._of_run(bound.connection, token)
+            if row is not None:
+                self.release(bound.connection, row)
+
+    def forget_unnamed(self, before: datetime) -> None:
+        """Forget the loads that nobody named, and that were finished before then."""
+        table = self._table
+        finished = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
+        with self._database.writing() as bound:
+            for load_id in bound.connection.scalars(finished).all():
+                if is_unnamed(load_id):
+                    bound.connection.execute(delete(table).where(table.c.load_id == load_id))
+
+    def rows(self, connection: Connection, load_id: str | None = None) -> Sequence[_RowOf]:
+        """All loads, the newest last; or the one of that id, if there is one."""
+        wanted = select(self._table).order_by(self._table.c.began, self._table.c.load_id)
+        return connection.execute(wanted if load_id is None else wanted.where(self._table.c.load_id == load_id)).all()
+
+    def _of_run(self, connection: Connection, token: str) -> _RowOf | None:
+        return connection.execute(select(self._table).where(self._table.c.token == token)).first()
+
+    def _update(self, load_id: str) -> Any:
+        return update(self._table).where(self._table.c.load_id == load_id)
+
+
+def finished_load(row: _RowOf, key: LoadKey) -> FinishedLoad | None:
+    """What `row` says of a load that is finished; of an earlier batch of a stream, what it says of the last one."""
+    if row.finished_at is None or (key.batch is not None and row.batch < key.batch):
+        return None
+    return FinishedLoad(LoadKey(row.load_id, row.batch), row.finished_at, row.stored, row.skipped)
+
+
+def is_abandoned(row: _RowOf, now: datetime) -> bool:
+    """Whether the run that has the load shows no more signs of life: its lease or its process has ended."""
+    return bool(row.lease_until <= now) or owner_of(row).has_ended()
+
+
+def status_of(row: _RowOf, now: datetime) -> LoadStatus:
+    """A row, for people."""
+    state = LoadState.ABANDONED if row.finished_at is None else LoadState.FINISHED
+    if row.token is not None and not is_abandoned(row, now):
+        state = LoadState.RUNNING
+    return LoadStatus(
+        load_id=row.load_id,
+        state=state,
+        batch=row.batch,
+        host=row.host,
+        pid=row.pid,
+        began=row.began,
+        heartbeat=row.heartbeat,
+        finished_at=row.finished_at,
+        stored=row.stored,
+        skipped=row.skipped,
+    )
+
+
+def owner_of(row: _RowOf) -> Owner:
+    """Who has the load, or had it last."""
+    return Owner(row.host, row.pid, row.place, row.process_started)
+
+
+def _values_of(owner: Owner) -> dict[str, Any]:
+    return {"host": owner.host, "pid": owner.pid, "place": owner.system, "process_started": owner.started}
+
+
+def _shown(instant: datetime) -> str:
+    return instant.isoformat(timespec="seconds")
+
+
+# What abandoned loads left, and its removal.
+
+UNNAMED_KEPT: Final = timedelta(days=1)
+"""How long a load that nobody named is remembered: for its own process, should that ask again what has become of it."""
+
+
+def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:
+    """Forget abandoned loads, and drop every staging that no living load has; the run `own` is alive.
+
+    A load is registered before its staging is made. So stagings are listed first, and loads after: a staging whose
+    load is not found has none.
+    """
+    names, registry = database.staging_names(), Registry(database)
+    forgotten: list[str] = []
+    kept: set[str] = set()
+    if database.has(database.registry):
+        forgotten = _forget(database, registry, own)
+        registry.forget_unnamed(database.store.now() - UNNAMED_KEPT)
+        with database.reading() as connection:
+            kept = {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}
+    dropped: list[str] = []
+    in_use: list[str] = []
+    for name in names:
+        if name not in kept:
+            (dropped if database.drop(name) else in_use).append(name)
+    return Cleaned(tuple(forgotten), tuple(dropped), tuple(in_use))
+
+
+def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:
+    """A load that is being promoted has its row locked, and is passed over, however old its lease."""
+    forgotten = []
+    with database.writing() as bound:
+        now = database.store.now()
+        for found in registry.rows(bound.connection):
+            if found.token in (None, own) or not is_abandoned(found, now):
+                continue
+            row = registry.locked(bound.connection, found.load_id)
+            if row is not None and row.token == found.token and is_abandoned(row, now):
+                registry.release(bound.connection, row)
+                if row.finished_at is None:  # of a stream, what it has finished stays known
+                    forgotten.append(row.load_id)
+    return forgotten

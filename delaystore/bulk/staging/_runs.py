@@ -1,0 +1,270 @@
+"""One run of a load, staged in a table beside the one of waiting messages."""
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import select
+from typing_extensions import override
+
+from delaystore.bulk.columns import STAGED
+from delaystore.bulk.options import REJECTED, OnDuplicate, StoreOptions, WriteOptions
+from delaystore.bulk.staging._database import LoadDatabase, kept_database, load_database
+from delaystore.bulk.staging._promotion import Promotion, Rules
+from delaystore.bulk.staging._registry import Registry, clean_up, status_of
+from delaystore.bulk.staging.abc import (
+    AttemptSink,
+    FinishedLoad,
+    Lease,
+    LoadKey,
+    LoadStatus,
+    Owner,
+    StagedAttempt,
+    Staging,
+)
+from delaystore.errors import ConfigurationError, DelaystoreError, LoadLostError, StoreError, StoreSetupError
+from delaystore.message import KeyRule
+from delaystore.stores.operable import Change
+from delaystore.stores.sql.urls import TOKEN_LENGTH
+
+# What one task attempt stages.
+
+CHUNK_BYTES: Final = 64 * 2**20
+"""Bytes that are sorted and copied at once; an attempt takes three or four times as much memory."""
+CHUNK_ROWS: Final = 500_000
+RENEWALS: Final = 4
+"""Signs of life in the time of a lease."""
+_logger: Final = logging.getLogger(__name__)
+
+
+class SqlSink(AttemptSink):
+    """Collects rows to chunks; each is sorted by message_id, and copied in a transaction of its own."""
+
+    def __init__(self, database: LoadDatabase, token: str, lost: threading.Event) -> None:
+        self._database, self._staging, self._lost = database, database.staging(token), lost
+        self._attempt = secrets.randbits(63)
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = self._rows = self._count = 0
+
+    @override
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.nbytes > CHUNK_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            self.write(batch.slice(0, half))
+            self.write(batch.slice(half))
+            return
+        if self._bytes + batch.nbytes > CHUNK_BYTES or self._rows + batch.num_rows > CHUNK_ROWS:
+            self._copy()
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        self._rows += batch.num_rows
+
+    @override
+    def finish(self) -> StagedAttempt:
+        self._copy()
+        return StagedAttempt(str(self._attempt), self._count)
+
+    def _copy(self) -> None:
+        if self._lost.is_set():
+            raise LoadLostError("the load was taken over, or given up after a time without a sign of life")
+        if not self._rows:
+            return
+        rows = self._taken()
+        try:
+            with self._database.writing() as bound:
+                self._database.dialect.copy(bound.connection, self._staging, self._attempt, rows)
+        except StoreSetupError:
+            raise LoadLostError(
+                f"the load's table {self._staging.name!r} is gone: the load was finished, given up or taken over"
+            ) from None
+        self._count += rows.num_rows
+
+    def _taken(self) -> pa.RecordBatch:
+        """What was collected, as one sorted batch; nothing remains collected."""
+        table = pa.Table.from_batches(self._waiting, STAGED)
+        self._waiting, self._bytes, self._rows = [], 0, 0
+        batch = table.combine_chunks().to_batches()[0]
+        return batch.take(pc.sort_indices(batch.column("message_id")))
+
+
+@contextmanager
+def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta) -> Iterator[SqlSink]:
+    """A sink for one attempt, which keeps the lease alive while the block lasts."""
+    lost, ended = threading.Event(), threading.Event()
+    with opened as database:
+        registry = Registry(database)
+
+        def keep_alive() -> None:
+            while not ended.wait(lease.total_seconds() / RENEWALS):
+                try:
+                    if not registry.renew(token, lease):
+                        lost.set()
+                        return
+                except DelaystoreError as error:
+                    _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)
+
+        beat = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
+        beat.start()
+        try:
+            yield SqlSink(database, token, lost)
+        finally:
+            ended.set()
+            beat.join()
+
+
+# One run of a load, staged in a table beside the one in which messages wait.
+
+_TIME_DIGITS = 12
+_ASKED = 500
+"""Ids in one question: every database takes as many parameters."""
+
+
+class SqlStaging(Staging):
+    """One run of a load. Without a `database` that was opened for it, each operation connects for itself.
+
+    The run's token is made with this object and travels with it, so that every process which has a copy is the same
+    run. The table is made with `begin` and dropped after the promotion, by `discard`, or by the next load's `begin`.
+    A stream's runs share one token, by which the registry knows the first of them, and one table.
+    """
+
+    def __init__(
+        self, options: StoreOptions, lease_seconds: int, owner: Owner | None, database: LoadDatabase | None = None
+    ) -> None:
+        self._options, self._database = options, database
+        self._lease = timedelta(seconds=lease_seconds)
+        self._owner = owner
+        self._token = new_token()
+        self._key: LoadKey | None = None
+
+    def __repr__(self) -> str:
+        return f"SqlStaging({self._options!r}, token={self._token!r})"
+
+    @property
+    @override
+    def lease(self) -> Lease:
+        given = self._options
+        store = StoreOptions(store=given.store, endpoint=given.endpoint, schema=given.schema, table=given.table)
+        return Lease(store, self._token, self._lease.total_seconds())
+
+    @override
+    def begin(self, key: LoadKey) -> FinishedLoad | None:
+        self._key = key
+        with self._opened() as database:
+            database.set_up()
+            finished = Registry(database).take(key, self._token, self._owner_now(), self._lease)
+            clean_up(database, self._token)
+            if finished is None:
+                database.create_staging(self._token)
+            return finished
+
+    @override
+    def join(self, key: LoadKey) -> FinishedLoad | None:
+        self._key = key
+        with self._opened() as database:
+            database.set_up()
+            joined = Registry(database).join(key, self._token, self._owner_now(), self._lease)
+            if isinstance(joined, FinishedLoad):
+                return joined
+            self._token = joined
+            if not database.has(database.staging(joined)):
+                clean_up(database, joined)
+                database.create_staging(joined)
+            return None
+
+    @override
+    def attempt(self) -> AbstractContextManager[AttemptSink]:
+        opened = kept_database(self._options) if self._database is None else nullcontext(self._database)
+        return sql_sink(opened, self._token, self._lease)
+
+    @override
+    def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
+        if self._key is None:
+            raise ConfigurationError("this load was not begun; call begin or join first")
+        with self._opened(patient=True) as database:
+            rules = Rules(on_duplicate, self._key_rule, self._noted_as)
+            promotion = Promotion(database, self._token, self._lease, self._key, attempts, rules)
+            finished = promotion.run()
+            with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
+                clear = database.drop if self._key.batch is None else database.empty
+                clear(database.staging(self._token).name)
+            return finished
+
+    @override
+    def renew(self) -> None:
+        """As in the contract; LoadLostError if another run has the load now."""
+        with self._opened() as database:
+            _renew(database, self._token, self._lease)
+
+    @override
+    def discard(self) -> None:
+        """A table that an attempt still writes to is left to the next cleanup."""
+        with self._opened() as database:
+            if database.has(database.registry):
+                Registry(database).discard(self._token)
+            database.drop(database.staging(self._token).name)
+
+    def _opened(self, *, patient: bool = False) -> AbstractContextManager[LoadDatabase]:
+        """`patient`: a statement may take hours, for which some drivers need connections of their own."""
+        if self._database is None or (patient and self._database.dialect.patience):
+            return load_database(self._options, patient=patient)
+        return nullcontext(self._database)
+
+    @property
+    def _key_rule(self) -> KeyRule:
+        return self._options.key_rule if isinstance(self._options, WriteOptions) else REJECTED
+
+    @property
+    def _noted_as(self) -> Change | None:
+        return self._options.noted_as if isinstance(self._options, WriteOptions) else None
+
+    def _owner_now(self) -> Owner:
+        """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""
+        return self._owner or Owner.of(os.getppid())
+
+
+def renew_lease(lease: Lease) -> None:
+    """Let a load's lease begin anew. Raises LoadLostError if another run has the load now, and StoreError."""
+    with load_database(lease.store) as database:
+        _renew(database, lease.token, timedelta(seconds=lease.seconds))
+
+
+def _renew(database: LoadDatabase, token: str, lease: timedelta) -> None:
+    if not Registry(database).renew(token, lease):
+        raise LoadLostError("the load was finished, given up or taken over")
+
+
+def new_token() -> str:
+    """A name for a run; a later one of the same computer compares greater."""
+    moment = f"{time.time_ns() // 1_000_000:0{_TIME_DIGITS}x}"
+    return moment + secrets.token_hex((TOKEN_LENGTH - _TIME_DIGITS) // 2)
+
+
+def statuses(database: LoadDatabase, load_id: str | None = None) -> Sequence[LoadStatus]:
+    """The loads into the endpoint, the newest last; or the one of that id, if it is known."""
+    if not database.has(database.registry):
+        return []
+    now = database.store.now()
+    with database.reading() as connection:
+        return [status_of(row, now) for row in Registry(database).rows(connection, load_id)]
+
+
+def waiting_among(database: LoadDatabase, ids: Iterable[str]) -> set[str]:
+    """Which of these ids are those of messages in the endpoint's table; none where there is no table yet."""
+    if not database.has(database.live):
+        return set()
+    found: set[str] = set()
+    left = iter(ids)
+    column = database.live.c.message_id
+    with database.reading() as connection:
+        while some := list(islice(left, _ASKED)):
+            found.update(connection.scalars(select(column).where(column.in_(some))))
+    return found

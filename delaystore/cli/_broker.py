@@ -1,0 +1,190 @@
+"""What commands on cascades and ingresses share: options, reports, confirmation of deletions."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from delaystore.cli._options import environment_option, required, url_option
+from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.errors import ConfigurationError
+from delaystore.text import counted
+from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
+
+if TYPE_CHECKING:
+    from delaystore.cascades import BrokerClient, Finding, Verification
+
+BrokerUrl = Annotated[
+    str | None,
+    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
+]
+
+
+ManagementUrl = Annotated[
+    str | None,
+    url_option(
+        "--management",
+        "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
+        "Without it, what only the API knows is reported as unknown.",
+    ),
+]
+
+
+DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
+
+
+def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
+    """An exchange, a queue or a binding in JSON."""
+    if isinstance(part, Binding):
+        return {
+            "part": "binding",
+            "source": part.source,
+            "destination": part.destination,
+            "destination_kind": part.kind.value,
+            "routing_key": part.routing_key,
+            "arguments": {name: _plain(value) for name, value in part.arguments.items()},
+        }
+    return {"part": "exchange" if isinstance(part, Exchange) else "queue", "name": part.name}
+
+
+def finding_document(finding: "Finding") -> dict[str, Any]:
+    """A finding in JSON."""
+    return {
+        "kind": finding.kind.value,
+        "subject": finding.subject,
+        "text": finding.text,
+        "argument": finding.argument,
+        "expected": _plain(finding.expected),
+        "actual": _plain(finding.actual),
+    }
+
+
+def print_verification(found: "Verification", what: str, about: Mapping[str, str], *, as_json: bool) -> None:
+    """What a check has found of `what`. `about`: of what it is, in JSON."""
+    if as_json:
+        print_document(
+            {
+                "good": found.good,
+                **about,
+                "broker": found.broker,
+                "version": found.version,
+                "findings": [finding_document(finding) for finding in found.findings],
+                "unchecked": list(found.unchecked),
+            }
+        )
+        return
+    if found.good:
+        tell(f"good: {what} on {found.broker} (RabbitMQ {found.version})")
+    else:
+        rows = [(finding.kind.value, finding.subject, finding.text) for finding in found.findings]
+        print_table(("finding", "of", "what"), rows, unbroken=("finding",))
+    say_unchecked(found.unchecked)
+
+
+def say_unchecked(unchecked: Sequence[str]) -> None:
+    """A line for each of what could not be checked."""
+    for sentence in unchecked:
+        say(f"not checked: {sentence}")
+
+
+def _plain(value: Any) -> Any:
+    """`value` for JSON. The value of an argument may be anything that AMQP can carry."""
+    return value if value is None or isinstance(value, str | int | float | bool) else repr(value)
+
+
+class DeletionReport(Protocol):
+    """What was deleted, and how many messages were lost with it."""
+
+    @property
+    def deleted(self) -> Sequence[Exchange | Queue]:
+        """The parts that are gone."""
+
+    @property
+    def lost(self) -> int:
+        """Messages."""
+
+
+def ask_whether_to_delete(question: str) -> None:
+    """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError where nobody answers."""
+    if not somebody_can_be_asked():
+        raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
+    if not typer.confirm(question, err=True):
+        say("nothing was deleted")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def telling_what_is_deleted(deleted: Sized) -> Iterator[None]:
+    """Say how many of the parts are `deleted` where the block is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
+        raise
+
+
+def tell_planned(parts: Iterable[object]) -> None:
+    """A line for each of the parts that would be deleted."""
+    for part in parts:
+        tell(f"would delete: {part}")
+
+
+def say_obstacle(obstacle: str | None) -> None:
+    """Why nothing is deleted, if so."""
+    if obstacle is not None:
+        say(f"not to be deleted without --force: {obstacle}")
+
+
+def tell_deleted(deletion: DeletionReport, *more: object, what: str, kept: Iterable[str] = ()) -> None:
+    """A line for each part, and for `more`. `what`: what there is none of, if so. `kept`: sentences on what stays."""
+    for part in (*deletion.deleted, *more):
+        tell(f"deleted: {part}")
+    if not deletion.deleted:
+        tell(f"nothing to delete: there is no {what}")
+    for sentence in kept:
+        say(sentence)
+    if deletion.lost:
+        say(f"{counted(deletion.lost, 'message')} lost")
+
+
+def deletion_document(deletion: DeletionReport) -> dict[str, Any]:
+    """What was deleted, in JSON."""
+    return {
+        "dry_run": False,
+        "deleted": [part_document(part) for part in deletion.deleted],
+        "lost": deletion.lost,
+    }
+
+
+CascadeName = Annotated[
+    str,
+    environment_option(
+        "--cascade",
+        "nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
+        "custom:PREFIX[:LEVELS[:ms]].",
+        metavar="NAME",
+    ),
+]
+
+
+"""Give it the default `DEFAULT_CASCADE`."""
+
+
+DEFAULT_CASCADE = "nservicebus-v2"
+
+
+@contextmanager
+def open_cascade(
+    broker: str | None, cascade: str, management: str | None
+) -> Iterator[tuple["BrokerClient", CascadeTopology]]:
+    """The broker, for the block, and the cascade that the options name. Nothing is connected yet.
+
+    ConfigurationError where no broker is given, for a URL that cannot work, or for a name that is no cascade's.
+    """
+    from delaystore.cascades import BrokerClient
+
+    topology = topology_named(cascade)
+    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    with BrokerClient(url, management or None) as client:
+        yield client, topology

@@ -1,0 +1,361 @@
+"""`delaystore delays` migrate, transfer, status and export."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from delaystore.cli._broker import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
+from delaystore.cli._output import print_document, print_table, printable, say, tell, write
+from delaystore.cli._signals import stop_requests
+from delaystore.text import counted, parse_duration
+from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
+from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
+
+if TYPE_CHECKING:
+    from delaystore.cascades import CascadeStatus
+    from delaystore.cascades.moving.broker_cascade import BrokerCascade
+    from delaystore.cascades.moving.mover import MoveSettings
+    from delaystore.cascades.moving.report import MoveReport
+    from delaystore.cascades.status import Level, UndeliverableQueue
+
+# the options that both commands have; the defaults are theirs
+DueByOption = Annotated[
+    DueBy,
+    typer.Option(
+        "--due-by",
+        help="What tells the remaining delay. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's "
+        "eta; exact. key: the routing key from the present level down; never early, late by the time spent in that "
+        "level. either: the headers, or else the key.",
+    ),
+]
+
+
+RoutingOption = Annotated[
+    Routing,
+    typer.Option(
+        "--routing", help="How destinations are bound on the target: the queue, or the exchange of that name."
+    ),
+]
+
+
+PoisonQueue = Annotated[
+    str,
+    typer.Option(
+        "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
+    ),
+]
+
+
+_POISON_QUEUE = "delays.poison"
+
+
+_PATIENCE = "60s"
+
+
+_SHOWN = 20
+
+
+"""How many destinations, and reasons, are listed."""
+
+
+def migrate(
+    from_cascade: Annotated[
+        str, environment_option("--from", "Where messages wait.", metavar="CASCADE", group="delays_migrate")
+    ] = "nservicebus-v1",
+    to_cascade: Annotated[
+        str, environment_option("--to", "Where they shall wait.", metavar="CASCADE", group="delays_migrate")
+    ] = "nservicebus-v2",
+    due_by: DueByOption = DueBy.HEADERS,
+    routing: RoutingOption = Routing.DIRECT,
+    poison_queue: PoisonQueue = _POISON_QUEUE,
+    max_rate: MaxRate = None,
+    patience: Patience = _PATIENCE,
+    broker: BrokerUrl = None,
+    management: ManagementUrl = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Move what waits in a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
+
+    A message leaves the old cascade once the new one has confirmed its copy: interrupted or killed at any point, run
+    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
+    are delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: what was read and what
+    became of it do not add up.
+    """
+    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    settings = _settings(due_by, routing, poison_queue, max_rate, patience)
+    with _cascade(url, from_cascade, management) as source, _cascade(url, to_cascade) as target:
+        _run(source, target, settings, dry_run=dry_run, as_json=as_json)
+
+
+def transfer(
+    to_broker: Annotated[
+        str | None,
+        url_option("--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost."),
+    ] = None,
+    cascade: CascadeName = DEFAULT_CASCADE,
+    to_cascade: Annotated[
+        str | None, typer.Option("--to-cascade", metavar="CASCADE", help="The cascade there. Default: the same.")
+    ] = None,
+    due_by: DueByOption = DueBy.HEADERS,
+    routing: RoutingOption = Routing.DIRECT,
+    poison_queue: PoisonQueue = _POISON_QUEUE,
+    max_rate: MaxRate = None,
+    patience: Patience = _PATIENCE,
+    broker: BrokerUrl = None,
+    management: ManagementUrl = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Move what waits in a cascade to another broker. Its queues must be there: messages for others are not moved.
+
+    A message leaves the old broker once the new one has confirmed its copy: interrupted or killed at any point, run
+    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
+    are delivered on the old broker. --management is that of the old broker. Exit code 1: what was read and what became
+    of it do not add up.
+    """
+    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
+    settings = _settings(due_by, routing, poison_queue, max_rate, patience)
+    with _cascade(url, cascade, management) as source, _cascade(to_url, to_cascade or cascade) as target:
+        _run(source, target, settings, dry_run=dry_run, as_json=as_json)
+
+
+def _settings(
+    due_by: DueBy, routing: Routing, poison_queue: str, max_rate: float | None, patience: str
+) -> "MoveSettings":
+    from delaystore.cascades.moving.mover import MoveSettings
+
+    return MoveSettings(
+        due_by=due_by,
+        routing=routing,
+        poison_queue=poison_queue,
+        max_rate=max_rate,
+        patience=parse_duration(patience, "--patience").total_seconds(),
+    )
+
+
+def _cascade(url: str, name: str, management: str | None = None) -> "BrokerCascade":
+    from delaystore.cascades.moving.broker_cascade import BrokerCascade
+
+    return BrokerCascade(url, topology_named(name), name, management or None)
+
+
+def _run(
+    source: "BrokerCascade", target: "BrokerCascade", settings: "MoveSettings", *, dry_run: bool, as_json: bool
+) -> None:
+    """Move, or do a dry run, and report.
+
+    Exits with 1 if the numbers do not add up, with 128 and the signal's number if stopped.
+    """
+    from delaystore.cascades.moving.mover import move, move_dry
+    from delaystore.cli._output import ProgressBar
+
+    with stop_requests() as stop:
+        with ProgressBar() as bar:
+            report = (move_dry if dry_run else move)(source, target, settings, bar.show, lambda: stop.made)
+        findings = report.findings(datetime.now(UTC))
+        if as_json:
+            print_document(report.as_dict())
+        else:
+            print_table(("messages", "count"), _rows(report), right=("count",))
+        for remark in _remarks(report, settings.poison_queue):
+            say(remark)
+    for finding in findings:
+        say(f"does not add up: {finding}")
+    if report.interrupted:
+        say("stopped; what was in flight is finished, run it again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if findings:
+        raise typer.Exit(1)
+
+
+def _rows(report: "MoveReport") -> list[tuple[str, str]]:
+    counts = {
+        "waited in the source": report.source_before,
+        "read": report.read,
+        "would be moved" if report.dry_run else "moved": report.moved,
+        "would go to the poison queue" if report.dry_run else "to the poison queue": report.poisoned.total(),
+    }
+    optional = {
+        "left in the source": report.left.total(),
+        "given back": report.returned,
+        "delivered by the source meanwhile": 0 if report.dry_run or report.interrupted else report.delivered_meanwhile,
+        "read once before, perhaps copied twice": 0 if report.dry_run else report.perhaps_twice,
+    }
+    shown = counts | {name: count for name, count in optional.items() if count}
+    rows = [(name, f"{count:,}") for name, count in shown.items()]
+    rows += [(f"  for {destination}", f"{count:,}") for destination, count in report.destinations.most_common(_SHOWN)]
+    more = len(report.destinations) - _SHOWN
+    return [*rows, (f"  and for {counted(more, 'more destination')}", "")] if more > 0 else rows
+
+
+def _remarks(report: "MoveReport", poison_queue: str) -> list[str]:
+    remarks = [
+        f"poison: {counted(count, 'message')}: {reason}" for reason, count in report.poisoned.most_common(_SHOWN)
+    ]
+    if report.poisoned and not report.dry_run:
+        remarks.append(f"the poison queue is {poison_queue!r}; each message's header delaystore.poison-reason says why")
+    if report.disagreeing:
+        remarks.append(
+            f"{counted(report.disagreeing, 'message')} are due earlier by their headers than by their routing key, by "
+            "more than a minute; --due-by key goes by the key"
+        )
+    if report.dry_run and report.read < report.source_before:
+        remarks.append(f"read only the first messages of each level: {report.read:,} of {report.source_before:,}")
+    remarks += [f"left: {counted(count, 'message')}: {reason}" for reason, count in report.left.most_common(_SHOWN)]
+    return remarks
+
+
+_COUNTS = ("messages", "ready", "unacked", "dead-lettering")
+
+
+_COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
+
+
+def status(
+    sample: Annotated[
+        int, typer.Option(min=0, metavar="N", help="How many undeliverable messages to read, to tell why.")
+    ] = 100,
+    watch: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long to watch whether expired messages leave their levels. 0: not at all."
+        ),
+    ] = "12s",
+    broker: BrokerUrl = None,
+    cascade: CascadeName = DEFAULT_CASCADE,
+    management: ManagementUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Say how full the levels are, what is undeliverable and why, and what is stuck.
+
+    Exit code 1: something is undeliverable or stuck, a destination is full or unavailable, or a level is missing.
+    Dead-lettering messages (held, with --json) have expired, and the next queue has not confirmed them. Undeliverable
+    messages go back after they were read, in a quorum queue to its end.
+    """
+    from delaystore.cascades import read_status
+
+    seconds = parse_duration(watch, "--watch") / timedelta(seconds=1)
+    with open_cascade(broker, cascade, management) as (client, topology):
+        found = read_status(client, topology, sample=sample, watch=seconds)
+    if as_json:
+        print_document(_document(found))
+    else:
+        _print(found)
+    if not found.good:
+        raise typer.Exit(1)
+
+
+def _document(found: "CascadeStatus") -> dict[str, Any]:
+    return {"good": found.good, **asdict(found), "levels": [_level_document(level) for level in found.levels]}
+
+
+def _level_document(level: "Level") -> dict[str, Any]:
+    """Dead-lettering messages have an older name in JSON."""
+    return {"held" if name == "dead_lettering" else name: value for name, value in asdict(level).items()}
+
+
+def _print(found: "CascadeStatus") -> None:
+    print_table(
+        _COLUMNS,
+        [_row(level) for level in found.levels],
+        right=("level", "time", *_COUNTS),
+        unbroken=("time",),
+        cut=("queue",),
+    )
+    for level in found.levels:
+        if level.stuck:
+            expired = counted(level.dead_lettering or 0, "expired message")
+            tell(f"stuck: level {level.number} has {expired}, which the next queue does not confirm: none leaves")
+    for blocked in found.blocked:
+        name = printable(repr(blocked.name))
+        tell(f"blocked: {blocked.kind} {name} {blocked.why}; its messages stay in their level, or are lost")
+    for queue in found.undeliverable:
+        _print_undeliverable(queue)
+    for sentence in found.unknown:
+        tell(f"not known: {sentence}")
+    tell(f"{found.broker}: {'good' if found.good else 'not good'}")
+
+
+def _print_undeliverable(queue: "UndeliverableQueue") -> None:
+    if not queue.messages:
+        return
+    read = f", of which {queue.sampled:,} were read" if 0 < queue.sampled < queue.messages else ""
+    tell(f"undeliverable: {counted(queue.messages, 'message')} in queue {printable(repr(queue.name))}{read}")
+    if queue.undelivered:
+        rows = [(one.address or "", f"{one.messages:,}", one.reason) for one in queue.undelivered]
+        print_table(("address", "messages", "reason"), rows, right=("messages",))
+
+
+def _row(level: "Level") -> tuple[str, ...]:
+    from delaystore.cascades.status import span_text
+
+    counts = (level.messages, level.ready, level.unacknowledged, level.dead_lettering)
+    shown = ("?" if count is None else f"{count:,}" for count in counts)
+    state = "missing" if level.missing else "stuck" if level.stuck else ""
+    return (str(level.number), level.queue, span_text(level.ttl), *shown, state)
+
+
+class CascadeFormat(StrEnum):
+    """What `delays export` can write."""
+
+    TERRAFORM = "terraform"
+    DEFINITIONS = "definitions"
+    MERMAID = "mermaid"
+
+
+def export(
+    form: Annotated[
+        CascadeFormat,
+        environment_option(
+            "--format",
+            "Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
+            "or a Mermaid diagram.",
+            group="delays_export",
+        ),
+    ],
+    cascade: CascadeName = DEFAULT_CASCADE,
+    vhost: Annotated[
+        str, typer.Option(metavar="NAME", help="The virtual host; it must exist. No matter for a diagram.")
+    ] = "/",
+    full: Annotated[bool, typer.Option("--full", help="Draw all levels in the diagram, however many.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: standard output.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a cascade as infrastructure as code, or as a diagram. Asks no broker.
+
+    Destinations are bound by `delaystore delays bind`, not by what this writes. With --json, what would be written is
+    the text in `content`, or the file named in `file` holds it.
+    """
+    text = _text(form, topology_named(cascade), vhost, full)
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+        say(f"wrote {output}")
+    if as_json:
+        content, file = (text, None) if output is None else (None, str(output))
+        print_document({"format": form.value, "cascade": cascade, "content": content, "file": file})
+    elif output is None:
+        write(text)
+
+
+def _text(form: CascadeFormat, topology: CascadeTopology, vhost: str, full: bool) -> str:
+    from delaystore.cascades.delivery_limits import limit_policy
+    from delaystore.cascades.exports import definitions, mermaid, terraform
+    from delaystore.cascades.policies import complete_layout, needs_policy, policy_for, undeliverable_name
+
+    if form is CascadeFormat.MERMAID:
+        by_policy = undeliverable_name(topology) if needs_policy(topology) else None
+        return mermaid(topology, full=full, undeliverable=by_policy)
+    policies = [policy for policy in (policy_for(topology), limit_policy(topology)) if policy is not None]
+    make = terraform if form is CascadeFormat.TERRAFORM else definitions
+    document = make(complete_layout(topology), vhost, policies)
+    return json.dumps(document, indent=2) + "\n"

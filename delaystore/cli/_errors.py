@@ -1,0 +1,467 @@
+"""`delaystore errors`: list, show, replay and discard messages of the error queue."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from delaystore.cli._changing import By, acting
+from delaystore.cli._examples import epilog
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    Wide,
+    all_option,
+    error_queue_option,
+)
+from delaystore.cli._output import (
+    body_preview,
+    is_terminal,
+    print_document,
+    print_rows,
+    print_table,
+    say,
+    somebody_can_be_asked,
+    tell,
+    write,
+    write_bytes,
+)
+from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.stores import documents
+from delaystore.text import counted, parse_instant
+
+if TYPE_CHECKING:
+    from delaystore.cli._options import EndpointOptions
+    from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue
+
+ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
+
+
+"""Give it the default `DEFAULT_ERROR_QUEUE`."""
+
+
+Destination = Annotated[
+    str | None,
+    typer.Option("--destination", metavar="NAME", help="Only what was to go there; '' for what says nothing of it."),
+]
+
+
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
+]
+
+
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only this reason, as `list` shows it; ids and numbers may differ."),
+]
+
+
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")]
+
+
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")]
+
+
+NOT_GIVEN: Final = "looked at {} only: somebody else has the others, or the queue gives none away, as a stream"
+
+
+def filter_of(
+    destination: str | None,
+    kind: str | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+    message_id: str | None = None,
+) -> "ErrorFilter":
+    """What the options say; an empty filter where none is given. Raises ConfigurationError."""
+    from delaystore.operations import ErrorFilter
+
+    return ErrorFilter(
+        destination=destination,
+        kind=kind,
+        reason=reason,
+        message_id=message_id,
+        since=None if since is None else parse_instant(since, "--since"),
+        until=None if until is None else parse_instant(until, "--until"),
+    )
+
+
+@contextmanager
+def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = None) -> Iterator["ErrorQueue"]:
+    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `by`.
+
+    ConfigurationError where no transport is given, or a SQLite file does not exist.
+    """
+    from delaystore.cli._options import reading
+    from delaystore.operations import ErrorQueue
+
+    settings = reading(error_queue)
+    if not (options.store and options.endpoint):
+        with closing(options.open_transport(existing=True)) as transport:
+            yield ErrorQueue(transport, error_queue)
+        return
+    with options.open(settings) as opened:
+        yield acting(opened, by).errors
+
+
+if TYPE_CHECKING:
+    from delaystore.calls import ProgressListener
+    from delaystore.operations import ErrorFilter, ErrorReport
+
+    Work = Callable[[ProgressListener, Callable[[], bool]], ErrorReport]
+
+
+MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
+
+
+Limit = Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="So many messages at most, the oldest first.")]
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal.")]
+
+
+_SHOWN = 20
+
+
+"""Destinations, and reasons, that are listed."""
+
+
+def replay(
+    message_id: MessageId = None,
+    destination: Destination = None,
+    kind: Kind = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    every: Annotated[bool, all_option("errors_replay")] = False,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="Send them there, and not to where they were to go.")
+    ] = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    by: By = None,
+    error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
+    transport: TransportUrl = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Send messages of the error queue again, by id or filter.
+
+    Each goes to its destination as it was sent; once that is confirmed, it leaves the error queue. What its destination
+    does not take stays. Interrupted or killed at any point, run it again: nothing is lost, and after a kill 200
+    messages at most may be sent twice; between SQL queues none is. With --store and --endpoint the change is noted
+    there. Exit code 1: something that matches stays.
+    """
+    wanted = _wanted(filter_of(destination, kind, reason, since, until, message_id), every)
+    from delaystore.cli._options import EndpointOptions
+
+    given = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with open_errors(given, error_queue, by) as queue:
+
+        def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
+            return queue.replay(
+                wanted, destination=to, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping
+            )
+
+        _change(work, "replayed", wanted, limit, as_json=as_json)
+
+
+def discard(
+    message_id: MessageId = None,
+    destination: Destination = None,
+    kind: Kind = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    every: Annotated[bool, all_option("errors_discard")] = False,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    by: By = None,
+    error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
+    transport: TransportUrl = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Remove messages from the error queue for good.
+
+    By id, or all that match. A terminal is asked before. With --store and --endpoint the change is noted there. Exit
+    code 1: something that matches stays.
+    """
+    wanted = _wanted(filter_of(destination, kind, reason, since, until, message_id), every)
+    from delaystore.cli._options import EndpointOptions
+
+    given = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with open_errors(given, error_queue, by) as queue:
+        if not (dry_run or yes):
+            _confirm(lambda: queue.discard(wanted, limit=limit, dry_run=True), error_queue)
+
+        def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
+            return queue.discard(wanted, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping)
+
+        _change(work, "discarded", wanted, limit, as_json=as_json)
+
+
+def _wanted(wanted: "ErrorFilter", every: bool) -> "ErrorFilter":
+    """`wanted`; ConfigurationError where nothing says which messages are meant, or two things do."""
+    if not wanted and not every:
+        raise ConfigurationError("which messages? pass an ID, a filter such as --destination NAME, or --all")
+    if wanted and every:
+        raise ConfigurationError("which messages? pass an ID or a filter, or --all, not both")
+    return wanted
+
+
+def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
+    """Ask a terminal; raises typer.Exit where the answer is no."""
+    if not somebody_can_be_asked():
+        return
+    found = preview().done
+    if found and not typer.confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", err=True):
+        say("nothing is discarded")
+        raise typer.Exit(1)
+
+
+def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
+    """Do it, and report; raises typer.Exit where not all of it was done."""
+    from delaystore.cli._output import ProgressBar
+
+    with second_signal_ends(), stop_requests() as stop, ProgressBar(transient=True) as bar:
+        report = work(bar.show, lambda: stop.made)
+    if as_json:
+        print_document({"filter": wanted.as_dict(), **report.as_dict()})
+    else:
+        _print(report, done)
+    is_over = report.problem is not None or report.interrupted or (limit is not None and report.done >= limit)
+    if report.examined < report.depth and not is_over:
+        say(NOT_GIVEN.format(f"{report.examined:,} of {counted(report.depth, 'message')}"))
+    _exit(report, stop, wanted)
+
+
+def _print(report: "ErrorReport", done: str) -> None:
+    tell(f"{'would be ' if report.dry_run else ''}{done}: {counted(report.done, 'message')}")
+    for destination, count in report.destinations.most_common(_SHOWN):
+        tell(f"  {destination or 'to nowhere known'}: {count:,}")
+    more = len(report.destinations) - _SHOWN
+    if more > 0:
+        tell(f"  and to {counted(more, 'more destination')}")
+    for reason, count in report.left.most_common(_SHOWN):
+        say(f"{'would stay' if report.dry_run else 'stays'}: {counted(count, 'message')}: {reason}")
+
+
+def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> None:
+    if report.perhaps_twice:
+        say(f"perhaps sent, and still in the error queue: {counted(report.perhaps_twice, 'message')}")
+    if report.problem is not None:
+        raise DelaystoreError(f"it ended early: {report.problem}; run it again for the rest")
+    if report.interrupted:
+        say(f"stopped after {report.examined:,} of {counted(report.depth, 'message')}; run it again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if wanted.message_id is not None and not report.done and not report.left:
+        say(f"not found: no message {wanted.message_id!r} is in the error queue")
+        raise typer.Exit(1)
+    if report.left:
+        raise typer.Exit(1)
+
+
+_GROUP = ("count", "destination", "kind", "reason", "first", "last", "example_id")
+
+
+_MESSAGE = ("message_id", "destination", "kind", "failed_at", "size", "reason")
+
+
+"""The columns that programs get."""
+
+
+def list_errors(
+    messages: Annotated[bool, typer.Option("--messages", help="Each message, in place of groups.")] = False,
+    destination: Destination = None,
+    kind: Kind = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Of --messages: so many at most.")
+    ] = 100,
+    skip: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Of --messages: without the first ones.")] = 0,
+    examine: Annotated[
+        int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Look at so many at most, the oldest ones.")
+    ] = 10_000,
+    error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
+    transport: TransportUrl = None,
+    schema: Schema = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """List what is in the error queue, in groups.
+
+    By destination, kind and reason. A terminal gets a table; a file or pipe gets a line of names, then a line for each
+    group or message, separated by tabs. Looking changes nothing. It ends after 20 s, and says so, where there are too
+    many.
+    """
+    from delaystore.cli._options import EndpointOptions
+    from delaystore.operations.error_queue import groups_document, page_document
+
+    wanted = filter_of(destination, kind, reason, since, until)
+    with open_errors(EndpointOptions(transport=transport, schema=schema), error_queue) as queue:
+        if messages:
+            page = queue.messages(wanted, limit=limit, skip=skip, examine=examine)
+        else:
+            groups = queue.groups(wanted, examine=examine)
+    if as_json:
+        print_document({"error_queue": error_queue, **(page_document(page) if messages else groups_document(groups))})
+    elif messages:
+        _print_messages(page, examine, wide=wide)
+    else:
+        _print_groups(groups, error_queue, examine, wide=wide)
+
+
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
+    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
+    transport: TransportUrl = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Show one message of the error queue, as it would be sent.
+
+    Exit code 1: it is not among the first 10,000. Looking changes nothing.
+    """
+    from delaystore.cli._options import EndpointOptions
+    from delaystore.operations.error_queue import failed_document
+
+    with open_errors(EndpointOptions(transport=transport, schema=schema), error_queue) as queue:
+        message = queue.get(message_id)
+    if message is None:
+        say(f"not found: no message {message_id!r} is in the error queue {error_queue!r}")
+        raise typer.Exit(1)
+    if body:
+        write_bytes(message.body or b"")
+        return
+    document = failed_document(message)
+    if as_json:
+        print_document(document)
+        return
+    for name, value in document.items():
+        if name in ("headers", "properties"):
+            for key, item in value.items():
+                tell(f"{'header' if name == 'headers' else 'property':<15}{key}: {item}")
+        elif not name.startswith("body"):
+            tell(f"{name:<15}{'-' if value is None else value}")
+    write(f"\n{body_preview(message.body or b'')}\n")
+
+
+def _print_groups(found: "ErrorGroups", error_queue: str, examine: int, *, wide: bool) -> None:
+    if is_terminal():
+        rows: list[Sequence[str]] = [
+            (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", _time(group.last))
+            for group in found.groups
+        ]
+        if rows:
+            columns = ("messages", "destination", "kind", "reason", "last")
+            print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
+        tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
+    else:
+        of_groups = (
+            (
+                str(group.count),
+                group.destination or "",
+                group.kind,
+                group.reason,
+                documents.instant(group.first) or "",
+                documents.instant(group.last) or "",
+                group.message_id,
+            )
+            for group in found.groups
+        )
+        print_rows([_GROUP, *of_groups])
+    if not found.complete:
+        say(_looked_at(found.examined, found.depth, examine))
+
+
+def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
+    if is_terminal():
+        print_table(
+            ("id", "destination", "kind", "failed", "reason"),
+            [
+                (one.message_id or "-", one.destination or "-", one.kind or "-", _time(one.failed_at), one.reason)
+                for one in found.messages
+            ],
+            unbroken=("failed",),
+            cut=("id",),
+            wide=wide,
+        )
+    else:
+        of_messages = (
+            (
+                one.message_id,
+                one.destination or "",
+                one.kind,
+                documents.instant(one.failed_at) or "",
+                str(one.size),
+                one.reason,
+            )
+            for one in found.messages
+        )
+        print_rows([_MESSAGE, *of_messages])
+    if found.next_skip is not None:
+        say(f"more follow; the next page: --skip {found.next_skip}")
+    elif found.examined < found.depth:
+        say(_looked_at(found.examined, found.depth, examine))
+
+
+def _looked_at(examined: int, depth: int, examine: int) -> str:
+    """`examine`: at how many it was to look."""
+    some = f"{examined:,} of {counted(depth, 'message')}"
+    if examined >= examine:
+        return f"looked at the first {some} only; --examine looks at more"
+    if not examined:
+        return NOT_GIVEN.format(some)
+    return f"looked at the first {some} only: it took too long, or somebody else has the others"
+
+
+def _time(at: datetime | None) -> str:
+    return "-" if at is None else f"{at:%m-%d %H:%M:%S}Z"
+
+
+errors_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+"""The group that this one belongs to reports errors, in one line each."""
+
+
+@errors_app.callback()
+def errors(context: typer.Context) -> None:
+    """See what is in the error queue; replay or discard it.
+
+    Messages of NServiceBus' endpoints in the same queue are shown, too, and replayed to where they failed.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+for name, command in (("list", list_errors), ("show", show), ("replay", replay), ("discard", discard)):
+    errors_app.command(name, epilog=epilog(f"errors {name}"))(command)
+
+
+__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""The error queue, from the command line."""
-
-__all__: list[str] = []

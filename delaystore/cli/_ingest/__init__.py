@@ -1,3 +1,0 @@
-"""The ingress, from the command line."""
-
-__all__: list[str] = []

@@ -1,0 +1,377 @@
+"""Options of `delaystore ingest`, and the plan they make."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._options import environment_option, error_queue_option, required
+from delaystore.errors import ConfigurationError
+from delaystore.ingress.settings import OnDuplicate
+
+if TYPE_CHECKING:
+    from delaystore.cascades import BrokerClient, Snapshot
+    from delaystore.ingress.topology import IngressTopology, Switch
+
+
+class ExchangeType(StrEnum):
+    """The types of exchanges that every RabbitMQ has."""
+
+    DIRECT = "direct"
+    TOPIC = "topic"
+    FANOUT = "fanout"
+    HEADERS = "headers"
+
+
+Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that programs publish to.")]
+
+
+OutType = Annotated[
+    ExchangeType | None,
+    environment_option(
+        "--type", "The type of OUT: what the bindings of your queues need.", metavar="TYPE", group="ingest"
+    ),
+]
+
+
+EntranceType = Annotated[
+    ExchangeType | None,
+    environment_option(
+        "--exchange-type",
+        "The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where that "
+        "is direct.",
+        metavar="TYPE",
+        group="ingest",
+    ),
+]
+
+
+Out = Annotated[
+    str | None,
+    environment_option(
+        "--out", "The exchange for what is due; your queues are bound to it. [E.out]", metavar="OUT", group="ingest"
+    ),
+]
+
+
+Queue = Annotated[
+    str | None,
+    environment_option(
+        "--queue", "The ingress queue, where all of it goes. [E.ingress]", metavar="NAME", group="ingest"
+    ),
+]
+
+
+FromPlugin = Annotated[
+    bool,
+    environment_option(
+        "--from-plugin",
+        "E is an exchange of the delayed-message plugin: OUT gets its type, bindings and arguments. Prints, step by "
+        "step, how publishers change.",
+        group="ingest_create",
+    ),
+]
+
+
+NewName = Annotated[
+    str | None,
+    environment_option(
+        "--as",
+        "With --from-plugin: publishers change to E2 one by one, without a pause.",
+        metavar="E2",
+        group="ingest_create",
+    ),
+]
+
+
+DefinitionsFile = Annotated[
+    Path | None,
+    environment_option(
+        "--definitions",
+        "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is asked, unless "
+        "--broker is given beside it.",
+        metavar="FILE",
+        group="ingest_create",
+    ),
+]
+
+
+Replace = Annotated[
+    bool,
+    environment_option(
+        "--replace",
+        "With --definitions: delete the plugin's E, and declare the new one at once.",
+        group="ingest_create",
+    ),
+]
+
+
+@contextmanager
+def open_broker(broker: str | None, management: str | None) -> Iterator["BrokerClient"]:
+    """The broker, for the block. Nothing is connected yet.
+
+    ConfigurationError where none is given, or for a URL that cannot work.
+    """
+    from delaystore.cascades import BrokerClient
+
+    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    with BrokerClient(url, management or None, name="delaystore ingest") as client:
+        yield client
+
+
+_GROUP = "ingest"
+
+
+IngressExchange = Annotated[
+    str | None,
+    environment_option(
+        "--exchange",
+        "The exchange that programs publish to: reads E.ingress, and forwards to E.out by the same routing keys.",
+        metavar="E",
+        group=_GROUP,
+    ),
+]
+
+
+IngressQueue = Annotated[
+    str | None,
+    environment_option("--queue", "The ingress queue, in place of E.ingress.", metavar="NAME", group=_GROUP),
+]
+
+
+Destination = Annotated[
+    str | None,
+    environment_option(
+        "--destination",
+        "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
+        "or one queue or address. Default: /exchanges/E.out, or header for a queue NAME.Timeouts.",
+        metavar="RULE",
+        group=_GROUP,
+    ),
+]
+
+
+Forms = Annotated[
+    str | None,
+    environment_option(
+        "--forms",
+        "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: all "
+        "but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
+        metavar="NAMES",
+        group=_GROUP,
+    ),
+]
+
+
+AllowedDestinations = Annotated[
+    list[str] | None,
+    environment_option(
+        "--allow-destination",
+        "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all but "
+        "delaystore's own queues.",
+        metavar="PATTERN",
+        group=_GROUP,
+    ),
+]
+
+
+CountsFrom = Annotated[
+    str,
+    environment_option(
+        "--count-from",
+        "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from the "
+        "queue.",
+        metavar="WHEN",
+        group=_GROUP,
+    ),
+]
+
+
+Duplicates = Annotated[
+    OnDuplicate,
+    environment_option(
+        "--on-duplicate",
+        "Another message with an id that waits: both are delivered; keep the first; replace it.",
+        metavar="both|keep|replace",
+        group=_GROUP,
+    ),
+]
+
+
+DirectBelow = Annotated[
+    str,
+    environment_option(
+        "--direct-below",
+        "What is due within less goes to its destination at once, without the store. Default: nothing does.",
+        metavar="DURATION",
+        group=_GROUP,
+    ),
+]
+
+
+RejectedQueue = Annotated[
+    str | None,
+    environment_option(
+        "--rejected-queue",
+        "Where messages go that cannot be stored. Default: QUEUE.rejected.",
+        metavar="NAME",
+        group=_GROUP,
+    ),
+]
+
+
+ErrorQueue = Annotated[
+    str,
+    error_queue_option("The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP),
+]
+
+
+BatchSize = Annotated[
+    int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
+]
+
+
+Prefetch = Annotated[
+    int,
+    environment_option(
+        "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
+    ),
+]
+
+
+Memory = Annotated[
+    int,
+    environment_option(
+        "--memory-bytes",
+        "Nothing is read while bodies of as many bytes are in memory.",
+        metavar="NUMBER",
+        group=_GROUP,
+    ),
+]
+
+
+MostBody = Annotated[
+    int,
+    environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
+]
+
+
+MetricsAddress = Annotated[
+    str | None,
+    environment_option(
+        "--metrics", "Serve metrics to Prometheus there, as at 127.0.0.1:9465.", metavar="HOST:PORT", group=_GROUP
+    ),
+]
+
+
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+]
+
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateOptions:
+    """The options of `delaystore ingest create`, and what they mean. Raises ConfigurationError for what cannot be."""
+
+    exchange: str
+    out_type: ExchangeType | None
+    exchange_type: ExchangeType | None
+    out: str | None
+    queue: str | None
+    from_plugin: bool
+    new_name: str | None
+    definitions: Path | None
+    replace: bool
+
+    def __post_init__(self) -> None:
+        if not self.is_of_plugin and self.new_name is not None:
+            raise ConfigurationError("--as is about an exchange of the plugin; pass --from-plugin, too")
+        if self.is_of_plugin and self.out_type is not None:
+            raise ConfigurationError("the plugin's exchange has a type for its bindings; leave --type out")
+        if not self.is_of_plugin and self.out_type is None:
+            raise ConfigurationError("which type do the bindings of your queues need? pass --type TYPE")
+        if self.replace and (self.definitions is None or self.new_name is not None):
+            raise ConfigurationError(
+                "--replace deletes E, with its bindings; pass --definitions FILE, which keeps them, and leave --as out"
+            )
+
+    @property
+    def is_of_plugin(self) -> bool:
+        """Whether an exchange of the plugin is to be copied."""
+        return self.from_plugin or self.definitions is not None
+
+    def topology(self) -> "IngressTopology":
+        """What is to be there, where no exchange of the plugin is copied."""
+        from delaystore.ingress.topology import IngressNames, IngressTopology, entrance_type_for
+
+        assert self.out_type is not None
+        return IngressTopology(
+            names=IngressNames.of(self.exchange, queue=self.queue, out=self.out),
+            out_type=self.out_type.value,
+            entrance_type=self._entrance_type or entrance_type_for(self.out_type.value),
+        )
+
+    def switch(self, snapshot: "Snapshot", live: "Snapshot | None" = None) -> "Switch":
+        """How to get from the plugin's exchange in `snapshot` to an ingress. `live`: see `switch_from_plugin`."""
+        from delaystore.ingress.topology import switch_from_plugin
+
+        return switch_from_plugin(
+            snapshot,
+            self.exchange,
+            new_name=self.new_name,
+            queue=self.queue,
+            out=self.out,
+            entrance_type=self._entrance_type,
+            live=live,
+        )
+
+    def exported(self, virtual_host: str | None) -> "Snapshot | None":
+        """What the export holds of the virtual host (None: of the one that has E). None: there is no export."""
+        from delaystore.cascades import Definitions
+
+        if self.definitions is None:
+            return None
+        definitions = Definitions(self.definitions)
+        return definitions.snapshot(virtual_host or definitions.virtual_host_with(self.exchange))
+
+    @property
+    def _entrance_type(self) -> str | None:
+        return None if self.exchange_type is None else self.exchange_type.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePlan:
+    """What is to be declared. `entrance`: whether E, too. `switch`: from the plugin; None: no exchange is copied."""
+
+    topology: "IngressTopology"
+    entrance: bool = True
+    switch: "Switch | None" = None
+
+
+def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
+    """The plan for what is on the broker now. Raises ConfigurationError, TransportError."""
+    if not wish.is_of_plugin:
+        return CreatePlan(topology=wish.topology())
+    if client.management is None:
+        raise ConfigurationError(
+            "only the management API tells of the plugin's exchanges; pass --management URL, or to see what would be "
+            "done, --definitions FILE with --dry-run"
+        )
+    client.check_same_cluster()
+    live = client.management.snapshot()
+    exported = wish.exported(client.broker.virtual_host)
+    switch = wish.switch(live) if exported is None else wish.switch(exported, live)
+    return CreatePlan(topology=switch.topology, entrance=switch.takes_place(live.exchanges), switch=switch)
+
+
+def plan_from(wish: CreateOptions, exported: "Snapshot") -> CreatePlan:
+    """The plan for what was on a broker. Raises ConfigurationError, TransportError."""
+    switch = wish.switch(exported)
+    return CreatePlan(topology=switch.topology, entrance=switch.takes_place(exported.exchanges), switch=switch)

@@ -1,0 +1,400 @@
+"""`delaystore ingest` run, retry and status."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from delaystore.cli import _ingest_options as options
+from delaystore.cli._broker import BrokerUrl, DryRun, ManagementUrl
+from delaystore.cli._dispatch import metrics_server
+from delaystore.cli._errors import Reason
+from delaystore.cli._ingest_options import Exchange, Out, Queue, open_broker
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+    required,
+)
+from delaystore.cli._output import (
+    is_terminal,
+    log_to_standard_error,
+    print_document,
+    printable,
+    say,
+    table_lines,
+    tell,
+    write,
+)
+from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
+from delaystore.errors import ConfigurationError, TransportError
+from delaystore.ingress.settings import OnDuplicate
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.text import counted, duration_text, parse_duration, rate_text
+
+if TYPE_CHECKING:
+    from delaystore.cascades import BrokerClient
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.ingress.health import IngressHealth
+    from delaystore.ingress.ingress import Ingress
+    from delaystore.ingress.rejected import Retry
+    from delaystore.ingress.topology import IngressNames, IngressStatus, QueueStatus
+
+_TICK: Final = 0.2
+
+
+"""Seconds between two looks at whether somebody asked to stop."""
+
+
+_KEYS: Final = frozenset(
+    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
+)
+
+
+"""Keys of the configuration with which errors begin, and which are options here."""
+
+
+def run(
+    context: typer.Context,
+    exchange: options.IngressExchange = None,
+    queue: options.IngressQueue = None,
+    destination: options.Destination = None,
+    forms: options.Forms = None,
+    allow_destination: options.AllowedDestinations = None,
+    count_from: options.CountsFrom = "received",
+    on_duplicate: options.Duplicates = OnDuplicate.BOTH,
+    direct_below: options.DirectBelow = "0s",
+    rejected_queue: options.RejectedQueue = None,
+    error_queue: options.ErrorQueue = DEFAULT_ERROR_QUEUE,
+    batch_size: options.BatchSize = 1000,
+    prefetch: options.Prefetch = 2500,
+    memory: options.Memory = 64 * 1024 * 1024,
+    most_body: options.MostBody = 16 * 1024 * 1024,
+    metrics: options.MetricsAddress = None,
+    fail_fast: options.FailFast = False,
+    verbose: options.Verbose = False,
+    broker: BrokerUrl = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Take delayed messages from RabbitMQ, of any program.
+
+    Without a command it takes messages in, until SIGTERM or SIGINT. They are kept in the store until they are due. Each
+    is acknowledged once it is stored. `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The
+    commands below are about the exchanges and queues that this takes.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from delaystore.cli._options import EndpointOptions
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.ingress.ingress import Ingress
+    from delaystore.ingress.reading.content import parse_count_from
+    from delaystore.ingress.reading.forms.naming import parse_forms
+    from delaystore.server.configuration.ingress import IngressConfiguration
+    from delaystore.transports.rabbitmq import RabbitMQTransport
+
+    log_to_standard_error()
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    with _as_typed():
+        ingress_of = IngressConfiguration(
+            exchange=exchange,
+            queue=_required_queue(exchange, queue),
+            destination=destination,
+            forms=None if forms is None else tuple(form.name for form in parse_forms(forms, "--forms")),
+            allow_destination=tuple(allow_destination or ()) or None,
+            count_from=parse_count_from(count_from, "--count-from"),
+            on_duplicate=on_duplicate,
+            direct_below=parse_duration(direct_below, "--direct-below"),
+            rejected_queue=rejected_queue,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            memory_bytes=memory,
+            max_body_bytes=most_body,
+        )
+        longest = DelayedDeliverySettings(max_body_bytes=most_body)
+    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+    opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
+    with closing(opened.open_store()) as opened_store:
+        delivery = DelayedDelivery(name, opened_store, settings=longest)
+        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check, frozenset({error_queue}))
+        ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)
+        with _served(metrics, name, ingress):
+            _run(ingress, delivery, name, fail_fast=fail_fast)
+        health = ingress.health()
+    say(_outcome(health))
+    if as_json:
+        print_document(health.as_dict())
+
+
+def _required_queue(exchange: str | None, queue: str | None) -> str | None:
+    if queue is None and exchange is None:
+        raise ConfigurationError(
+            "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
+        )
+    return queue
+
+
+@contextmanager
+def _as_typed() -> Iterator[None]:
+    """Raise an error about a key, which begins with its name, as one about the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        name, _, rest = str(error).partition(" ")
+        key = name.rstrip(":")
+        if key in _KEYS:
+            name = f"--{name.replace('_', '-')}"
+        raise ConfigurationError(f"{name} {rest}") from None
+
+
+def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
+    """Until somebody asks to stop. Whatever it still waits for is interrupted."""
+    asked = threading.Event()
+    interruptible = True
+
+    def ask() -> bool:
+        asked.set()
+        return interruptible
+
+    with stopped_by(ask):
+        when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
+        when_reached("the broker", ingress.check, fail_fast=fail_fast)
+        say(f"taking messages of {ingress.queue!r} in for endpoint {endpoint!r}")
+        interruptible = False
+        look_for_garbage_seldom()
+        ingress.start()
+        while not asked.is_set():
+            time.sleep(_TICK)  # a signal interrupts it; waiting for the event would lock against its own handler
+        ingress.stop()
+
+
+@contextmanager
+def _served(address: str | None, endpoint: str, ingress: "Ingress") -> Iterator[None]:
+    """Serve the metrics of `ingress` during the block, if an address is given."""
+    if address is None:
+        yield
+        return
+    with metrics_server(address) as server:
+        told = server.watch_ingress(endpoint, ingress)
+        yield
+        del told  # it was kept as long as it was to be told of
+
+
+def _outcome(health: "IngressHealth") -> str:
+    others = {
+        "were in the store already": health.duplicate,
+        "forwarded at once": health.passthrough,
+        "dropped": health.discarded,
+        "rejected": health.rejected,
+        "obeyed": health.applied,
+    }
+    told = "".join(f", {count} {what}" for what, count in others.items() if count)
+    return f"stopped: {health.stored} stored{told}"
+
+
+def retry(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    broker: BrokerUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
+
+    Each goes to the exchange, and under the routing key, that its publisher gave, as it was. An x-delay counts from
+    now. A message leaves QUEUE once the broker has confirmed it. What is rejected anew stays there, with its new
+    reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and it
+    says why.
+    """
+    from delaystore.cli._output import ProgressBar
+    from delaystore.ingress.rejected import RejectedFilter, retry_rejected
+    from delaystore.transports.rabbitmq import RabbitMQTransport
+
+    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    tried = 0
+    with stop_requests() as request, ProgressBar(transient=True) as bar:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal tried
+            tried = done
+            bar.show("publishing", done, total)
+
+        try:
+            result = retry_rejected(
+                RabbitMQTransport(url).broker,
+                queue,
+                RejectedFilter(message_id, reason),
+                dry_run=dry_run,
+                on_progress=progress,
+                stopping=lambda: request.made,
+            )
+        except TransportError:
+            bar.end()
+            if tried:
+                say(f"{counted(tried, 'message')} tried; what was not confirmed is in the queue: run it again")
+            raise
+    _print(result, queue, dry_run=dry_run, as_json=as_json)
+    if result.stopped:
+        raise typer.Exit(request.exit_code)
+    if message_id is not None and result.passed_over == result.found:
+        say(f"not found: no message {message_id!r} is in {queue!r}")
+        raise typer.Exit(1)
+    if result.tried < result.found or result.stayed:
+        raise typer.Exit(1)
+
+
+def _print(result: "Retry", queue: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        document = {
+            "queue": queue,
+            "dry_run": dry_run,
+            "found": result.found,
+            "published": result.published,
+            "stayed": dict(result.stayed),
+            "passed_over": result.passed_over,
+            "stopped": result.stopped,
+        }
+        print_document(document)
+        return
+    done = "would be published again" if dry_run else "published again"
+    tell(f"{counted(result.published, 'message')} of {result.found:,} in {queue!r} {done}")
+    for reason, count in result.stayed.most_common():
+        say(f"{count:,} stay: {reason}")
+    untried = result.found - result.tried
+    if untried:
+        say(f"{counted(untried, 'message')} not tried: {_why_untried(result)}")
+
+
+def _why_untried(result: "Retry") -> str:
+    if result.stopped:
+        return "stopped; run it again for the rest"
+    return "too many stay" if result.left else "others take them from the queue"
+
+
+_COLUMNS = ("queue", "of", "messages", "ready", "unacked", "consumers", "in", "out", "oldest")
+
+
+def status(
+    exchange: Exchange,
+    out: Out = None,
+    queue: Queue = None,
+    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="ingest_status")] = False,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
+    broker: BrokerUrl = None,
+    management: ManagementUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is in the queues of an ingress, who takes from them, and how fast.
+
+    A "?" is what is not known; without the management API that is more. In and out are messages a second. The oldest
+    is told where messages have a timestamp and the broker shows it. --watch redraws it until Ctrl-C; with --json it
+    prints a document a line. Exit code 1: something is missing, nobody takes from the ingress queue, or something is
+    expired or rejected.
+    """
+    from delaystore.ingress.topology import IngressNames, read_status
+
+    names = IngressNames.of(exchange, queue=queue, out=out)
+    seconds = parse_duration(every, "--every").total_seconds()
+    if not seconds:
+        raise ConfigurationError("--every is 0; write how often, as in 2s")
+    with open_broker(broker, management) as client:
+        found = read_status(client, names)
+        if watch:
+            _watch(client, names, seconds, as_json=as_json)
+            return
+    if as_json:
+        print_document(_document(found))
+    else:
+        write("".join(f"{line}\n" for line in _lines(found)))
+    if not found.good:
+        raise typer.Exit(1)
+
+
+def _watch(client: "BrokerClient", names: "IngressNames", seconds: float, *, as_json: bool) -> None:
+    from delaystore.cli._signals import watch_documents, watch_screen
+    from delaystore.ingress.topology import read_status
+
+    if not as_json and not is_terminal():
+        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
+    if as_json:
+
+        def document() -> dict[str, Any]:
+            try:
+                return _document(read_status(client, names))
+            except TransportError as error:
+                return {"good": False, "exchange": names.exchange, "problems": [str(error)]}
+
+        watch_documents(document, seconds)
+    else:
+
+        def lines() -> list[str]:
+            try:
+                return _lines(read_status(client, names))
+            except TransportError as error:
+                return [f"{printable(names.exchange)}: {printable(str(error))}"]
+
+        watch_screen(lines, seconds)
+
+
+def _document(found: "IngressStatus") -> dict[str, Any]:
+    return {
+        "good": found.good,
+        "exchange": found.names.exchange,
+        "out": found.names.out,
+        "broker": found.broker,
+        "queues": [_queue_document(queue) for queue in found.queues],
+        "missing": list(found.missing),
+        "queues_behind_out": found.bound,
+        "waiting_in_plugin": found.waiting_in_plugin,
+        "problems": list(found.problems),
+        "unknown": list(found.unknown),
+    }
+
+
+def _queue_document(queue: "QueueStatus") -> dict[str, Any]:
+    oldest = None if queue.oldest is None else queue.oldest.isoformat()
+    return {**asdict(queue), "standing": queue.standing.value, "oldest": oldest}
+
+
+def _lines(found: "IngressStatus") -> list[str]:
+    right = ("messages", "ready", "unacked", "consumers", "in", "out", "oldest")
+    lines = table_lines(_COLUMNS, [_row(queue) for queue in found.queues], right=right)
+    if found.waiting_in_plugin is not None:
+        lines.append(f"{found.waiting_in_plugin:,} wait in the delayed-message plugin, whose exchange this is")
+    if found.bound is not None:
+        lines.append(f"queues behind {found.names.out!r}: {found.bound:,}")
+    lines += [f"problem: {sentence}" for sentence in found.problems]
+    lines += [f"not known: {sentence}" for sentence in found.unknown]
+    lines.append(f"{found.names.exchange!r} on {found.broker}: {'good' if found.good else 'not good'}")
+    return [printable(line) for line in lines]
+
+
+def _row(queue: "QueueStatus") -> tuple[str, ...]:
+    counts = (queue.messages, queue.ready, queue.unacknowledged, queue.consumers)
+    rates = (queue.publish_rate, queue.deliver_rate)
+    age = "?" if queue.oldest is None else duration_text(datetime.now(UTC) - queue.oldest)
+    return (
+        queue.role,
+        queue.name,
+        *("?" if count is None else f"{count:,}" for count in counts),
+        *("?" if rate is None else rate_text(rate) for rate in rates),
+        age if queue.most else "",
+    )

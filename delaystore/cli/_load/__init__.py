@@ -1,3 +1,0 @@
-"""`delaystore load`."""
-
-__all__: list[str] = []

@@ -1,0 +1,362 @@
+"""Options and reports of `delaystore load`, which `send --file` shares."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.cli._options import environment_option, parse_pair
+from delaystore.cli._output import OutputError, print_document, say, tell
+from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
+from delaystore.message import OnKey
+from delaystore.stores.documents import instant
+from delaystore.text import counted, parse_duration
+
+if TYPE_CHECKING:
+    from delaystore.bulk.files import Kind
+    from delaystore.bulk.rejects import Rejects
+    from delaystore.bulk.request import DryRun, LoadReport
+    from delaystore.bulk.staging import Cleaned, LoadStore
+    from delaystore.cli._options import EndpointOptions
+
+# What a load says, in the command line's words: `--load-id` for "the option loadId", its name elsewhere.
+
+_WORDS: Final = re.compile("(?=[A-Z])")
+
+
+_OPTIONS: Final = (
+    "destination", "schema", "table", "loadId", "keyColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
+    "unknownColumns", "timeZone", "ambiguousTime", "rejects",
+)  # fmt: skip
+
+
+_NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
+
+
+_NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
+
+
+NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
+    """`--load-id`, for `loadId`. `typed`: options that the command has by another name."""
+    return typed.get(name) or f"--{_WORDS.sub('-', name).lower()}"
+
+
+def as_typed(text: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
+    """`text`, with options as they are typed; `typed`: as for `option_of`."""
+    return _NAMED.sub(lambda found: _NAME.sub(lambda name: option_of(name[0], typed), found[1]), text)
+
+
+@contextmanager
+def options_as_typed(typed: Mapping[str, str] = NO_OTHERS) -> Iterator[None]:
+    """Raise errors of the block with their text `as_typed`."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except DuplicateKeyError as error:
+        raise DelaystoreError(
+            f"the message {error.message_id!r} already waits with the key {error.key!r}; use --on-key keep, replace or "
+            "debounce, or cancel it first"
+        ) from None
+    except DelaystoreError as error:
+        raise DelaystoreError(as_typed(str(error), typed)) from None
+
+
+# The options of `delaystore load`. Each is an environment variable as well, as DELAYSTORE_LOAD_MASTER.
+#
+# `delaystore send --file` shares those of rows.
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILES...",
+        help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark knows.",
+    ),
+]
+
+
+def map_option(group: str) -> Any:
+    """--map, of the command `group`."""
+    return environment_option(
+        "--map",
+        "Which of the files' columns is message_id, destination, due_time, delay, body, body_base64, headers or "
+        "properties; repeatable.",
+        metavar="NAME=COLUMN",
+        group=group,
+    )
+
+
+def format_option(group: str) -> Any:
+    """--format, of the command `group`."""
+    return environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group=group)
+
+
+Map = Annotated[list[str] | None, map_option("load")]
+
+
+Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
+
+
+LoadId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
+]
+
+
+KeyColumns = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
+]
+
+
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The column of keys: at most one message with each waits; see --on-key."),
+]
+
+
+OnKeys = Annotated[
+    OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
+]
+
+
+MaxWait = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
+]
+
+
+Duplicates = Annotated[
+    OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")
+]
+
+
+Unknown = Annotated[
+    UnknownColumns, typer.Option(help="Columns that are no message's: refuse, or make headers or the body of them.")
+]
+
+
+Ambiguous = Annotated[
+    AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
+]
+
+
+TimeZone = Annotated[str | None, typer.Option(metavar="NAME", help="Of times that have none, such as Europe/Berlin.")]
+
+
+RejectsFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
+    ),
+]
+
+
+Format = Annotated[str | None, format_option("load")]
+
+
+Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
+
+
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="A setting of Spark's, such as spark.driver.memory=4g; repeatable."
+    ),
+]
+
+
+SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="Where to keep what Spark itself logs.")]
+
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
+
+
+Cleanup = Annotated[
+    bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")
+]
+
+
+# From what was typed to a load's request.
+
+
+def parse_kind(name: str | None) -> "Kind | None":
+    """What --format says; None: nothing."""
+    from delaystore.bulk.files import Kind
+
+    try:
+        return None if name is None else Kind(name.lower())
+    except ValueError:
+        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def key_options(on_key: OnKey | None, max_wait: str | None) -> Mapping[str, str | None]:
+    """What --on-key and --max-wait say, as options of a load."""
+    longest = None if max_wait is None else str(parse_duration(max_wait, "--max-wait").total_seconds())
+    return {"onKey": None if on_key is None else on_key.value, "maxWait": longest}
+
+
+def given_options(options: Mapping[str, str | None], typed: Mapping[str, str] = NO_OTHERS) -> dict[str, str]:
+    """Those that are given; ConfigurationError for an empty one, as of a variable that a shell does not know.
+
+    `typed`: those that the command has by another name.
+    """
+    for name, value in options.items():
+        if value == "":
+            raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def require_existing(store: "LoadStore", where: "EndpointOptions", *, dry_run: bool) -> None:
+    """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
+    from delaystore.cli._options import UnknownEndpointError, require_file, require_tables
+
+    try:
+        require_file(where.store or "", may_create=True)
+        if where.transport is not None:
+            where.open_transport(existing=True).close()
+        require_tables(store.store, where.endpoint or "")
+    except UnknownEndpointError as error:
+        if not dry_run:
+            raise
+        say(f"note: {error}")
+
+
+def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """From texts such as `due_time=send_at` to the file's column of each message column."""
+    from delaystore.bulk.columns import MESSAGE_COLUMNS
+
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        given, column = (part.strip() for part in parse_pair(pair, "--map", "NAME=COLUMN"))
+        name = given.lower()
+        if name not in MESSAGE_COLUMNS:
+            raise ConfigurationError(f"--map {pair!r}: a message has no {given!r}; it has {', '.join(MESSAGE_COLUMNS)}")
+        if name in columns:
+            raise ConfigurationError(f"--map gives {name} twice")
+        if not column:
+            raise ConfigurationError(f"--map {pair!r} names no column")
+        columns[name] = column
+    return columns
+
+
+_OBSTACLES: Final[Mapping[str, str]] = {
+    "rejects": "rows cannot be messages (see --rejects)",
+    "twice": "a message_id comes twice (see --on-duplicate)",
+    "waiting": "a message_id waits in the store already (see --on-duplicate)",
+}
+
+
+"""Why a load would fail, in words."""
+
+
+def report_load(report: "LoadReport", *, as_json: bool) -> None:
+    """Say what was loaded."""
+    if as_json:
+        print_document(
+            {
+                "load_id": report.load_id,
+                "stored": report.stored,
+                "skipped": report.skipped,
+                "rejected": report.rejects.count,
+                "rejections": _rejections(report.rejects),
+                "seconds": round(report.seconds, 3),
+                "finished_before": instant(report.finished_before),
+                "differs": report.differs,
+            }
+        )
+        return
+    messages = "messages" if report.stored is None else counted(report.stored, "message")
+    if report.finished_before is not None:
+        at = instant(report.finished_before)
+        tell(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
+        if report.differs:
+            rows = counted(report.rows or 0, "row")
+            say(f"warning: the files have {rows} now; load other data under another --load-id")
+        return
+    if report.stored == 0 and not report.skipped and report.load_id is not None:
+        say(f"warning: the load {report.load_id!r} had no messages, and counts as finished")
+    rate = f", {report.stored / report.seconds:,.0f}/s" if report.stored is not None and report.seconds else ""
+    tell(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
+    if report.skipped:
+        tell(f"{counted(report.skipped, 'duplicate')} skipped")
+    _tell_rejects(report.rejects, "rejected")
+    if report.guarantee is not None:
+        say(f"note: {report.guarantee}")
+    elif report.load_id is None:
+        say("note: without --load-id a load that is run again is not recognised")
+
+
+def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
+    """Say what would be loaded."""
+    obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
+    if as_json:
+        print_document(
+            {
+                "load_id": report.load_id,
+                "would_store": report.would_store,
+                "obstacles": obstacles,
+                "duplicates": {
+                    "in_the_files": report.twice,
+                    "waiting": report.waiting,
+                    "examples": list(report.examples),
+                },
+                "rejected": report.rejects.count,
+                "rejections": _rejections(report.rejects),
+                "seconds": round(report.seconds, 3),
+            }
+        )
+        return
+    if obstacles:
+        tell(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
+    else:
+        tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
+    if report.waiting is None:
+        say("note: this store cannot list what waits in it; those that wait already would be left out")
+    if report.twice:
+        tell(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
+    if report.waiting:
+        tell(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
+    _tell_rejects(report.rejects, "would be rejected")
+
+
+def report_cleanup(cleaned: "Cleaned", *, as_json: bool) -> None:
+    """Say what was removed."""
+    if as_json:
+        print_document({"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)})
+        return
+    for load in cleaned.loads:
+        tell(f"forgotten: the load {load!r}, which was never finished")
+    for table in cleaned.tables:
+        tell(f"dropped: the table {table}")
+    for table in cleaned.in_use:
+        say(f"left: the table {table}, which a process still works on; try again later")
+    if not (cleaned.loads or cleaned.tables or cleaned.in_use):
+        tell("nothing to remove")
+
+
+def _tell_rejects(rejects: "Rejects", what: str) -> None:
+    if not rejects.count:
+        return
+    tell(f"{counted(rejects.count, 'row')} {what}:")
+    for text, reason in sorted(rejects.reasons.items(), key=lambda item: (-item[1].count, item[0])):
+        tell(f"  {reason.count:,} x {as_typed(text)}{_such_as(reason.examples[:1])}")
+
+
+def _such_as(examples: Sequence[str]) -> str:
+    return f" (such as {', '.join(examples)})" if examples else ""
+
+
+def _rejections(rejects: "Rejects") -> list[dict[str, Any]]:
+    return [
+        {"reason": as_typed(text), "count": reason.count, "examples": list(reason.examples)}
+        for text, reason in sorted(rejects.reasons.items())
+    ]

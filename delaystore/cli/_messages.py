@@ -1,0 +1,344 @@
+"""`delaystore list`, `show`, `count` and `receive`."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from delaystore.cli import _options as filters
+from delaystore.cli._options import (
+    Destination,
+    Endpoint,
+    Json,
+    Key,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    Wide,
+    environment_option,
+    id_or_key,
+    parse_position,
+)
+from delaystore.cli._output import (
+    about,
+    body_preview,
+    is_terminal,
+    print_document,
+    print_rows,
+    print_table,
+    say,
+    tell,
+    write,
+    write_bytes,
+)
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage, Position
+from delaystore.stores import documents
+from delaystore.stores.abc import Count, Page
+from delaystore.stores.operable import EXAMINED
+from delaystore.text import duration_text, parse_duration, time_text
+
+if TYPE_CHECKING:
+    from delaystore.cli._options import OpenedEndpoint
+
+_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size", "key")
+
+
+"""The columns that programs get, named as in --json."""
+
+
+_FAILURE: Final = ("failed_at", "failure_kind", "failure_reason")
+
+
+"""The columns that --failing adds."""
+
+
+_REASON: Final = 60
+
+
+"""Characters of a reason in a table; `show` has all of it."""
+
+
+def list_messages(
+    destination: Destination = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")
+    ] = None,
+    id_prefix: filters.IdPrefix = None,
+    header: filters.Headers = None,
+    failing: filters.Failing = False,
+    paused: filters.Paused = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="POSITION", help="The next page: what the page before says to pass.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
+    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
+    wide: Wide = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """List what waits, the next to be tried first.
+
+    A terminal gets a table that fits it; a file or pipe gets a line of names, then a line for each message, separated
+    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full; with them --since and
+    --until are about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and
+    no file.
+    """
+    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    start = parse_position(after, "--after")
+    from delaystore.cli._options import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        look = _searched if id_prefix or header or failing or paused else _listed
+        pages = look(opened, wanted, start, limit, every)
+        if as_json:
+            messages, next_key = _collected(pages)
+            next_text = None if next_key is None else str(next_key)
+            print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
+            return
+        if is_terminal():
+            next_key = _print_as_table(pages, opened.store.now(), failing=failing, wide=wide)
+        else:
+            next_key = _print_as_lines(pages, failing=failing)
+    if next_key is not None:
+        say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
+
+
+def _listed(
+    opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
+) -> Iterator[Page]:
+    """By an index of next attempts."""
+    filters: dict[str, Any] = {"destination": wanted.destination, "since": wanted.since, "until": wanted.until}
+    while True:
+        page = opened.delivery.list(after=after, limit=limit, **filters)
+        yield page
+        after = page.next_key
+        if after is None or not every:
+            return
+
+
+def _searched(
+    opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
+) -> Iterator[Page]:
+    """Pieces of a page, until it is full: a search reads so many messages at a time."""
+    from delaystore.cli._output import ProgressBar
+
+    missing, read, total = limit, 0, None
+    with ProgressBar(transient=True) as bar:
+        while True:
+            page = opened.delivery.operations.search(wanted, after=after, limit=missing)
+            yield page
+            after = page.next_key
+            if not every:
+                missing -= len(page.messages)
+            if after is None or missing <= 0:
+                return
+            if len(page.messages) < missing:  # it was EXAMINED that ended the search
+                read, total = read + EXAMINED, total or opened.delivery.estimate_count().messages
+                bar.show("searching", min(read, total), total)
+
+
+def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | None]:
+    messages: list[DelayedMessage] = []
+    next_key = None
+    for page in pages:
+        messages += page.messages
+        next_key = page.next_key
+    return messages, next_key
+
+
+def _print_as_table(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
+    """`now`: on the store's clock."""
+    messages, next_key = _collected(pages)
+    columns: tuple[str, ...]
+    if failing:
+        columns = ("id", "destination", "overdue", "failures", "again", "last failure")
+        rows: Sequence[Sequence[str]] = [_failing_row(message, now) for message in messages]
+    else:
+        keys = any(message.key is not None for message in messages)
+        columns = ("id", "destination", "due", "failures", "bytes", *["key"] * keys)
+        rows = [(*_row(message), *[message.key or ""] * keys) for message in messages]
+    unbroken = ("again",) if failing else ("due",)
+    print_table(columns, rows, right=("overdue", "failures", "bytes"), unbroken=unbroken, cut=("id", "key"), wide=wide)
+    return next_key
+
+
+def _print_as_lines(pages: Iterator[Page], *, failing: bool) -> Position | None:
+    """Print each page as it comes, so that only one is in memory."""
+    header, next_key = [(*_LINE, *(_FAILURE if failing else ()))], None
+    for page in pages:
+        rows = [(*_line(message), *(_failure_cells(message) if failing else ())) for message in page.messages]
+        print_rows([*header, *rows])
+        header, next_key = [], page.next_key
+    return next_key
+
+
+def _line(message: DelayedMessage) -> list[str]:
+    told = documents.summary(message)
+    if message.is_parked:
+        told["next_attempt"] = "parked"
+    return ["" if told[name] is None else str(told[name]) for name in _LINE]
+
+
+def _failure_cells(message: DelayedMessage) -> tuple[str, str, str]:
+    if not message.failures:
+        return "", "", ""
+    last = documents.failure(message.failures[-1])
+    return last["at"], last["kind"], last["reason"]
+
+
+def _row(message: DelayedMessage) -> tuple[str, ...]:
+    due = f"{time_text(message.due_time)} (parked)" if message.is_parked else time_text(message.next_attempt)
+    return message.message_id, message.destination, due, f"{message.failure_count:,}", f"{len(message.body):,}"
+
+
+def _failing_row(message: DelayedMessage, now: datetime) -> tuple[str, ...]:
+    overdue = duration_text(now - message.due_time) if message.due_time < now else ""
+    shown_again = "when resumed" if message.is_parked else f"in {duration_text(message.next_attempt - now)}"
+    count, failure = f"{message.failure_count:,}", _last_failure(message, now)
+    return message.message_id, message.destination, overdue, count, shown_again, failure
+
+
+def _last_failure(message: DelayedMessage, now: datetime) -> str:
+    if not message.failures:
+        return "not kept"
+    last = message.failures[-1]
+    reason = last.reason if len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
+    return f"{last.kind} {duration_text(now - last.at)} ago: {reason}"
+
+
+def show(
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    key: Key = None,
+    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Show one waiting message. Exit code 1: it does not wait here.
+
+    Creates no table and no file.
+    """
+    id_or_key(message_id, key)
+    from delaystore.cli._options import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        message = opened.delivery.get(message_id, key=key)
+    if message is None:
+        named = repr(message_id) if key is None else f"with the key {key!r}"
+        say(f"not found: no message {named} waits here")
+        raise typer.Exit(1)
+    if body:
+        write_bytes(message.body)
+    elif as_json:
+        print_document(documents.waiting(message))
+    else:
+        for line in _lines(message):
+            tell(line)
+        write(f"\n{body_preview(message.body)}\n")
+
+
+def _lines(message: DelayedMessage) -> list[str]:
+    """A message's fields, aligned; each header, property and failure on a line of its own."""
+    lines = []
+    for name, value in documents.waiting(message).items():
+        if name in ("headers", "properties"):
+            kind = {"headers": "header", "properties": "property"}[name]
+            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
+        elif name == "next_attempt" and message.is_parked:
+            lines.append(f"{name:<15}parked: at once when its destination is resumed")
+        elif not name.startswith("body") and name not in ("failures", "last_failure", "parked"):
+            lines.append(f"{name:<15}{'-' if value is None else value}")
+    return lines + [f"{'failure':<15}{time_text(each.at)} {each.kind}: {each.reason}" for each in message.failures]
+
+
+class CountBucket(StrEnum):
+    """What `count --by` counts by."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def length(self) -> timedelta:
+        """The bucket's length."""
+        return timedelta(**{f"{self.value}s": 1})
+
+
+def count(
+    by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
+    destination: Destination = None,
+    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
+
+    Creates no table and no file.
+    """
+    from delaystore.cli._options import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
+        if buckets is not None:
+            total = Count(sum(buckets.values()), exact=True)
+        elif exact or destination is not None:
+            total = Count(opened.delivery.count(destination=destination), exact=True)
+        else:
+            total = opened.delivery.estimate_count()
+    if as_json:
+        document: dict[str, Any] = {"count": total.messages, "exact": total.exact}
+        if buckets is not None:
+            document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
+        print_document(document)
+    elif buckets is None:
+        tell(str(total.messages) if total.exact else about(total, "--exact counts"))
+    else:
+        highest = max(buckets.values(), default=1)
+        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
+        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
+
+
+def receive(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="The most messages to take.")] = 1,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
+    transport: TransportUrl = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Take messages from a queue and print them. Exit code 1: there were none.
+
+    They leave the queue once they are printed. Creates no table and no file.
+    """
+    from delaystore.cli._options import EndpointOptions
+
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    opened = EndpointOptions(schema=schema, transport=transport).open_transport(existing=True)
+    with closing(opened), opened.receive(queue, limit, seconds) as messages:
+        if as_json:
+            print_document({"messages": [documents.received(message) for message in messages]})
+        else:
+            for message in messages:
+                for name, value in message.headers.items():
+                    tell(f"header  {name}: {documents.plain(value)}")
+                tell(message.message_id)
+                write(f"{body_preview(message.body)}\n\n")
+    if not messages:
+        raise typer.Exit(1)

@@ -1,0 +1,295 @@
+"""`delaystore migrate`: abort, clean up, verify and show migrations."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+
+import typer
+
+from delaystore.cli import _migrate_reports
+from delaystore.cli._migrate_reports import (
+    COUNTS,
+    REJECTED_REMAIN,
+    collected,
+    count_cells,
+    print_counts,
+    report_document,
+    run_document,
+    say_rejections,
+    say_set_aside,
+    verification_document,
+)
+from delaystore.cli._migrate_run import preview, run
+from delaystore.cli._options import Json
+from delaystore.cli._output import print_document, print_table, say, tell
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
+from delaystore.text import counted, time_text
+
+if TYPE_CHECKING:
+    from delaystore.migrations.abc import MigrationRun, MigrationSource, Rejected, Report, RunCounts
+    from delaystore.migrations.runner import RunVerification
+
+
+def abort(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - the same
+    target_lost: Annotated[
+        bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
+
+    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store tells which
+    it has received. After a run that is complete, this gives back what was rejected.
+    Exit code 3: a rejected message remains, since one with its id waits again.
+    """
+    from delaystore.cli._output import ProgressBar
+    from delaystore.migrations import runner
+
+    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    remaining = 0
+    with stop_requests() as stop, _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
+        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
+            if stop.made:
+                break
+            if not target and not target_lost:
+                _check_none_in_flight(from_source, name)
+            opened = _migrate_reports.opened_target(target, name) if target and not target_lost else nullcontext()
+            with opened as to_target, ProgressBar() as bar:
+                report = runner.abort(
+                    from_source, name, target=to_target, listener=bar.show, stopping=lambda: stop.made
+                )
+            remaining += report.set_aside
+            document["endpoints"].append(report_document(name, report))
+            if not as_json:
+                _print_abort(name, report)
+    if stop.made:
+        say("stopped; abort again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if remaining:
+        raise typer.Exit(REJECTED_REMAIN)
+
+
+def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
+    """ConfigurationError where the target must be asked what it has received."""
+    from delaystore.migrations.abc import BatchStatus
+
+    run = source.run(name)
+    if run is None or run.parameters.dry_run:
+        return
+    if count := sum(batch.count for batch in source.batches(run, BatchStatus.STAGED)):
+        raise ConfigurationError(
+            f"{counted(count, 'message')} of {name!r} were being sent when the run stopped, and may be at the target; "
+            "pass --to URL, so that it is asked, or --target-lost to give all of them back"
+        )
+
+
+def _print_abort(name: str, report: "Report") -> None:
+    print_counts([(name, report.counts)])
+    say(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
+    if received := report.extra["received"]:
+        say(
+            f"{name}: {counted(received, 'message')} that were being sent when the run stopped had arrived; they stay "
+            "at the target, and count as moved"
+        )
+    if in_flight := report.extra["in_flight"]:
+        say(
+            f"{name}: {counted(in_flight, 'message')} were being sent when the run stopped: given back, they may be at "
+            "the target as well, with the same message_id"
+        )
+    say_rejections(report.rejections, report.counts.rejected)
+    say_set_aside(name, report.counts.rejected, report.earlier)
+
+
+def cleanup(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    force: Annotated[
+        bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the tables of the last run, the record of what was moved. Only after verify passes.
+
+    Refuses while anything is pending, and, without --force, where something was rejected and not given back.
+    """
+    from delaystore.migrations import runner
+
+    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    _migrate_reports.given_target(target)
+    with _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
+        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
+            with _migrate_reports.opened_target(target, name) as to_target:
+                verified = runner.clean_up(from_source, to_target, name, force=force)
+            document["endpoints"].append(verification_document(name, verified))
+            if not as_json:
+                tell(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
+
+
+_REJECTIONS_SHOWN: Final = 20
+
+
+_NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0), "rejections": []}
+
+
+def status(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - the same
+    rejections: Annotated[
+        bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
+    _migrate_reports.check_endpoints(endpoint, all_endpoints or not endpoint)
+    with _migrate_reports.opened_source(source) as from_source:
+        shown = None if rejections else _REJECTIONS_SHOWN if as_json else 0
+        found = {
+            name: [_RunEntry.of(from_source, run, shown) for run in from_source.runs(name)]
+            for name in _migrate_reports.chosen_endpoints(from_source, endpoint)
+        }
+    if as_json:
+        print_document({"endpoints": [_document(name, entries) for name, entries in found.items()]})
+        return
+    print_table(
+        ("endpoint", "status", "begun", "ended", *COUNTS, "target"),
+        [row for name, entries in found.items() for row in _rows(name, entries)],
+        right=COUNTS,
+        unbroken=("status", "begun", "ended"),
+    )
+    for name, entries in found.items():
+        for entry in entries:
+            for one in entry.rejections:
+                tell(f"rejected: {name}, run of {time_text(entry.run.started)}: {one.row_id}: {one.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _RunEntry:
+    """A run, what became of its rows, and rejected ones among them."""
+
+    run: "MigrationRun"
+    counts: "RunCounts"
+    rejections: "Sequence[Rejected]"
+
+    @classmethod
+    def of(cls, source: "MigrationSource", run: "MigrationRun", shown: int | None) -> Self:
+        """`shown`: how many rejected rows; None: all."""
+        counts = source.counts(run)
+        return cls(run, counts, source.rejections(run, shown) if counts.rejected and shown != 0 else ())
+
+
+def _rows(name: str, entries: "Sequence[_RunEntry]") -> list[tuple[str, ...]]:
+    if not entries:
+        return [(name, "no run", *[""] * 8)]
+    return [
+        (
+            name,
+            run.status.value,
+            time_text(run.started),
+            time_text(run.completed),
+            *count_cells(entry.counts),
+            run.parameters.target,
+        )
+        for entry in entries
+        for run in [entry.run]
+    ]
+
+
+def _document(name: str, entries: "Sequence[_RunEntry]") -> dict[str, Any]:
+    """The last run; `earlier_runs`: those before it, in their order."""
+    *earlier, last = map(_run_document, entries) if entries else [_NO_RUN]
+    return {"endpoint": name, **last, "earlier_runs": earlier}
+
+
+def _run_document(entry: "_RunEntry") -> dict[str, Any]:
+    return {
+        "run": run_document(entry.run),
+        "counts": asdict(entry.counts),
+        "rejections": [asdict(one) for one in entry.rejections],
+    }
+
+
+def verify(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    as_json: Json = False,
+) -> None:
+    """Count what became of all that the last run took, and compare checksums where the target can be read.
+
+    Changes nothing. Exit code 1: it does not add up. 3: it adds up, and rejected messages remain, of this run or an
+    earlier one.
+    """
+    from delaystore.migrations import runner
+
+    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    _migrate_reports.given_target(target)
+    found: list[RunVerification] = []
+    with _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
+        document["good"] = False
+        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
+            with _migrate_reports.opened_target(target, name) as to_target:
+                verified = runner.verify(from_source, to_target, name)
+            found.append(verified)
+            document["endpoints"].append(verification_document(name, verified))
+            if not as_json:
+                _print_verification(name, verified)
+        document["good"] = all(verified.good for verified in found)
+    if any(verified.findings for verified in found):
+        raise typer.Exit(1)
+    if not document["good"]:
+        raise typer.Exit(REJECTED_REMAIN)
+
+
+def _print_verification(name: str, verified: "RunVerification") -> None:
+    """The counts, what does not add up, and what is worth knowing."""
+    print_counts([(name, verified.counts)])
+    if verified.good:
+        equal = ", and the checksums are equal" if verified.waiting == verified.moved else ""
+        tell(f"good: {name}: everything is accounted for{equal}")
+    for finding in verified.findings:
+        tell(f"not verified: {name}: {finding}")
+    if verified.set_aside:
+        tell(f"not verified: {name}: {counted(verified.set_aside, 'rejected message')} remain, which nobody dispatches")
+        say_set_aside(name, verified.counts.rejected, verified.earlier)
+    for remark in verified.remarks:
+        say(f"{name}: {remark}")
+
+
+migrate_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+"""The group to which this one belongs reports errors."""
+
+
+@migrate_app.callback()
+def migrate(context: typer.Context) -> None:
+    """Move waiting messages out of a store, live.
+
+    Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
+    it is run again; abort gives back what has not moved.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+for command in (preview, run, status, abort, verify, cleanup):
+    migrate_app.command()(command)
+
+
+__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""Migrations, from the command line."""
-
-__all__: list[str] = []

@@ -1,0 +1,235 @@
+"""`delaystore migrate` run and preview."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli import _migrate_reports
+from delaystore.cli._migrate_reports import (
+    REJECTED_REMAIN,
+    check_document,
+    collected,
+    print_checks,
+    print_counts,
+    print_problems,
+    report_document,
+    say_left,
+    say_rejections,
+    say_set_aside,
+)
+from delaystore.cli._options import Json, MaxRate, Patience
+from delaystore.cli._output import print_document, say
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
+from delaystore.text import counted, parse_duration, time_text
+
+if TYPE_CHECKING:
+    from delaystore.migrations.abc import MigrationSource, Report
+    from delaystore.migrations.runner import RunCheck, RunSettings
+
+
+def run(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
+    ] = None,
+    max_rate: MaxRate = None,
+    max_rejects: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
+    ] = None,
+    allow_rejects: _migrate_reports.AllowRejects = False,
+    patience: Patience = "60s",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
+
+    Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
+    them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
+    again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
+    received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
+    A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is set aside,
+    hidden from every dispatcher, until abort gives it back; in a table of another program it stays where it is.
+    Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
+    run: some would be rejected.
+    """
+    from delaystore.migrations.runner import RunSettings
+
+    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    _migrate_reports.given_target(target)
+    _migrate_reports.check_different(source, target)
+    settings = RunSettings(
+        cutoff=_migrate_reports.cutoff_of(cutoff_time),
+        batch_size=batch_size,
+        max_rate=max_rate,
+        max_rejects=max_rejects,
+        allow_rejects=allow_rejects,
+        patience=parse_duration(patience, "--patience"),
+    )
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
+    asking = _Asking(yes)
+    reports: list[Report] = []
+    with (
+        stop_requests(asking.interrupted) as stop,
+        _migrate_reports.opened_source(source) as from_source,
+        collected(as_json) as document,
+    ):
+        names = _migrate_reports.chosen_endpoints(from_source, endpoint)
+        if len(names) > 1:
+            _check_all(from_source, target, names, settings)
+        for name in names:
+            if not stop.made:
+                report = _run(from_source, target, name, settings, lambda: stop.made, asking)
+                reports.append(report)
+                document["endpoints"].append(report_document(name, report))
+                if not as_json:
+                    _print(name, report)
+                say_left(name, report.left)
+                say_set_aside(name, report.counts.rejected, report.earlier)
+    if stop.made:
+        say("stopped; what was in flight is finished, run it again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if any(report.extra.get("declined") for report in reports):
+        raise typer.Exit(1)
+    if any(report.set_aside or report.remaining or report.extra.get("would_be_rejected") for report in reports):
+        raise typer.Exit(REJECTED_REMAIN)
+
+
+class _Asking:
+    """Asks whether to go on, unless told to. An interrupt ends the question at once."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
+        self._asking = False
+
+    def confirm(self, question: str) -> bool:
+        """Whether to go on; False where the input ends."""
+        if self._yes:
+            return True
+        self._asking = True
+        try:
+            return typer.confirm(question, err=True)
+        except typer.Abort:
+            return False
+        finally:
+            self._asking = False
+
+    def interrupted(self) -> None:
+        """Called in the main thread when a signal has come."""
+        if self._asking:
+            raise KeyboardInterrupt
+
+
+def _check_all(source: "MigrationSource", target: str | None, names: Sequence[str], settings: "RunSettings") -> None:
+    """Raise MigrationError where something hinders any of them, before the first is begun."""
+    from delaystore.migrations.runner import check
+
+    for name in names:
+        with _migrate_reports.opened_target(target, name) as to_target:
+            check(source, to_target, name, settings.cutoff).refuse(allow_rejects=settings.allow_rejects)
+
+
+def _run(
+    source: "MigrationSource",
+    target: str | None,
+    name: str,
+    settings: "RunSettings",
+    stopping: Callable[[], bool],
+    asking: _Asking,
+) -> "Report":
+    from delaystore.cli._output import ProgressBar
+    from delaystore.migrations import runner
+
+    with _migrate_reports.opened_target(target, name) as to_target, ProgressBar() as bar:
+
+        def confirm(checked: "RunCheck") -> bool:
+            for problem in checked.problems:
+                say(f"caution: {problem.subject}: {problem.text}")
+            return asking.confirm(_question(checked, source.label, to_target.label))
+
+        return runner.run(source, to_target, name, settings, listener=bar.show, stopping=stopping, confirm=confirm)
+
+
+def _question(checked: "RunCheck", source: str, target: str) -> str:
+    assert checked.waiting is not None
+    if checked.unfinished is not None:
+        return f"Go on with the run of {checked.endpoint} from {source} to {target}?"
+    return f"Move {counted(checked.waiting.count, 'message')} of {checked.endpoint} from {source} to {target}?"
+
+
+def _print(name: str, report: "Report") -> None:
+    if report.run is None:
+        say(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
+        return
+    print_counts([(name, report.counts)])
+    if "would_move" in report.extra:
+        say(f"{name}: {_dry_run(report)}")
+    elif report.sent:
+        rate = report.sent / report.seconds if report.seconds else 0.0
+        say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
+        if again := report.extra["sent_again"]:
+            say(
+                f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a delaystore SQL store "
+                "keeps each once, a broker may deliver these twice, with the same message_id"
+            )
+    say_rejections(report.rejections, report.extra.get("would_be_rejected", report.counts.rejected))
+
+
+def _dry_run(report: "Report") -> str:
+    extra = report.extra
+    return (
+        f"a dry run: {counted(extra['would_move'], 'message')} would move, {extra['would_be_rejected']:,} would be "
+        f"rejected; hiding and reading them took {extra['seconds_to_hide_and_read']:.1f} s, sending not "
+        "included; everything is back where it was"
+    )
+
+
+def preview(
+    source: _migrate_reports.From = None,
+    target: _migrate_reports.To = None,
+    endpoint: _migrate_reports.EndpointName = None,
+    all_endpoints: _migrate_reports.AllEndpoints = False,
+    cutoff_time: _migrate_reports.CutoffTime = None,
+    allow_rejects: _migrate_reports.AllowRejects = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would move, and what hinders it. Changes nothing.
+
+    Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
+    """
+    from delaystore.cli._output import ProgressBar
+    from delaystore.migrations.runner import check
+
+    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    _migrate_reports.given_target(target)
+    _migrate_reports.check_different(source, target)
+    cutoff = _migrate_reports.cutoff_of(cutoff_time)
+    found = []
+    with _migrate_reports.opened_source(source) as from_source:
+        for name in _migrate_reports.chosen_endpoints(from_source, endpoint):
+            with _migrate_reports.opened_target(target, name) as to_target:
+                with ProgressBar(transient=True) as bar:
+                    found.append(check(from_source, to_target, name, cutoff, every_message=True, listener=bar.show))
+                label = to_target.label
+    hinders = any(not (allow_rejects and problem.messages) for one in found for problem in one.hindrances)
+    if as_json:
+        endpoints = [check_document(one) for one in found]
+        print_document({"good": not hinders, "source": from_source.label, "target": label, "endpoints": endpoints})
+    else:
+        print_checks(found)
+        print_problems(list(dict.fromkeys(problem for one in found for problem in one.problems)))
+        for one in found:
+            if one.unfinished is not None:
+                begun = time_text(one.unfinished.started)
+                say(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
+        if hinders:
+            say("a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages"))
+    if hinders:
+        raise typer.Exit(1)

@@ -1,0 +1,346 @@
+"""Requests and answers of control queues as bytes, and the commands they name; no connection is used here."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.message import DelayedMessage, check_key, check_message_id, due_after, waiting_until
+from delaystore.operations.changes import CancelRequest, LookUpRequest, MessageRequest, RequestResult, RescheduleRequest
+from delaystore.operations.json_requests import (
+    EITHER,
+    DelayField,
+    FieldTypeError,
+    RequestFieldError,
+    RequestFields,
+    TimeField,
+    delay_in,
+    read_fields,
+    shown,
+    time_in,
+)
+from delaystore.stores import documents
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.text import JsonError, parse_json
+
+
+class ProblemCode(StrEnum):
+    """By which a program knows it; part of the protocol."""
+
+    MALFORMED = "malformed"
+    """It is no JSON object, or too large."""
+    UNKNOWN_VERSION = "unknown_version"
+    UNKNOWN_COMMAND = "unknown_command"
+    BAD_REQUEST = "bad_request"
+    """It has a member too many, or too few, or one of the wrong type."""
+    BAD_ID = "bad_id"
+    """What can be no message_id, or no key."""
+    BAD_TIME = "bad_time"
+    REFUSED = "refused"
+    """The store works, and refuses this request."""
+
+
+class RequestError(Exception):
+    """A request that cannot be done. `more`: further members of the answer's `error`."""
+
+    def __init__(self, code: ProblemCode, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.more = more
+
+    def document(self) -> dict[str, Any]:
+        """The answer's `error`."""
+        return {"code": self.code.value, "message": str(self), **self.more}
+
+
+def cut(text: str, most: int = 300) -> str:
+    """Return `text`, or its first `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """In whose name a request is made, and when, by the store's clock."""
+
+    by: str
+    now: datetime
+
+
+LONGEST_BODY: Final = 2 * 2**20
+
+
+"""Bytes of a body that is answered: as JSON it may take six times as many, and RabbitMQ takes 16 MiB."""
+
+
+class KeyName(RequestFields, frozen=True, forbid_unknown_fields=True):
+    """A message by its key."""
+
+    key: str
+
+
+class ControlFields(RequestFields, frozen=True, kw_only=True):
+    """The fields of any request."""
+
+    version: int = 1
+
+
+class CancelFields(ControlFields, frozen=True, kw_only=True):
+    """Which message is cancelled."""
+
+    cancel: str | KeyName
+
+
+class RescheduleFields(ControlFields, frozen=True, kw_only=True):
+    """Which message is rescheduled, and its new due time: one of both."""
+
+    reschedule: str | KeyName
+    at: TimeField | None = None
+    delay: DelayField | None = None
+
+
+class GetFields(ControlFields, frozen=True, kw_only=True):
+    """Which message is looked up."""
+
+    get: str | KeyName
+
+
+Taken = TypeVar("Taken", bound=ControlFields)
+
+
+class Command(ABC, Generic[Taken]):
+    """A command about one message, which the field of its name names: by its message_id, or by `{"key": KEY}`."""
+
+    name: ClassVar[str]
+    fields: type[Taken]
+
+    def read(self, given: Mapping[str, Any], asked: Asked) -> MessageRequest:
+        """Return what the JSON object `given` asks for; raises RequestError."""
+        try:
+            fields = read_fields(self.fields, given)
+            return self.request(fields, self._message(getattr(fields, self.name)), asked)
+        except FieldTypeError as error:
+            if error.name == self.name:
+                sentence = f'{self.name} takes a message_id, or {{"key": KEY}}, as text; not {shown(given[self.name])}'
+                raise RequestError(ProblemCode.BAD_REQUEST, sentence) from None
+            code = ProblemCode.BAD_TIME if error.name in ("at", "delay") else ProblemCode.BAD_REQUEST
+            raise RequestError(code, cut(str(error))) from None
+        except RequestFieldError as error:
+            raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
+
+    @abstractmethod
+    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+        """Return the request about `message`, its message_id or key; raises RequestError."""
+
+    def answer(self, result: RequestResult) -> dict[str, Any]:
+        """Return what is answered."""
+        return {"outcome": result.outcome.value, "message_id": result.message_id}
+
+    def _message(self, named: str | KeyName) -> dict[str, Any]:
+        try:
+            if isinstance(named, KeyName):
+                check_key(named.key)
+                return {"key": named.key}
+            check_message_id(named)
+        except InvalidMessageError as error:
+            raise RequestError(ProblemCode.BAD_ID, cut(f"{self.name}: {error}")) from None
+        return {"message_id": named}
+
+
+class Cancel(Command[CancelFields]):
+    """Delete a waiting message."""
+
+    name = "cancel"
+    fields = CancelFields
+
+    @override
+    def request(self, fields: CancelFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+        return CancelRequest(**message, by=asked.by)
+
+
+class Reschedule(Command[RescheduleFields]):
+    """Give a waiting message a new due time."""
+
+    name = "reschedule"
+    fields = RescheduleFields
+
+    @override
+    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+        if (fields.at is None) is (fields.delay is None):
+            raise RequestError(ProblemCode.BAD_REQUEST, EITHER)
+        try:
+            if fields.delay is None:
+                assert fields.at is not None
+                found = time_in(fields.at, "at")
+            else:
+                found = due_after(asked.now, delay_in(fields.delay, "delay"))
+            due_time = waiting_until(found, "the due time")
+        except (ConfigurationError, InvalidMessageError) as error:
+            raise RequestError(ProblemCode.BAD_TIME, cut(str(error))) from None
+        return RescheduleRequest(**message, by=asked.by, at=due_time)
+
+    @override
+    def answer(self, result: RequestResult) -> dict[str, Any]:
+        return {**super().answer(result), "due_time": documents.instant(result.due_time)}
+
+
+class Get(Command[GetFields]):
+    """Look a waiting message up. `with_bodies`: whether the answer holds its body."""
+
+    name = "get"
+    fields = GetFields
+
+    def __init__(self, *, with_bodies: bool) -> None:
+        self._longest_body = LONGEST_BODY if with_bodies else -1
+
+    @override
+    def request(self, fields: GetFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+        return LookUpRequest(**message, by=asked.by)
+
+    @override
+    def answer(self, result: RequestResult) -> dict[str, Any]:
+        return {**super().answer(result), "message": None if result.message is None else self._shown(result.message)}
+
+    def _shown(self, message: DelayedMessage) -> dict[str, Any]:
+        """As the JSON API shows it; without a body that is too long, or is to be hidden."""
+        if len(message.body) <= self._longest_body:
+            return documents.waiting(message)
+        shown = documents.waiting(replace(message, body=b""))
+        del shown["body"]
+        return {**shown, "size": len(message.body)}
+
+
+PING: Final = "ping"
+
+
+"""The command that is about no message: it takes an empty object."""
+
+
+def commands(*, with_bodies: bool) -> Mapping[str, Command[Any]]:
+    """All that are about a message, by name."""
+    return {command.name: command for command in (Cancel(), Reschedule(), Get(with_bodies=with_bodies))}
+
+
+LARGEST: Final = 64 * 1024
+
+
+"""Bytes of a request."""
+
+
+VERSIONS: Final = (1,)
+
+
+"""Those that are known; a request without one is of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered: JSON. `problem`: why nothing was done, for people; None: the request was done."""
+
+    body: bytes
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A request about a message, read and not done yet."""
+
+    command: Command[Any]
+    request: MessageRequest
+
+    def answer(self, result: RequestResult) -> Answer:
+        """The answer to it, once it is done."""
+        return Answer(_encoded(self.command.answer(result)))
+
+
+class Protocol:
+    """Reads requests for one endpoint. `with_bodies`: whether messages are answered with their bodies."""
+
+    def __init__(self, endpoint: str, *, with_bodies: bool = True) -> None:
+        self._endpoint = endpoint
+        self._commands = commands(with_bodies=with_bodies)
+
+    def read(self, body: bytes, asked: Asked) -> Read | Answer:
+        """The request in `body`; an Answer where that is known already, as of what is no request."""
+        try:
+            given = _object_in(body)
+            self._check_version(given)
+            name = self._command_of(given)
+            if name == PING:
+                return self._ping(given, asked)
+            command = self._commands[name]
+            return Read(command, command.read(given, asked))
+        except RequestError as error:
+            return problem_answer(error)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return [*self._commands, PING]
+
+    def _check_version(self, given: Mapping[str, Any]) -> None:
+        version = given.get("version", VERSIONS[-1])
+        if type(version) is not int or version not in VERSIONS:
+            known = ", ".join(map(str, VERSIONS))
+            raise RequestError(
+                ProblemCode.UNKNOWN_VERSION, f"version {shown(version)} is unknown; known is {known}", known=VERSIONS
+            )
+
+    def _command_of(self, given: Mapping[str, Any]) -> str:
+        found = [name for name in given if name in self._names]
+        if len(found) > 1:
+            raise RequestError(ProblemCode.BAD_REQUEST, f"give one command a message, not {' and '.join(found)}")
+        if found:
+            return found[0]
+        others = [shown(name) for name in given if name != "version"][:3]
+        what = f"no command in {', '.join(others)}" if others else "a command is missing"
+        raise RequestError(
+            ProblemCode.UNKNOWN_COMMAND, f"{what}; known are {', '.join(self._names)}", known=self._names
+        )
+
+    def _ping(self, given: Mapping[str, Any], asked: Asked) -> Answer:
+        others = set(given) - {"version", PING}
+        if others:
+            raise RequestError(ProblemCode.BAD_REQUEST, f"unknown field {shown(min(others))}; ping takes none")
+        if given[PING] != {}:
+            raise RequestError(ProblemCode.BAD_REQUEST, f"ping takes {{}}, not {shown(given[PING])}")
+        return Answer(
+            _encoded(
+                {
+                    "outcome": ManagementOutcome.DONE.value,
+                    "endpoint": self._endpoint,
+                    "now": documents.instant(asked.now),
+                    "versions": VERSIONS,
+                    "commands": self._names,
+                }
+            )
+        )
+
+
+def _object_in(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in `body`; raises RequestError: it is too large, or none."""
+    if len(body) > LARGEST:
+        raise RequestError(
+            ProblemCode.MALFORMED, f"the request has {len(body)} bytes; {LARGEST} are allowed: give one command"
+        )
+    try:
+        given = parse_json(body)
+    except JsonError as error:
+        raise RequestError(ProblemCode.MALFORMED, cut(f"the request {error}")) from None
+    if not isinstance(given, dict):
+        raise RequestError(ProblemCode.MALFORMED, 'the request must be a JSON object, such as {"cancel": ID}')
+    return given
+
+
+def problem_answer(error: RequestError) -> Answer:
+    """The answer to a request that cannot be done."""
+    return Answer(_encoded({"error": error.document()}), str(error))
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    """As ASCII, so that no character can be in an answer's way."""
+    return json.dumps({"version": VERSIONS[-1], **document}, separators=(",", ":")).encode()

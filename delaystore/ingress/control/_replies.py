@@ -1,0 +1,200 @@
+"""Publishing answers, until it is known what became of each."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from delaystore.errors import UnsupportedMessageError
+from delaystore.ingress.control._protocol import Answer
+from delaystore.message import new_message_id
+from delaystore.text import DEFAULT_EXCHANGE, REJECTED_REASON, parse_address
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
+from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropertiesError, RawProperties, text_value
+
+
+@dataclass(slots=True)
+class ControlState:
+    """What was done, and what is in the way. Written by one thread, read by any."""
+
+    requests: int = 0
+    answered: int = 0
+    unanswered: int = 0
+    rejected: int = 0
+    store: str | None = None
+    """Why the store does nothing; None: it works."""
+    replies: str | None = None
+    """Why answers wait to be published; None: none do."""
+
+
+_BY: Final = "by the control queue"
+
+
+def sender_of(properties: RawProperties) -> str:
+    """In whose name its changes are noted.
+
+    The user_id is true: RabbitMQ takes no message with another one than its sender's. An app_id may be anything.
+    """
+    try:
+        user, application = properties.text("user_id"), properties.text("app_id")
+    except MalformedPropertiesError:
+        user = application = None
+    if user:
+        return f"{_printable(user)}, {_BY}"
+    if application:
+        return f"application {_printable(application)}, {_BY}"
+    return f"somebody, {_BY}"
+
+
+def _printable(name: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+_DIRECT: Final = "amq.rabbitmq.reply-to."
+"""How the names begin by which RabbitMQ leads answers to a consumer without a queue. They count as no route."""
+_PERSISTENT: Final = b"\x02"
+
+
+def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
+    """The answer as a message; None: nobody can be told."""
+    properties = request.properties
+    try:
+        reply_to = properties.text("reply_to")
+        if not reply_to:
+            return None
+        address = parse_address(reply_to)
+    except (MalformedPropertiesError, UnsupportedMessageError):
+        return None
+    fields = {
+        "content_type": _short("application/json"),
+        "delivery_mode": _PERSISTENT,
+        "message_id": _short(new_message_id()),  # by which it is known if it comes back
+    }
+    correlation = properties.fields.get("correlation_id", properties.fields.get("message_id"))
+    if correlation is not None:
+        fields["correlation_id"] = correlation
+    is_direct = address.exchange == DEFAULT_EXCHANGE and address.routing_key.startswith(_DIRECT)
+    return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
+
+
+def request_copy(request: Delivery, problem: str, queue: str) -> Copy:
+    """The request as a message for the rejected queue, with what is wrong with it."""
+    said = [Entry(REJECTED_REASON.encode(), text_value(problem))]
+    return rejected_copy(queue, request.properties, request.body, said)
+
+
+def wants_answer(properties: RawProperties) -> bool:
+    """Whether the request names somebody to be told."""
+    try:
+        return bool(properties.text("reply_to"))
+    except MalformedPropertiesError:
+        return False
+
+
+def _short(text: str) -> bytes:
+    encoded = text.encode()
+    return bytes((len(encoded),)) + encoded
+
+
+_TIMEOUT: Final = 5.0
+"""Seconds for the confirms of one batch."""
+_PATIENCE: Final = 5.0
+"""Seconds for which a queue that takes nothing at present is tried."""
+_PAUSE: Final = 1.0
+"""Seconds before an answer is published again."""
+
+logger = logging.getLogger("delaystore.control")
+
+
+@dataclass(slots=True)
+class Reply:
+    """What is owed for a request. `copy`: what is published; None: nothing, or nothing more."""
+
+    request: Delivery
+    answer: Answer
+    copy: Copy | None
+    is_rejected: bool = False
+    """Whether the copy is one of the request, for the rejected queue."""
+    since: float = field(default_factory=time.monotonic)
+    next_try: float = 0.0
+
+
+class Replies:
+    """Answers that are on their way. Used by one thread. `rejected`: the queue for errors that nobody is told of."""
+
+    def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
+        self._publisher = publisher
+        self._rejected = rejected
+        self._standing = standing
+        self._open: list[Reply] = []
+        standing.replies = None
+        self.is_rejected_missing = False
+        """Whether the broker has no queue any more for rejected requests."""
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until an answer is to be published; None: nothing is owed."""
+        first = min((reply.next_try for reply in self._open), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the answers that are owed."""
+        return sum(len(reply.answer.body) for reply in self._open)
+
+    def add(self, request: Delivery, answer: Answer) -> None:
+        """Owe `answer` to whoever sent `request`."""
+        self._standing.requests += 1
+        reply = Reply(request, answer, answer_copy(request, answer))
+        if reply.copy is None:
+            self._not_told(reply, "it has no reply_to that can be read")
+        self._open.append(reply)
+
+    def publish(self) -> Sequence[int]:
+        """Publish what is owed; returns the tags of the requests that can be acknowledged."""
+        now = time.monotonic()
+        due = [reply for reply in self._open if reply.next_try <= now]
+        copies = [reply.copy for reply in due if reply.copy is not None]
+        outcomes = iter(self._publisher.publish(copies, _TIMEOUT) if copies else ())
+        for reply in due:
+            if reply.copy is not None:
+                self._settle(reply, next(outcomes))
+        done = [reply.request.tag for reply in self._open if reply.copy is None]
+        self._open = [reply for reply in self._open if reply.copy is not None]
+        if not self._open:
+            self._standing.replies = None
+        return done
+
+    def _settle(self, reply: Reply, outcome: Outcome) -> None:
+        if outcome.kind is OutcomeKind.DELIVERED:
+            reply.copy = None
+            if reply.is_rejected:
+                self._standing.rejected += 1
+            else:
+                self._standing.answered += 1
+        elif reply.is_rejected or outcome.kind is OutcomeKind.UNSETTLED or self._may_recover(reply, outcome):
+            self.is_rejected_missing |= reply.is_rejected and outcome.kind is OutcomeKind.UNROUTABLE
+            reply.next_try = time.monotonic() + _PAUSE
+            what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
+            self._standing.replies = f"{what}: {outcome.reason}"
+        else:
+            self._not_told(reply, outcome.reason)
+
+    def _may_recover(self, reply: Reply, outcome: Outcome) -> bool:
+        return outcome.kind is OutcomeKind.UNREADY and time.monotonic() - reply.since < _PATIENCE
+
+    def _not_told(self, reply: Reply, reason: str) -> None:
+        """Nobody hears of the answer: an error is kept with its request, what was done is done."""
+        problem, reply.copy = reply.answer.problem, None
+        if problem is not None:
+            logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)
+            reply.copy, reply.is_rejected, reply.next_try = (
+                request_copy(reply.request, problem, self._rejected),
+                True,
+                0.0,
+            )
+        elif wants_answer(reply.request.properties):
+            self._standing.unanswered += 1
+            logger.info("a request (%s) is done, and not answered: %s", sender_of(reply.request.properties), reason)

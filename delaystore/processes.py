@@ -1,0 +1,346 @@
+"""The process: forked children, listening sockets, and synchronous code on an event loop."""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Container, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from typing_extensions import override
+
+logger = logging.getLogger("delaystore")
+
+
+Thing = TypeVar("Thing")
+
+
+LONGEST_HOLD: Final = 10.0
+
+
+"""Seconds that a fork waits at most."""
+
+
+_renewals: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
+
+
+def renew_in_children(thing: Thing, renew: Callable[[Thing], object]) -> None:
+    """Have `renew(thing)` called in every child forked while `thing` lives, before anything else runs there.
+
+    `renew` must not refer to `thing`, or `thing` would live for ever.
+    """
+    _renewals[thing] = renew
+
+
+class _Holds:
+    """Who holds forks off, and whether one is going on."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        """The threads, by what they are using."""
+        self._forking = False
+        self._cut = False
+
+    def hold_off(self, holder: Any) -> None:
+        """Hold forks off; waits for one that has begun to wait, unless that waits for this thread already."""
+        me = threading.get_ident()
+        with self._changed:
+            if self._forking and me not in self._holders.values():
+                self._changed.wait_for(lambda: not self._forking, LONGEST_HOLD)
+            self._holders[holder] = me
+
+    def let_go(self, holder: Any) -> None:
+        """Allow forks again, as far as `holder` is concerned."""
+        with self._changed:
+            self._holders.pop(holder, None)
+            if self._forking:
+                self._changed.notify_all()
+
+    def before(self) -> None:
+        """Wait for the holders of other threads; nobody begins to hold until `after`."""
+        me = threading.get_ident()
+        self._changed.acquire()
+        self._forking = True
+        end = time.monotonic() + LONGEST_HOLD
+        while any(thread != me for thread in self._holders.values()) and (left := end - time.monotonic()) > 0:
+            self._changed.wait(left)
+        self._cut = bool(self._holders)
+
+    def after(self) -> None:
+        """In the parent."""
+        cut, self._forking = self._cut, False
+        self._changed.notify_all()
+        self._changed.release()
+        if cut:
+            logger.warning(
+                "forked in the middle of a write to SQLite, which did not end in %g s or is the forking thread's own; "
+                "the child cannot write to that database: fork outside of transactions",
+                LONGEST_HOLD,
+            )
+
+
+_holds = _Holds()
+
+
+def hold_off(holder: Any) -> None:
+    """Let no other thread fork until `let_go(holder)`, or for LONGEST_HOLD; `holder` must be hashable."""
+    _holds.hold_off(holder)
+
+
+def let_go(holder: Any) -> None:
+    """Undo `hold_off`; may be called twice."""
+    _holds.let_go(holder)
+
+
+def _before() -> None:
+    _holds.before()
+
+
+def _after_in_parent() -> None:
+    _holds.after()
+
+
+def _after_in_child() -> None:
+    global _holds
+    _holds = _Holds()  # the lock of the other one is taken, by a thread that the child does not have
+    for thing, renew in list(_renewals.items()):
+        renew(thing)
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+
+
+FEW: Final = 32
+
+
+"""Connections of a server for probes or metrics."""
+
+
+_MANY: Final = 1_000
+
+
+_KEPT: Final = 200 + 2 * FEW + 56
+
+
+"""Descriptors that a page's connections leave: 200 for database and broker, others for small servers and files."""
+
+
+_BACKLOG: Final = 128
+
+
+_ENDING: Final = 8
+
+
+"""Connections beyond a server's limit that are accepted while older ones end."""
+
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+_PAUSE: Final = 0.1
+
+
+"""Seconds between two attempts to accept a connection for which there is no descriptor."""
+
+
+_SELDOM: Final = 60.0
+
+
+"""Seconds between two log lines."""
+
+
+def most_connections() -> int:
+    """The most connections of a page, by the limit on this process's file descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MANY if soft == resource.RLIM_INFINITY else max(FEW, min(_MANY, soft - _KEPT))
+
+
+class Listener(socket.socket):
+    """Listens at `host` and `port`; each connection beyond `most` ends the oldest one that `busy` does not name.
+
+    If there is none, the new connection is closed at once.
+    `accept`, which the servers of asyncio and of socketserver call, never raises for a lack of descriptors: they would
+    log that, or try again, without a pause.
+
+    Args:
+        host: A name or an address.
+        port: 0: any that is free.
+        most: Maximum number of open connections.
+
+    Raises:
+        socket.gaierror, UnicodeError: The host has no address.
+        OSError: The address cannot be used.
+
+    """
+
+    def __init__(self, host: str, port: int, *, most: int = FEW) -> None:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        super().__init__(family, kind, protocol)
+        self._most = most
+        self.busy: Callable[[], Container[int]] = tuple
+        """Returns the descriptors of connections that are in a request."""
+        self._open: list[socket.socket] = []
+        self._ending: list[socket.socket] = []
+        self._ended = 0
+        self._next_line = 0.0
+        try:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.bind(address)
+            self.listen(_BACKLOG)
+        except BaseException:
+            self.close()
+            raise
+
+    @override
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            connection, address = super().accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            self._report(f"cannot accept connections: {error.strerror}")
+            time.sleep(_PAUSE)  # the connection still waits, and its server asks again at once
+            raise ConnectionAbortedError(errno.ECONNABORTED, error.strerror) from None
+        self._open = [each for each in self._open if each.fileno() >= 0]
+        self._ending = [each for each in self._ending if each.fileno() >= 0]
+        if len(self._open) >= self._most:
+            self._ended += 1
+            self._report(f"has {self._most} open connections, its limit: ended {self._ended} connections")
+            if not self._end_oldest():
+                connection.close()
+                raise ConnectionAbortedError(errno.ECONNABORTED, "too many connections")
+        self._open.append(connection)
+        return connection, address
+
+    def _end_oldest(self) -> bool:
+        """End the connection that has been open for longest without a request. False: there is none, or no room."""
+        busy = self.busy()
+        idle = next((each for each in self._open if each.fileno() not in busy), None)
+        if idle is None or len(self._ending) >= _ENDING:
+            return False
+        with suppress(OSError):  # it has just ended
+            idle.shutdown(socket.SHUT_RDWR)  # its server closes it
+        self._open.remove(idle)
+        self._ending.append(idle)
+        return True
+
+    def _report(self, trouble: str) -> None:
+        """Log `trouble`, once a minute at most."""
+        now = time.monotonic()
+        if now >= self._next_line:
+            host, port = self.getsockname()[:2]
+            logger.warning("The server at %s port %d %s. The rest of the process is not affected.", host, port, trouble)
+            self._next_line = now + _SELDOM
+            self._ended = 0
+
+
+Result = TypeVar("Result")
+
+
+_may_pause: Final[ContextVar[bool]] = ContextVar("delaystore_may_pause", default=True)
+
+
+AT_ONCE: Final = 200
+
+
+"""After so many things, such as rows, the loop may do something else: a few milliseconds."""
+
+
+def on_a_loop() -> bool:
+    """Whether the caller runs in one of SQLAlchemy's greenlets, so that `awaited` works."""
+    greenlets = sys.modules.get("greenlet")
+    return greenlets is not None and hasattr(greenlets.getcurrent(), "__sqlalchemy_greenlet_provider__")
+
+
+def awaited(awaitable: Awaitable[Result]) -> Result:
+    """What `awaitable` results in; the loop goes on meanwhile. Only where `on_a_loop()`."""
+    from sqlalchemy.util import await_only
+
+    return await_only(awaitable)
+
+
+class WouldBlockError(Exception):
+    """What was called `without_pauses` would sleep; nothing of it is done."""
+
+
+@contextmanager
+def without_pauses() -> Iterator[None]:
+    """A block on a loop, in no greenlet, in which `pause` raises WouldBlockError."""
+    token = _may_pause.set(False)
+    try:
+        yield
+    finally:
+        _may_pause.reset(token)
+
+
+def pause(seconds: float) -> None:
+    """Sleep; on a loop, only the caller does."""
+    if on_a_loop():
+        awaited(asyncio.sleep(seconds))
+    elif not _may_pause.get():
+        raise WouldBlockError
+    else:
+        time.sleep(seconds)
+
+
+def give_way(number: int) -> None:
+    """Called for each `number` of many: lets the loop do something else now and then; elsewhere it does nothing."""
+    if number % AT_ONCE == 0 and on_a_loop():
+        awaited(asyncio.sleep(0))
+
+
+def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which blocks: on a loop it does so in a thread called `name`."""
+    return awaited(in_thread(name, work)) if on_a_loop() else work()
+
+
+class Turns:
+    """Lets callers go on one by one, each in a turn of its loop, where each keeps the loop busy for milliseconds."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    def wait(self) -> None:
+        """Return when it is the caller's turn; only where `on_a_loop()`."""
+        awaited(self._next())
+
+    async def _next(self) -> None:
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+async def in_thread(name: str, work: Callable[[], Result]) -> Result:
+    """What `work` returns or raises, called in a daemon thread of its own, called `name`.
+
+    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long
+    they hang.
+    `work` goes on where the await is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not done.done():
+            set_outcome(outcome)
+
+    def run() -> None:
+        try:
+            told: tuple[Callable[[Any], None], Any] = done.set_result, work()
+        except BaseException as error:
+            told = done.set_exception, error
+        try:
+            loop.call_soon_threadsafe(tell, *told)
+        except RuntimeError:  # the loop has been closed: nobody waits any more
+            return
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done

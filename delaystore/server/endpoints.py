@@ -1,0 +1,314 @@
+"""The endpoints of a service: their components, started, changed by a reload, and ended."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from delaystore.calls import in_background
+from delaystore.dispatcher import DispatchObserver
+from delaystore.dispatcher.dispatcher import Dispatcher
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.server.components import Metrics, OpenedEndpoint
+from delaystore.server.configuration.ingress import IngressConfiguration
+from delaystore.server.configuration.tree import EndpointConfiguration
+from delaystore.server.runner import Component, Plan, Rank, Runner
+
+if TYPE_CHECKING:
+    from delaystore.ingress.ingress import Ingress
+
+LONGEST_QUESTION: Final = 2.0
+"""Seconds that the store has to say how it is."""
+
+
+class DispatcherComponent:
+    """Forwards what is due, once the store is set up. `observer` None: nobody is told."""
+
+    def __init__(
+        self, opened: OpenedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
+    ) -> None:
+        self._opened = opened
+        self._dispatcher = Dispatcher(
+            opened.store,
+            opened.transport,
+            configuration.settings(),
+            opened.name,
+            observer=observer,
+            name=configuration.dispatcher.name,
+        )
+
+    def run(self) -> None:
+        """Dispatch until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
+        self._opened.prepare()
+        self._opened.dispatched_by(self._dispatcher)
+        self._dispatcher.run()
+
+    def stop(self) -> None:
+        """Have it finish its pass."""
+        self._dispatcher.stop(0)
+
+    def problems(self) -> Sequence[str]:
+        """As `delaystore health` judges, and why nothing can be sent."""
+        return self._dispatcher.health(LONGEST_QUESTION).problems
+
+
+_EVERY: Final = 2.0
+"""Seconds between two looks at how the components are."""
+_STALE: Final = 15.0
+"""Seconds after which the last look says nothing any more."""
+Problems = Mapping[str, Sequence[str]]
+"""Why components are not ready, by their names; ready ones are left out."""
+
+
+class Endpoint:
+    """One endpoint, opened; `start` runs its components. `own`: queues and exchanges of the service's other endpoints.
+
+    Raises ConfigurationError, UnsupportedModeError, MissingDependencyError: then nothing is left open.
+    """
+
+    def __init__(self, name: str, configuration: EndpointConfiguration, own: frozenset[str] = frozenset()) -> None:
+        self.name: Final = name
+        self._own = own
+        self.configuration = configuration
+        self._metrics: Metrics | None = None
+        self.opened: Final = OpenedEndpoint(name, configuration)
+        self._runners: dict[Plan, Runner] = {}
+        self._former: list[tuple[Plan, Runner]] = []
+        self._ending = threading.Event()
+        self._closed = threading.Event()
+        self._looked = time.monotonic()
+        self._problems: Problems = {}
+        self._watch = threading.Thread(target=self._look_again, name=f"delaystore-service-look-{name}", daemon=True)
+
+    def start(self, metrics: Metrics | None = None) -> None:
+        """Run all components; returns at once, also while servers are down. `metrics` None: nothing is measured."""
+        self._metrics = metrics
+        self._begin(self._plans())
+        self._problems = self._look()
+        self._watch.start()
+
+    def takes(self, configuration: EndpointConfiguration) -> bool:
+        """Whether `update` can go over to `configuration`; False: it takes another endpoint in place of this one.
+
+        Raises ConfigurationError where it could not work so.
+        """
+        if _identity(configuration) != _identity(self.configuration):
+            return False
+        self.opened.check(configuration)
+        return True
+
+    def leave(self, configuration: EndpointConfiguration, own: frozenset[str] = frozenset()) -> None:
+        """Remove the components that `configuration` changes or lacks; the caller drains them, see `former`."""
+        self.configuration, self._own = configuration, own
+        plans = self._plans()
+        gone = [plan for plan in self._runners if plan not in plans]
+        self._former = [(plan, runner) for plan, runner in self._former if runner.is_alive]
+        self._former += [(plan, self._runners.pop(plan)) for plan in gone]
+
+    def enter(self) -> None:
+        """Start the components that are new or have changed."""
+        self._begin(plan for plan in self._plans() if plan not in self._runners)
+
+    def former(self, rank: Rank) -> Sequence[Runner]:
+        """The components that were taken out, and may be finishing yet, of that turn."""
+        return [runner for plan, runner in self._former if plan.rank is rank]
+
+    def runners(self, rank: Rank) -> Sequence[Runner]:
+        """The components that end in that turn, also those that were taken out."""
+        return [*(runner for plan, runner in self._runners.items() if plan.rank is rank), *self.former(rank)]
+
+    @property
+    def components(self) -> Sequence[str]:
+        """The names of the components that run, or wait for their servers."""
+        return [plan.name for plan in list(self._runners)]
+
+    def problems(self) -> Problems:
+        """Why components are not ready, as of a few seconds ago."""
+        if time.monotonic() - self._looked > _STALE:
+            return {self.name: ["nothing is known of it: its servers do not answer"]}
+        return self._problems
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all components run, or will be started again."""
+        return all(runner.is_alive for runner in list(self._runners.values()))
+
+    def close(self) -> None:
+        """Close store and transport once the components have ended; returns at once. May be called again."""
+        if self._ending.is_set():
+            return
+        self._ending.set()
+        in_background(f"delaystore-service-close-{self.name}", self._close)
+
+    def closed(self, seconds: float) -> bool:
+        """Wait for the end of `close`, for so long at most; whether it has come."""
+        return self._closed.wait(seconds)
+
+    def _close(self) -> None:
+        for rank in Rank:
+            for runner in self.runners(rank):
+                while not runner.ended(_EVERY):
+                    pass
+        if self._watch.ident is not None:
+            self._watch.join()
+        self.opened.close()
+        self._closed.set()
+
+    def _plans(self) -> Sequence[Plan]:
+        configuration = self.configuration
+
+        def dispatcher() -> DispatcherComponent:
+            observer = None if self._metrics is None else self._metrics.observer(self.opened, configuration)
+            return DispatcherComponent(self.opened, configuration, observer)
+
+        return [
+            Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
+            *(self._ingress_plan(name, each) for name, each in configuration.ingress.items()),
+            *([self._control_plan()] if configuration.control.enabled else []),
+        ]
+
+    def _control_plan(self) -> Plan:
+        own = self.configuration.control
+
+        def control() -> Component:
+            from delaystore.server.components import ControlComponent  # which needs the libraries of RabbitMQ
+
+            return ControlComponent(self.opened, own)
+
+        return Plan(f"{self.name} control queue", Rank.INTAKE, own, control)
+
+    def _watched(self, ingress: "Ingress") -> object:
+        return None if self._metrics is None else self._metrics.watch_ingress(self.name, ingress)
+
+    def _ingress_plan(self, name: str, own: IngressConfiguration) -> Plan:
+        configuration = self.configuration
+        names = self._own | configuration.own_names(self.name) if own.lets_publishers_name(name) else frozenset()
+
+        def ingress() -> Component:
+            from delaystore.server.components import IngressComponent  # which needs the libraries of RabbitMQ
+
+            return IngressComponent(self.opened, configuration, name, own, names, self._watched)
+
+        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, names, configuration.dispatcher), ingress)
+
+    def _begin(self, plans: Iterable[Plan]) -> None:
+        for plan in plans:
+            runner = self._runners[plan] = Runner(plan.name, plan.make)
+            runner.start()
+
+    def _look(self) -> Problems:
+        found = {runner.name: runner.problems() for runner in list(self._runners.values())}
+        return {name: problems for name, problems in found.items() if problems}
+
+    def _look_again(self) -> None:
+        while not self._ending.wait(_EVERY):
+            self._problems = self._look()
+            self._looked = time.monotonic()
+
+
+def _identity(configuration: EndpointConfiguration) -> object:
+    """What the store and the transport are opened with."""
+    return (
+        configuration.store,
+        configuration.transport,
+        configuration.schema,
+        configuration.table,
+        configuration.error_queue,
+        configuration.dispatcher.mode,
+    )
+
+
+Configurations = Mapping[str, EndpointConfiguration]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A way to other endpoints that can be gone. `opened`: what is new, or takes the place of another."""
+
+    wanted: Configurations
+    opened: Mapping[str, Endpoint]
+
+
+class Endpoints:
+    """The endpoints that run, by name. Raises what Endpoint raises, naming it; then nothing is left open."""
+
+    def __init__(self, configurations: Configurations) -> None:
+        self._running: dict[str, Endpoint] = {}
+        self._left: list[Endpoint] = []
+        self._metrics: Metrics | None = None
+        self._opened = dict(self.transition_to(configurations).opened)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter([*self._running.values(), *self._opened.values()])
+
+    def start(self, metrics: Metrics | None) -> None:
+        """Run them all. `metrics` None: nothing is measured."""
+        self._metrics = metrics
+        self._run(self._opened)
+        self._opened = {}
+
+    def transition_to(self, wanted: Configurations) -> Transition:
+        """Open what `wanted` has anew; changes nothing of what runs. Raises ConfigurationError, naming the endpoint."""
+        opened: dict[str, Endpoint] = {}
+        own = _own_names(wanted)
+        with ExitStack() as stack:
+            for name, configuration in wanted.items():
+                try:
+                    running = self._running.get(name)
+                    if running is not None and running.takes(configuration):
+                        continue
+                    opened[name] = Endpoint(name, configuration, own)
+                    stack.callback(opened[name].opened.close)
+                except DelaystoreError as error:
+                    raise ConfigurationError(f"the endpoint {name!r}: {error}") from None
+            stack.pop_all()
+        return Transition(wanted, opened)
+
+    def leave(self, transition: Transition) -> Sequence[Sequence[Runner]]:
+        """Remove changed endpoints, and return their components in the turns in which the caller drains them."""
+        gone = [name for name in self._running if name not in transition.wanted or name in transition.opened]
+        left = [self._running.pop(name) for name in gone]
+        self._left = [*(each for each in self._left if not each.closed(0)), *left]
+        own = _own_names(transition.wanted)
+        for name, endpoint in self._running.items():
+            endpoint.leave(transition.wanted[name], own)
+        return [
+            [component for each in left for component in each.runners(rank)]
+            + [component for each in self._running.values() for component in each.former(rank)]
+            for rank in sorted(Rank)
+        ]
+
+    def close_left(self) -> None:
+        """Close what `leave` has taken out, once its components have ended; returns at once."""
+        for endpoint in self._left:
+            endpoint.close()
+
+    def enter(self, transition: Transition) -> None:
+        """Run what is new or has changed, in place of what `leave` took out."""
+        for endpoint in self._running.values():
+            endpoint.enter()
+        self._run(transition.opened)
+
+    def all(self) -> Sequence[Endpoint]:
+        """Those that run, and those that a reload took out and that have not finished yet."""
+        return [*self, *self._left]
+
+    def turns(self) -> Iterator[Sequence[Runner]]:
+        """The components of all endpoints, in the turns in which they end; also those that a reload took out."""
+        return turns_of(self.all())
+
+    def _run(self, opened: Mapping[str, Endpoint]) -> None:
+        for name, endpoint in opened.items():
+            self._running[name] = endpoint
+            endpoint.start(self._metrics)
+
+
+def _own_names(configurations: Configurations) -> frozenset[str]:
+    return frozenset().union(*(each.own_names(name) for name, each in configurations.items()))
+
+
+def turns_of(endpoints: Sequence[Endpoint]) -> Iterator[Sequence[Runner]]:
+    """The components of `endpoints`, in the turns in which they end."""
+    return ([runner for each in endpoints for runner in each.runners(rank)] for rank in sorted(Rank))

@@ -1,0 +1,10 @@
+"""The web page: see what waits, and operate it. An ASGI application, by itself or mounted in yours."""
+
+from delaystore.registry import needed_for
+
+with needed_for("the web page"):
+    from delaystore.server.web.application import app
+from delaystore.server.web._site import Cascade
+from delaystore.server.web.users import Role, User
+
+__all__ = ["Cascade", "Role", "User", "app"]

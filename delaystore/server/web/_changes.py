@@ -1,0 +1,276 @@
+"""Changes that the page and the API begin: of destinations, of many messages, of the error queue."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
+from delaystore.filters import MessageFilter
+from delaystore.message import check_destination
+from delaystore.operations import Operations, Overview, Preview
+from delaystore.operations.error_queue import ErrorGroups, ErrorPage
+from delaystore.operations.failed_message import ErrorFilter, ErrorReport, FailedMessage
+from delaystore.operations.overview import RATE_OVER
+from delaystore.server.web._site import BackgroundJob, Site, site_of
+from delaystore.server.web.forms import Fields, id_of
+from delaystore.stores.operable import Destination, Operation, OperationState
+from delaystore.text import counted
+
+SAMPLE: Final = 5
+
+
+COUNTING: Final = 4.0
+
+
+"""Seconds for which a preview counts; then it says: at least so many."""
+
+
+class _EnoughError(Exception):
+    """Counting has taken long enough."""
+
+
+def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
+    """How many match, counted for a few seconds at most, and the first of them."""
+    end, reached = monotonic() + COUNTING, 0
+
+    def progress(count: int) -> None:
+        nonlocal reached
+        reached = count
+        if monotonic() > end:
+            raise _EnoughError
+
+    try:
+        return operations.preview(wanted, sample=SAMPLE, progress=progress)
+    except _EnoughError:
+        sample = operations.search(wanted, limit=SAMPLE).messages
+        return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
+
+
+def follow(site: Site, operations: Operations, operation: Operation) -> None:
+    """Run `operation` in the background, unless this process does so already, or it has ended."""
+    if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
+        return
+
+    def do(progress: Callable[[int], None]) -> str:
+        ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
+        site.cached.forget()
+        return f"{counted(ended.changed, 'message')} changed"
+
+    site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
+
+
+_PATIENCE: Final = 10.0
+
+
+_COUNTING: Final = 5.0
+
+
+"""Seconds that are waited for the backlog, which reads all that waits; then it is unknown."""
+
+
+_MOMENT: Final = 2.0
+
+
+"""Seconds that a change is waited for: most have ended by then."""
+
+
+_TICK: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One destination. `waiting` None: not counted. `rate`: delivered a second. `state` None: nobody changed it."""
+
+    name: str
+    waiting: int | None
+    rate: float | None
+    state: Destination | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a destination. `about`: while it goes on; `done`: what became of the messages."""
+
+    about: str
+    told: str
+    done: str
+    do: Callable[[Operations, Callable[[int], None]], int]
+
+
+def paused(name: str, until: datetime | None) -> Change:
+    """Pause it. Raises InvalidMessageError for a name that is none."""
+    check_destination(name)
+    return Change(
+        f"Pausing {name}",
+        f"{name} is paused.",
+        "parked",
+        lambda operations, progress: operations.pause(name, until=until, progress=progress),
+    )
+
+
+def resumed(name: str) -> Change:
+    """Resume it. Raises InvalidMessageError for a name that is none."""
+    check_destination(name)
+    return Change(
+        f"Resuming {name}",
+        f"{name} is resumed.",
+        "shown again",
+        lambda operations, progress: operations.resume(name, progress=progress),
+    )
+
+
+async def rows_of(request: Request) -> tuple[list[Row], Overview]:
+    """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
+    site = site_of(request)
+    overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
+        site.cached.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
+    )
+    states = {each.name: each for each in changed}
+    rates, waiting = _rates(overview), backlog or {}
+    names = sorted({*waiting, *rates, *states}, key=lambda name: (-waiting.get(name, 0), name))
+    rows = [
+        Row(
+            name,
+            None if backlog is None else waiting.get(name, 0),
+            None if overview.activity is None else rates.get(name, 0.0),
+            states.get(name),
+        )
+        for name in names
+    ]
+    return rows, overview
+
+
+async def begin_change(request: Request, change: Change) -> BackgroundJob:
+    """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
+    site = site_of(request)
+    operations = site.operations(request)
+    job = BackgroundJob(about=change.about, by=operations.by, path="/destinations")
+
+    def do(progress: Callable[[int], None]) -> str:
+        count = change.do(operations, progress)
+        progress(count)
+        site.cached.forget()
+        return f"{counted(count, 'message')} {change.done}"
+
+    site.jobs.begin(job, do)
+    end = asyncio.get_running_loop().time() + _MOMENT
+    while job.running and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(_TICK)
+    if job.error is not None:
+        raise job.error
+    if job.problem is not None:
+        raise ConfigurationError(job.problem)
+    return job
+
+
+async def _backlog(site: Site) -> Mapping[str, int] | None:
+    try:
+        return await site.cached.backlog(_COUNTING)
+    except StoreUnavailableError:
+        return None
+
+
+def _rates(overview: Overview) -> Mapping[str, float]:
+    recent = overview.recent(RATE_OVER)
+    return {} if recent is None else recent.rates
+
+
+EXAMINED: Final = 5_000
+
+
+"""Messages that one page looks at, at most."""
+
+
+FURTHEST: Final = 1_000_000
+
+
+"""Messages that a page may skip."""
+
+
+PATIENCE: Final = 30.0
+
+
+"""Seconds: a look at a long queue takes a while."""
+
+
+FIELDS: Final = ("destination", "kind", "reason", "message_id")
+
+
+"""Of a filter, as forms and addresses have them; an empty destination: nothing says where a message was to go."""
+
+
+def wanted_of(fields: Fields) -> ErrorFilter:
+    """The filter in the fields of an address or a form."""
+    given: dict[str, Any] = {name: id_of(fields, name) for name in FIELDS if name in fields}
+    return ErrorFilter(**given)
+
+
+def groups(operations: Operations) -> ErrorGroups | None:
+    """What is in the error queue; None: there is no such queue."""
+    return None if operations.errors.depth() is None else operations.errors.groups(examine=EXAMINED)
+
+
+def page(operations: Operations, wanted: ErrorFilter, skip: int, limit: int) -> ErrorPage:
+    """Failed messages, without their bodies; none where there is no error queue."""
+    if operations.errors.depth() is None:
+        return ErrorPage(messages=(), depth=0, examined=0, next_skip=None)
+    return operations.errors.messages(wanted, limit=limit, skip=skip, examine=max(EXAMINED, skip + limit))
+
+
+def message(operations: Operations, message_id: str) -> FailedMessage | None:
+    """One failed message; None: it is not among those that are looked at, or there is no error queue."""
+    if operations.errors.depth() is None:
+        return None
+    return operations.errors.get(message_id, examine=EXAMINED)
+
+
+def begin(
+    request: Request, action: str, wanted: ErrorFilter, destination: str | None = None, limit: int | None = None
+) -> BackgroundJob:
+    """Begin to `replay` or `discard`. Raises ConfigurationError without a transport, and where too much goes on."""
+    site = site_of(request)
+    operations = site.operations(request)
+    errors = operations.errors
+
+    about = "Replaying failed messages" if action == "replay" else "Discarding failed messages"
+    job = BackgroundJob(about=about, by=operations.by, path="/errors")
+
+    def do(_progress: Callable[[int], None]) -> str:
+        def told(_step: str, done: int, _total: int | None) -> None:
+            job.done = done
+
+        named: dict[str, Any] = {"limit": limit, "progress": told, "stopping": lambda: site.stopping}
+        if action == "replay":
+            report = errors.replay(wanted, destination=destination, **named)
+        else:
+            report = errors.discard(wanted, **named)
+        job.done = report.done
+        site.cached.forget()
+        return _result(action, report)
+
+    return site.jobs.begin(job, do)
+
+
+def _result(action: str, report: ErrorReport) -> str:
+    done = "sent again" if action == "replay" else "discarded"
+    parts = [f"{counted(report.done, 'message')} {done}"]
+    parts += [f"{counted(count, 'message')} left: {why}" for why, count in report.left.items()]
+    if report.perhaps_twice:
+        parts.append(f"{counted(report.perhaps_twice, 'message')} may be there twice")
+    if report.problem is not None:
+        raise TransportError("; ".join([*parts, report.problem]))
+    return "; ".join(parts)
+
+
+def why_none(site: Site) -> str | None:
+    """Why this page has no error queue; None: it has."""
+    try:
+        site.delivery.operations.errors  # noqa: B018 - it raises where there is none
+    except ConfigurationError as error:
+        return str(error)
+    return None

@@ -1,0 +1,219 @@
+"""What all pages of one application share, and its background jobs."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+
+from starlette.requests import Request
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.message import new_message_id
+from delaystore.operations import Operations
+from delaystore.server.web.http import is_api
+from delaystore.server.web.pages import Pages
+from delaystore.server.web.store_calls import CachedOverview, Calls
+from delaystore.server.web.users import user_of
+from delaystore.stores.operable import Way
+
+if TYPE_CHECKING:
+    from delaystore.cascades import CascadeStatus
+
+logger = logging.getLogger("delaystore.web")
+
+
+_KEPT: Final = 100
+
+
+"""Jobs that are remembered."""
+
+
+_MOST: Final = 8
+
+
+"""Jobs at the same time."""
+
+
+class StoppedError(DelaystoreError):
+    """The process is about to end."""
+
+
+@dataclass(slots=True)
+class BackgroundJob:
+    """A background job. `about`: its heading. `subject`: the id of what it changes, as of an operation."""
+
+    about: str
+    by: str
+    subject: str = ""
+    path: str = "/"
+    """The page to go on to."""
+    job_id: str = field(default_factory=new_message_id)
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    done: int = 0
+    result: str | None = None
+    """What came of it, a sentence; None: it goes on, or has failed."""
+    problem: str | None = None
+    """Why it has failed; None: it has not."""
+    error: DelaystoreError | None = None
+    """The error that `problem` tells of; None: there was none, or none of ours."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on."""
+        return self.result is None and self.problem is None
+
+
+class BackgroundJobs:
+    """The background jobs of one application, the newest last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: list[BackgroundJob] = []
+        self._stopping = threading.Event()
+
+    def begin(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> BackgroundJob:
+        """Have a thread `do` the job: it calls what it is given with the count so far, and returns the result.
+
+        Raises ConfigurationError where too many go on.
+        """
+        with self._lock:
+            self.check_room()
+            self._jobs = [*self._jobs[-_KEPT + 1 :], job]
+        threading.Thread(target=self._run, args=(job, do), name="delaystore-web-job", daemon=True).start()
+        return job
+
+    def check_room(self) -> None:
+        """Raise ConfigurationError where too many go on: ask before something is kept that a job is to do."""
+        if len(self.running()) >= _MOST:
+            raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
+
+    def get(self, job_id: str) -> BackgroundJob | None:
+        """The job of that id; None: this process does not know it."""
+        return next((each for each in self._jobs if each.job_id == job_id), None)
+
+    def on(self, subject: str) -> BackgroundJob | None:
+        """What goes on about `subject` in this process; None: nothing."""
+        return next((each for each in self._jobs if each.running and each.subject == subject), None)
+
+    def failed_on(self, subject: str) -> str | None:
+        """Why the last job about `subject` in this process has failed; None: it has not."""
+        last = next((each for each in reversed(self._jobs) if each.subject == subject), None)
+        return None if last is None else last.problem
+
+    def running(self) -> Sequence[BackgroundJob]:
+        """All that go on, the newest first."""
+        return [each for each in reversed(self._jobs) if each.running]
+
+    def stop(self) -> None:
+        """Have each end after its present step."""
+        self._stopping.set()
+
+    def _run(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> None:
+        def progress(count: int) -> None:
+            job.done = count
+            if self._stopping.is_set():
+                raise StoppedError("the web page's process was ended; what was changed stays changed")
+
+        try:
+            job.result = do(progress)
+        except DelaystoreError as error:
+            job.error = error
+            job.problem = str(error)
+        except Exception:
+            logger.exception("%s failed", job.about)
+            job.problem = "this is a mistake in delaystore; the server's log has the details"
+
+
+_SAMPLE = 0
+
+
+"""Undeliverable messages that are read: none, so that looking changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade:
+    """A cascade on a RabbitMQ broker. `broker`: amqp[s]://...; `management`: the URL of its management API.
+
+    `name`: as of `delaystore delays --cascade`. Without `management` the page shows what AMQP tells.
+    """
+
+    broker: str
+    management: str | None = None
+    name: str = "nservicebus-v2"
+
+    def __repr__(self) -> str:
+        return f"<Cascade {self.name}>"  # the URLs hold passwords
+
+    def status(self) -> "CascadeStatus":
+        """How it is doing now; changes nothing. Raises TransportError, ConfigurationError."""
+        from delaystore.cascades import BrokerClient, read_status
+        from delaystore.transports.rabbitmq.topology import topology_named
+
+        with BrokerClient(self.broker, self.management) as client:
+            return read_status(client, topology_named(self.name), sample=_SAMPLE, watch=0)
+
+
+P = ParamSpec("P")
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """One application. `show_bodies`: whether pages show message bodies. `cascade` None: there is none to show."""
+
+    delivery: DelayedDelivery
+    pages: Pages
+    cached: CachedOverview
+    jobs: BackgroundJobs = field(default_factory=BackgroundJobs)
+    calls: Calls = field(default_factory=Calls)
+    show_bodies: bool = False
+    cascade: Cascade | None = None
+    drawn: tuple[object, bytes] | None = None
+    """The last event of the first screen, and what it shows: many look at the same."""
+    stopping: bool = False
+    """Whether the process is about to end: streams of events end too."""
+
+    def operations(self, request: Request) -> Operations:
+        """The operations in the name of the user who asks, by the page or by the API."""
+        way = Way.API if is_api(request) else Way.WEB
+        return self.delivery.operations.acting_as(user_of(request).name or None, way=way)
+
+    async def ask(
+        self,
+        request: Request,
+        work: Callable[Concatenate[Operations, P], Answer],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> Answer:
+        """What `work`, a method of Operations, answers in the name of whoever asks; in a thread, within a time.
+
+        Raises as `work`, and StoreUnavailableError where there is no answer in time.
+        """
+        return await self.calls(partial(work, self.operations(request), *arguments, **named))
+
+    async def look(self, request: Request, work: Callable[[Operations], Answer], patience: float) -> Answer:
+        """As `ask`, for what may take `patience` seconds."""
+        return await self.calls(partial(work, self.operations(request)), patience)
+
+    def stop(self) -> None:
+        """End streams of events, and background jobs after their present step."""
+        self.stopping = True
+        self.jobs.stop()
+
+
+def site_of(request: Request) -> Site:
+    """The application that is asked."""
+    site: Site = request.app.state.site
+    return site
+
+
+def pages_of(request: Request) -> Pages:
+    """The pages of the application that is asked, which may be one of several endpoints."""
+    pages: Pages = request.app.state.site.pages
+    return pages

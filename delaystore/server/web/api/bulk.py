@@ -1,0 +1,155 @@
+"""Operations on all messages that match: preview, begin, look, resume, end."""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.filters import MessageFilter
+from delaystore.operations import Operations
+from delaystore.server.web._changes import follow, previewed
+from delaystore.server.web._site import site_of
+from delaystore.server.web.api import answers
+from delaystore.server.web.api._fields import Call, NewOperation, NoFields, Preview, fields_of, filter_in, refusal
+from delaystore.server.web.errors import Refusal
+from delaystore.server.web.http import API, href
+from delaystore.stores import documents
+from delaystore.stores.operable import Operation
+
+
+async def preview(request: Request) -> Response:
+    """How many match, and the first of them."""
+    given = await fields_of(request, Preview)
+    wanted = filter_in(given.filter, MessageFilter.from_dict)
+    found = await site_of(request).ask(request, previewed, wanted)
+    sample = [documents.summary(message) for message in found.sample]
+    return JSONResponse({"count": found.count, "complete": found.complete, "sample": sample})
+
+
+async def begin(request: Request) -> Response:
+    """Keep the operation, and run it in the background."""
+    given = await fields_of(request, NewOperation)
+    wanted, kind = filter_in(given.filter, MessageFilter.from_dict), given.kind
+    for name in ("delay", "at"):
+        if kind == "cancel" and getattr(given, name) is not None:
+            raise refusal(f"unknown field {name!r}; a cancel takes kind and filter")
+    site = site_of(request)
+    site.jobs.check_room()
+    if kind == "cancel":
+        operation = await site.ask(request, Operations.begin_cancel, wanted)
+    elif kind == "reschedule":
+        operation = await site.ask(request, Operations.begin_reschedule, wanted, **given.when())
+    else:
+        raise Refusal(400, f"The kind must be cancel or reschedule, not {kind[:80]!r}.")
+    return _followed(request, operation)
+
+
+async def listed(request: Request) -> Response:
+    """The last ones."""
+    found = await site_of(request).ask(request, Operations.operations)
+    return JSONResponse({"operations": [_document(each) for each in found]})
+
+
+async def get(request: Request) -> Response:
+    """One of them."""
+    return JSONResponse(_document(await _asked_for(request)))
+
+
+async def resume(request: Request) -> Response:
+    """Go on with it in the background."""
+    await fields_of(request, NoFields)
+    return _followed(request, await _asked_for(request))
+
+
+async def abandon(request: Request) -> Response:
+    """End it where it is."""
+    operation_id = request.path_params["operation_id"]
+    found = await site_of(request).ask(request, Operations.abandon, operation_id)
+    if found is None:
+        raise _unknown(operation_id)
+    return JSONResponse(_document(found))
+
+
+async def _asked_for(request: Request) -> Operation:
+    operation_id = request.path_params["operation_id"]
+    found = await site_of(request).ask(request, Operations.operation, operation_id)
+    if found is None:
+        raise _unknown(operation_id)
+    return found
+
+
+def _followed(request: Request, operation: Operation) -> Response:
+    site = site_of(request)
+    follow(site, site.operations(request), operation)
+    place = href(request, f"{API}/operations/{operation.operation_id}")
+    return JSONResponse(_document(operation), 202, {"Location": place})
+
+
+def _document(operation: Operation) -> dict[str, object]:
+    found = documents.record(operation)
+    del found["after"]  # where it stands is its own affair
+    return found
+
+
+def _unknown(operation_id: str) -> Refusal:
+    return Refusal(404, f"There is no operation {operation_id!r}.")
+
+
+CALLS: Final = (
+    Call(
+        method="POST",
+        path="/operations/preview",
+        name="previewOperation",
+        summary="How many messages match, counted for a few seconds, and the first of them; changes nothing.",
+        do=preview,
+        body=Preview,
+        answer=answers.Previewed,
+    ),
+    Call(
+        method="POST",
+        path="/operations",
+        name="beginOperation",
+        summary="Cancel or reschedule all that match, in the background; it can be resumed after a crash.",
+        do=begin,
+        body=NewOperation,
+        answer=answers.Operation,
+        status=(202,),
+    ),
+    Call(
+        method="GET",
+        path="/operations",
+        name="operations",
+        summary="The last operations, the newest first.",
+        do=listed,
+        answer=answers.Operations,
+    ),
+    Call(
+        method="GET",
+        path="/operations/{operation_id}",
+        name="operation",
+        summary="How far an operation is, or what came of it.",
+        do=get,
+        answer=answers.Operation,
+        refusals=(404,),
+    ),
+    Call(
+        method="POST",
+        path="/operations/{operation_id}",
+        name="resumeOperation",
+        summary="Go on with an operation that a process left, in the background. The body is {}.",
+        do=resume,
+        body=NoFields,
+        answer=answers.Operation,
+        status=(202,),
+        refusals=(404,),
+    ),
+    Call(
+        method="DELETE",
+        path="/operations/{operation_id}",
+        name="abandonOperation",
+        summary="End an operation where it is; what it changed stays changed.",
+        do=abandon,
+        answer=answers.Operation,
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,92 @@
+"""Destinations: list, pause, resume, limit."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.operations import Operations
+from delaystore.operations.json_requests import time_in
+from delaystore.server.web._changes import Row, begin_change, paused, resumed, rows_of
+from delaystore.server.web._site import BackgroundJob, site_of
+from delaystore.server.web.api import answers
+from delaystore.server.web.api._fields import Call, Destination, Limit, Pause, fields_of
+from delaystore.stores import documents
+
+
+async def listed(request: Request) -> Response:
+    """All that is known."""
+    rows, _ = await rows_of(request)
+    return JSONResponse({"destinations": [_document(row) for row in rows]})
+
+
+async def pause(request: Request) -> Response:
+    """Have every dispatcher keep messages for it."""
+    given = await fields_of(request, Pause)
+    until = None if given.until is None else time_in(given.until, "until")
+    return _changed(await begin_change(request, paused(given.destination, until)))
+
+
+async def resume(request: Request) -> Response:
+    """Let them go again."""
+    given = await fields_of(request, Destination)
+    return _changed(await begin_change(request, resumed(given.destination)))
+
+
+async def limit(request: Request) -> Response:
+    """Limit how many go there a second; null: any number."""
+    given = await fields_of(request, Limit)
+    await site_of(request).ask(request, Operations.limit_rate, given.destination, given.max_rate)
+    site_of(request).cached.forget()
+    return JSONResponse({"destination": given.destination, "max_rate": given.max_rate})
+
+
+def _changed(job: BackgroundJob) -> Response:
+    return JSONResponse({"count": job.done, "complete": not job.running}, 202 if job.running else 200)
+
+
+def _document(row: Row) -> dict[str, Any]:
+    state = {"paused": False, "paused_until": None, "resuming": False, "max_rate": None, "changed": None, "by": None}
+    known_state = {} if row.state is None else documents.record(row.state)
+    return {**state, **known_state, "name": row.name, "waiting": row.waiting, "rate": row.rate}
+
+
+CALLS: Final = (
+    Call(
+        method="GET",
+        path="/destinations",
+        name="destinations",
+        summary="What messages wait for, or were delivered to lately, and what is paused or limited.",
+        do=listed,
+        answer=answers.Destinations,
+    ),
+    Call(
+        method="POST",
+        path="/destinations/pause",
+        name="pause",
+        summary="Have every dispatcher keep messages for a destination. 202: it goes on.",
+        do=pause,
+        body=Pause,
+        answer=answers.Changed,
+        status=(200, 202),
+    ),
+    Call(
+        method="POST",
+        path="/destinations/resume",
+        name="resume",
+        summary="Let messages for a destination go again. 202: it goes on.",
+        do=resume,
+        body=Destination,
+        answer=answers.Changed,
+        status=(200, 202),
+    ),
+    Call(
+        method="POST",
+        path="/destinations/limit",
+        name="limit",
+        summary="Let at most so many messages a second go to a destination; null: any number.",
+        do=limit,
+        body=Limit,
+        answer=answers.Limited,
+    ),
+)

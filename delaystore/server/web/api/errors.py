@@ -1,0 +1,168 @@
+"""The error queue: groups, messages, replay, discard."""
+
+from base64 import b64encode
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.operations.failed_message import ErrorFilter, FailedMessage
+from delaystore.server.web import _changes, formatting
+from delaystore.server.web._site import BackgroundJob, site_of
+from delaystore.server.web.api import answers
+from delaystore.server.web.api._fields import TEXT, Call, Discard, Replay, fields_of, filter_in
+from delaystore.server.web.api.messages import limit_of
+from delaystore.server.web.errors import Refusal
+from delaystore.server.web.forms import whole_number
+from delaystore.server.web.http import API, href
+from delaystore.stores import documents
+
+
+async def groups(request: Request) -> Response:
+    """By destination, kind and reason."""
+    found = await site_of(request).look(request, _changes.groups, _changes.PATIENCE)
+    if found is None:
+        return JSONResponse({"groups": [], "depth": 0, "examined": 0})
+    listed = [documents.record(group) for group in found.groups]
+    return JSONResponse({"groups": listed, "depth": found.depth, "examined": found.examined})
+
+
+async def messages(request: Request) -> Response:
+    """Those that match, the oldest first."""
+    query = request.query_params
+    skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
+    wanted, limit = _changes.wanted_of(query), limit_of(query, 100)
+    found = await site_of(request).look(
+        request, lambda operations: _changes.page(operations, wanted, skip, limit), _changes.PATIENCE
+    )
+    listed = [_document(message) for message in found.messages]
+    return JSONResponse({"messages": listed, "depth": found.depth, "next_skip": found.next_skip})
+
+
+async def get(request: Request) -> Response:
+    """One of them, with what it was."""
+    site, message_id = site_of(request), request.path_params["message_id"]
+    message = await site.look(request, lambda operations: _changes.message(operations, message_id), _changes.PATIENCE)
+    if message is None:
+        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    content = {"headers": documents.plain(message.headers), "properties": documents.plain(message.properties)}
+    return JSONResponse({**_document(message), **content, **(_body(message) if site.show_bodies else {})})
+
+
+async def replay(request: Request) -> Response:
+    """Send the originals again, in the background."""
+    given = await fields_of(request, Replay)
+    wanted = filter_in(given.filter, ErrorFilter.from_dict)
+    return _begun(request, _changes.begin(request, "replay", wanted, given.to, given.limit))
+
+
+async def discard(request: Request) -> Response:
+    """Remove them for good, in the background."""
+    given = await fields_of(request, Discard)
+    wanted = filter_in(given.filter, ErrorFilter.from_dict)
+    return _begun(request, _changes.begin(request, "discard", wanted, limit=given.limit))
+
+
+async def job(request: Request) -> Response:
+    """How far it is."""
+    found = site_of(request).jobs.get(request.path_params["job_id"])
+    if found is None:
+        raise Refusal(404, "This process knows of no such job; the changes say what was done.")
+    return JSONResponse(_job(found))
+
+
+def _begun(request: Request, begun: BackgroundJob) -> Response:
+    return JSONResponse(_job(begun), 202, {"Location": href(request, f"{API}/jobs/{begun.job_id}")})
+
+
+def _job(found: BackgroundJob) -> dict[str, Any]:
+    return {
+        "job_id": found.job_id,
+        "about": found.about,
+        "by": found.by,
+        "done": found.done,
+        "running": found.running,
+        "result": found.result,
+        "problem": found.problem,
+    }
+
+
+def _document(message: FailedMessage) -> dict[str, Any]:
+    left_out = ("headers", "properties", "body")
+    return {name: value for name, value in documents.record(message.without_body()).items() if name not in left_out}
+
+
+def _body(message: FailedMessage) -> dict[str, Any]:
+    body = message.body or b""
+    text = formatting.as_text(body)
+    return {"body_base64": b64encode(body).decode()} if text is None else {"body": text}
+
+
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_WANTED: Final = {
+    "destination": {**TEXT, "description": "Where it was to go; empty: nothing says."},
+    "kind": TEXT,
+    "reason": {**TEXT, "description": "Of the same group: ids and numbers aside."},
+    "message_id": TEXT,
+}
+CALLS: Final = (
+    Call(
+        method="GET",
+        path="/errors",
+        name="errorGroups",
+        summary="What is in the error queue, by destination, kind and reason; of the oldest 5,000.",
+        do=groups,
+        answer=answers.ErrorGroups,
+    ),
+    Call(
+        method="GET",
+        path="/errors/messages",
+        name="errorMessages",
+        summary="Failed messages that match, the oldest first, without their content.",
+        do=messages,
+        query={
+            **_WANTED,
+            "skip": {**_COUNT, "maximum": _changes.FURTHEST},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+        },
+        answer=answers.FailedPage,
+    ),
+    Call(
+        method="GET",
+        path="/errors/messages/{message_id}",
+        name="errorMessage",
+        summary="One failed message; its body only where the server shows bodies.",
+        do=get,
+        answer=answers.FailedMessage,
+        refusals=(404,),
+    ),
+    Call(
+        method="POST",
+        path="/errors/replay",
+        name="replay",
+        summary="Send the originals of what matches to their destinations, or all `to` another, in the background.",
+        do=replay,
+        body=Replay,
+        answer=answers.Job,
+        status=(202,),
+    ),
+    Call(
+        method="POST",
+        path="/errors/discard",
+        name="discard",
+        summary="Remove what matches from the error queue for good, in the background.",
+        do=discard,
+        body=Discard,
+        answer=answers.Job,
+        status=(202,),
+    ),
+    Call(
+        method="GET",
+        path="/jobs/{job_id}",
+        name="job",
+        summary="How far a replay or a discard is, or what came of it; of the process that is asked.",
+        do=job,
+        answer=answers.Job,
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Messages: send, get, search, cancel, reschedule."""
+
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.message import DelayedMessage, new_message_id
+from delaystore.operations import Operations
+from delaystore.operations.json_requests import delay_in
+from delaystore.server.web._site import site_of
+from delaystore.server.web.api import answers
+from delaystore.server.web.api._fields import FLAG, TEXT, TIME, Call, NewMessage, When, fields_of
+from delaystore.server.web.errors import Refusal
+from delaystore.server.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
+from delaystore.stores import documents
+from delaystore.stores.abc import ManagementOutcome
+
+_MOST: Final = 1_000
+
+
+async def send(request: Request) -> Response:
+    """Store a message; with a message_id of its own, again as often as the sender likes."""
+    site, given = site_of(request), await fields_of(request, NewMessage)
+    own_id = given.message_id
+    message_id = new_message_id() if own_id is None else own_id
+    try:
+        stored_id = await site.calls(
+            partial(
+                site.delivery.send,
+                given.destination,
+                given.content(),
+                **given.when(),
+                headers=given.headers,
+                properties=given.properties_read(),
+                message_id=message_id,
+                key=given.key,
+                on_key=given.on_key,
+                max_wait=None if given.max_wait is None else delay_in(given.max_wait, "max_wait"),
+            )
+        )
+    except DuplicateMessageError:
+        if own_id is None:
+            raise
+        return JSONResponse({"message_id": message_id, "stored": False})
+    stored = stored_id == message_id
+    return JSONResponse({"message_id": stored_id, "stored": stored}, 201 if stored else 200)
+
+
+async def search(request: Request) -> Response:
+    """A page of what matches; `next` says where to go on, and is null at the end only: a page may be short."""
+    query = request.query_params
+    wanted, after = filter_of(query), position_of(text_of(query, "after"))
+    page = await site_of(request).ask(request, Operations.search, wanted, after=after, limit=limit_of(query, 100))
+    found = [documents.summary(message) for message in page.messages]
+    return JSONResponse({"messages": found, "next": None if page.next_key is None else str(page.next_key)})
+
+
+async def get(request: Request) -> Response:
+    """One message."""
+    site, message_id = site_of(request), request.path_params["message_id"]
+    message = await site.calls(partial(site.delivery.get, message_id))
+    if message is None:
+        raise _gone(message_id)
+    return JSONResponse(_document(message, with_body=site.show_bodies))
+
+
+async def cancel(request: Request) -> Response:
+    """Delete it."""
+    message_id = request.path_params["message_id"]
+    return _answer(message_id, await site_of(request).ask(request, Operations.cancel_one, message_id))
+
+
+async def reschedule(request: Request) -> Response:
+    """Give it a new due time; a delay of 0 sends it now."""
+    when = (await fields_of(request, When)).when()
+    message_id = request.path_params["message_id"]
+    return _answer(message_id, await site_of(request).ask(request, Operations.reschedule_one, message_id, **when))
+
+
+def limit_of(query: Fields, default: int) -> int:
+    """How many are wanted, at most. Raises InvalidMessageError."""
+    return whole_number(id_of(query, "limit") if "limit" in query else str(default), "the limit", 1, _MOST)
+
+
+def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:
+    found = {**documents.waiting(message), "parked": message.is_parked, "failures": documents.field(message.failures)}
+    hidden = () if with_body else ("body", "body_base64")
+    return {name: value for name, value in found.items() if name not in hidden}
+
+
+def _answer(message_id: str, outcome: ManagementOutcome) -> Response:
+    if outcome is ManagementOutcome.NOT_FOUND:
+        raise _gone(message_id)
+    if outcome is ManagementOutcome.BEING_DISPATCHED:
+        raise Refusal(409, f"Nothing was changed here: {being_changed(message_id)}.")
+    return JSONResponse({"message_id": message_id})
+
+
+def _gone(message_id: str) -> Refusal:
+    return Refusal(404, f"No message {message_id!r} waits here.")
+
+
+_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}
+CALLS: Final = (
+    Call(
+        method="POST",
+        path="/messages",
+        name="send",
+        summary=(
+            "Store a message until it is due. 200: a message of this message_id, or key, is waiting already. 409: a "
+            "dispatcher has the message of this message_id; send again."
+        ),
+        do=send,
+        body=NewMessage,
+        answer=answers.Stored,
+        status=(201, 200),
+        refusals=(409,),
+    ),
+    Call(
+        method="GET",
+        path="/messages",
+        name="search",
+        summary="A page of what waits and matches; a page may be short although more match: go on with `next`.",
+        do=search,
+        query={
+            "destination": TEXT,
+            "since": {**TIME, "description": "Due at this time or later; without an offset it is UTC."},
+            "until": {**TIME, "description": "Due before this time."},
+            "id_prefix": TEXT,
+            "header": {"type": "array", "items": TEXT, "description": "NAME=VALUE, as often as wanted."},
+            "failing": FLAG,
+            "paused": FLAG,
+            "after": {**TEXT, "description": "The `next` of the page before."},
+            "limit": _LIMIT,
+        },
+        answer=answers.MessagePage,
+    ),
+    Call(
+        method="GET",
+        path="/messages/{message_id}",
+        name="get",
+        summary="One waiting message; its body only where the server shows bodies.",
+        do=get,
+        answer=answers.Message,
+        refusals=(404,),
+    ),
+    Call(
+        method="DELETE",
+        path="/messages/{message_id}",
+        name="cancel",
+        summary="Delete a waiting message, unless a dispatcher has it.",
+        do=cancel,
+        answer=answers.MessageId,
+        refusals=(404, 409),
+    ),
+    Call(
+        method="PATCH",
+        path="/messages/{message_id}",
+        name="reschedule",
+        summary="Give a waiting message a new due time, unless a dispatcher has it; a delay of 0 sends it now.",
+        do=reschedule,
+        body=When,
+        answer=answers.MessageId,
+        refusals=(404, 409),
+    ),
+)

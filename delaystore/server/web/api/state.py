@@ -1,0 +1,74 @@
+"""How the endpoint is, and who changed what."""
+
+from datetime import datetime
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.operations import Demands, Operations
+from delaystore.server.web._site import site_of
+from delaystore.server.web.api import answers
+from delaystore.server.web.api._fields import FLAG, TIME, Call
+from delaystore.server.web.api.messages import limit_of
+from delaystore.server.web.forms import flag_of, text_of, time_of
+from delaystore.stores import documents
+
+_PATIENCE: Final = 6.0
+
+
+async def health(request: Request) -> Response:
+    """Whether it is healthy, as `delaystore health` says; 503: it is not."""
+    demands = Demands(dispatcher=flag_of(request.query_params, "require_dispatcher"))
+    overview = await site_of(request).cached.overview(_PATIENCE)
+    problems = [overview.store_problem] if overview.store_problem is not None else []
+    problems += demands.unmet(overview)
+    answer = {"healthy": not problems, "problems": problems, "warnings": list(overview.wrong)}
+    return JSONResponse(answer, 503 if problems else 200)
+
+
+async def overview(request: Request) -> Response:
+    """All that the first screen shows."""
+    return JSONResponse((await site_of(request).cached.overview(_PATIENCE)).as_dict())
+
+
+async def changes(request: Request) -> Response:
+    """Who changed what."""
+    before: datetime | None = time_of(text_of(request.query_params, "before"), "before")
+    found = await site_of(request).ask(request, Operations.changes, limit_of(request.query_params, 100), before)
+    kept = await site_of(request).ask(request, Operations.audit_kept)
+    return JSONResponse({"changes": [documents.record(each) for each in found], **documents.record(kept)})
+
+
+CALLS: Final = (
+    Call(
+        method="GET",
+        path="/health",
+        name="health",
+        summary="Whether it is healthy, as `delaystore health` says; 503: it is not, and why.",
+        do=health,
+        query={"require_dispatcher": {**FLAG, "description": "Unhealthy, too, unless a dispatcher is running."}},
+        answer=answers.Health,
+        status=(200, 503),
+    ),
+    Call(
+        method="GET",
+        path="/overview",
+        name="overview",
+        summary="How the endpoint is doing; null: the store did not answer in time, or cannot tell.",
+        do=overview,
+        answer=answers.Overview,
+    ),
+    Call(
+        method="GET",
+        path="/changes",
+        name="changes",
+        summary="The last changes that were made, the newest first.",
+        do=changes,
+        query={
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+            "before": {**TIME, "description": "Only from before this time."},
+        },
+        answer=answers.Changes,
+    ),
+)

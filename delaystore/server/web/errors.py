@@ -1,0 +1,115 @@
+"""What is answered in place of a page: a status, and one clear sentence."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore.errors import (
+    ConfigurationError,
+    DelaystoreError,
+    DuplicateKeyError,
+    DuplicateMessageError,
+    InvalidMessageError,
+    MessageBeingDispatchedError,
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+    TransportError,
+)
+from delaystore.server.web._site import pages_of
+from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
+
+TITLES: Final[Mapping[int, str]] = {
+    400: "That cannot be",
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    408: "Too slow",
+    409: "In the way",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Not clear",
+    429: "Too many",
+    500: "Something went wrong",
+    503: "No answer",
+}
+_PLAIN: Final[Mapping[str, str]] = {
+    "Not Found": "There is nothing at this address.",
+    "Method Not Allowed": "That cannot be done at this address.",
+}
+"""Sentences in place of Starlette's words."""
+_LONGEST: Final = 600
+"""Characters of a sentence: what was given may stand in it, of any length."""
+_STATUS: Final = (
+    (DuplicateMessageError, 409),
+    (DuplicateKeyError, 409),
+    (MessageBeingDispatchedError, 409),
+    (InvalidMessageError, 400),
+    (StorePermissionError, 503),
+    (StoreSetupError, 503),
+    (StoreUnavailableError, 503),
+    (StoreError, 503),
+    (TransportError, 503),
+    (ConfigurationError, 400),
+)
+
+
+class Refusal(HTTPException):
+    """A request that is not served: `detail` is the sentence."""
+
+    def __init__(self, status_code: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status_code, detail, dict(headers or {}))
+
+
+def status_of(error: DelaystoreError) -> int:
+    """The status that fits an error of ours."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A problem document (RFC 9457), for programs."""
+    detail = sentence.encode(errors="backslashreplace").decode()  # half a character would be no JSON
+    return JSONResponse(
+        {"title": TITLES.get(status, TITLES[500]), "status": status, "detail": detail},
+        status,
+        headers,
+        media_type="application/problem+json",
+    )
+
+
+async def answer_refusal(request: Request, error: Exception) -> Response:
+    """The answer to an HTTPException, ours or the host's."""
+    assert isinstance(error, HTTPException)
+    detail = str(error.detail)  # FastAPI's may be anything that JSON has
+    sentence = _PLAIN.get(detail, detail)
+    return await _answer(request, error.status_code, sentence, error.headers)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """The answer to an error of ours."""
+    assert isinstance(error, DelaystoreError)
+    status = status_of(error)
+    return await _answer(request, status, _sentence(str(error)), {"Retry-After": "5"} if status == 503 else None)
+
+
+async def answer_fault(request: Request, _error: Exception) -> Response:
+    """The answer to a mistake of ours: it says nothing of what went wrong; the log does."""
+    headers = {**HEADERS, "Cache-Control": NOT_KEPT}  # Starlette answers faults outside of all middleware
+    return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", headers)
+
+
+async def _answer(request: Request, status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
+    if len(sentence) > _LONGEST:
+        sentence = f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
+    if is_api(request):
+        return problem(status, sentence, headers)
+    return pages_of(request).problem(request, status, TITLES.get(status, TITLES[500]), sentence, headers)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")

@@ -1,0 +1,65 @@
+"""Destinations: what waits for each, how fast it goes, and whether it is paused or limited."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from delaystore.errors import ConfigurationError
+from delaystore.operations import Operations
+from delaystore.server.web._changes import Change, begin_change, paused, resumed, rows_of
+from delaystore.server.web._site import site_of
+from delaystore.server.web.forms import fields_of, id_of, text_of, time_of
+
+
+async def listed(request: Request) -> Response:
+    """All that messages wait for, or that were delivered to lately, or that somebody changed."""
+    site = site_of(request)
+    rows, overview = await rows_of(request)
+    return site.pages.page(
+        request,
+        "destinations.html",
+        here="/destinations",
+        rows=rows,
+        counted=not rows or rows[0].waiting is not None,
+        jobs=[each for each in site.jobs.running() if each.path == "/destinations"],
+        now=overview.now,
+        chosen=text_of(request.query_params, "name"),
+    )
+
+
+async def pause(request: Request) -> Response:
+    """Pause it; what is due is parked in the background."""
+    fields = await fields_of(request)
+    return await _change(request, paused(id_of(fields, "name"), time_of(text_of(fields, "until"), "until")))
+
+
+async def resume(request: Request) -> Response:
+    """Let it go on; what is parked is shown in the background."""
+    return await _change(request, resumed(id_of(await fields_of(request), "name")))
+
+
+async def limit(request: Request) -> Response:
+    """Limit how many go there a second; an empty field: any number."""
+    site, fields = site_of(request), await fields_of(request)
+    name, rate = id_of(fields, "name"), _rate(text_of(fields, "max_rate"))
+    await site.ask(request, Operations.limit_rate, name, rate)
+    site.cached.forget()
+    told = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
+    return site.pages.then(request, "/destinations", None, told)
+
+
+async def _change(request: Request, change: Change) -> Response:
+    job = await begin_change(request, change)
+    if job.result is not None:
+        told = f"{change.told} {job.result}."
+    else:  # that a message was parked, or shown, says that the change is made: a store may hang before
+        told = change.told if job.done else f"{change.about} goes on; the store has not answered yet."
+    return site_of(request).pages.then(request, "/destinations", None, told)
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"the limit {text!r} is no number of messages a second") from None

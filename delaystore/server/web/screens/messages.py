@@ -1,0 +1,118 @@
+"""What waits, filtered, page by page; and one message."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from delaystore.errors import InvalidMessageError
+from delaystore.operations import Operations
+from delaystore.server.web import formatting
+from delaystore.server.web._site import site_of
+from delaystore.server.web.errors import Refusal
+from delaystore.server.web.forms import (
+    being_changed,
+    due_of,
+    fields_of,
+    filter_of,
+    id_of,
+    position_of,
+    query_of,
+    text_of,
+    typed,
+)
+from delaystore.stores.abc import ManagementOutcome, Page
+
+PAGE: Final = 50
+"""Messages on one page."""
+SHOWN: Final = 64 * 1024
+"""Bytes of a body that are shown."""
+
+
+async def listed(request: Request) -> Response:
+    """A page of what matches. 400: the form says what cannot be; it is shown again with the reason."""
+    site = site_of(request)
+    form: dict[str, Any] = {"typed": typed(request.query_params), "here": "/messages", "problem": None}
+    try:
+        wanted = filter_of(request.query_params)
+        after = position_of(text_of(request.query_params, "after"))
+    except InvalidMessageError as error:
+        return site.pages.page(
+            request, "messages.html", status=400, **{**form, "problem": str(error)}, page=None, query={}, wanted=None
+        )
+    now, page = await site.ask(request, lambda operations: (operations.now(), _search(operations, wanted, after)))
+    return site.pages.page(
+        request,
+        "messages.html",
+        page=page,
+        now=now,
+        wanted=wanted,
+        query=query_of(wanted),
+        is_first=after is None,
+        is_short=len(page.messages) < PAGE,
+        **form,
+    )
+
+
+def _search(operations: Operations, wanted: Any, after: Any) -> Page:
+    return operations.search(wanted, after=after, limit=PAGE)
+
+
+async def one(request: Request) -> Response:
+    """One message: 404 where it waits no longer."""
+    site, message_id = site_of(request), _asked_for(request)
+    now, message = await site.ask(request, lambda operations: (operations.now(), site.delivery.get(message_id)))
+    if message is None:
+        raise Refusal(404, f"No message {message_id!r} waits here: it was delivered, or cancelled, or never was.")
+    return site.pages.page(
+        request,
+        "message.html",
+        here="/messages",
+        message=message,
+        now=now,
+        bodies=formatting.bodies(message.body, SHOWN) if site.show_bodies else None,
+        more=max(0, len(message.body) - SHOWN),
+    )
+
+
+async def cancel(request: Request) -> Response:
+    """Delete it."""
+    message_id = id_of(await fields_of(request))
+    outcome = await site_of(request).ask(request, Operations.cancel_one, message_id)
+    return _after(request, message_id, outcome, "is cancelled", gone=True)
+
+
+async def send_now(request: Request) -> Response:
+    """Make it due."""
+    message_id = id_of(await fields_of(request))
+    outcome = await site_of(request).ask(request, Operations.send_now, message_id)
+    return _after(request, message_id, outcome, "is due now", gone=True)
+
+
+async def reschedule(request: Request) -> Response:
+    """Give it a new due time."""
+    fields = await fields_of(request)
+    message_id = id_of(fields)
+    delay, at = due_of(fields)
+    outcome = await site_of(request).ask(request, Operations.reschedule_one, message_id, delay=delay, at=at)
+    return _after(request, message_id, outcome, "has a new due time")
+
+
+def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, gone: bool = False) -> Response:
+    """Tell what was done; `gone`: the message has no page any more, or will soon have none."""
+    site = site_of(request)
+    site.cached.forget()
+    if outcome is ManagementOutcome.DONE:
+        path, query = ("/messages", None) if gone else ("/message", {"id": message_id})
+        return site.pages.then(request, path, query, f"Message {message_id} {done}.")
+    if outcome is ManagementOutcome.BEING_DISPATCHED:
+        told = f"Nothing was changed here: {being_changed(message_id)}."
+        return site.pages.then(request, "/message", {"id": message_id}, told)
+    return site.pages.then(request, "/messages", None, f"Nothing was changed: message {message_id} waits no longer.")
+
+
+def _asked_for(request: Request) -> str:
+    message_id = request.query_params.get("id", "")
+    if not message_id:
+        raise Refusal(404, "Which message? The address names none.")
+    return message_id

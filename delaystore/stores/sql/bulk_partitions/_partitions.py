@@ -1,0 +1,326 @@
+"""Bulk partitions: tables that inherit from the endpoint's, filled, indexed, then attached (PostgreSQL)."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, MessageBeingStoredError, StoreUnavailableError
+from delaystore.stores.sql.bulk_partitions._tables import (
+    SENDS_NOTHING,
+    SHORT_WAIT,
+    Family,
+    Remains,
+    ShelfLimits,
+    ShelfTable,
+    fewest_rows,
+    is_heeded,
+)
+from delaystore.stores.sql.codec import NAMES, in_order
+from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.engine import Connections
+from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
+from delaystore.stores.sql.schema import delayed_table, shelves_table
+from delaystore.stores.sql.urls import TOKEN_LENGTH, shelf_name
+
+log = logging.getLogger("delaystore.stores")
+
+
+_TURN: Final = (
+    "SELECT pg_advisory_xact_lock(hashtextextended('delaystore: attaches a shelf', "
+    "CAST(CAST(CAST(:live AS REGCLASS) AS OID) AS BIGINT)))"
+)
+
+
+"""By number: others may name the schema, or not."""
+
+
+_BY_INDEX: Final = "SELECT " + ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "seqscan", "bitmapscan", "sort")
+)
+
+
+_VACUUMED_LATELY: Final = (
+    "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
+    "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
+)
+
+
+_IS_A_PLACE_FREE: Final = (
+    "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
+    "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:shelves AS REGCLASS)"
+)
+
+
+class Shelf:
+    """A shelf that has been announced, and is not attached yet.
+
+    `stays`: it may be attached, as all inserts look into it by now.
+    """
+
+    def __init__(
+        self, family: Family, table: Table, connection: Connection, rows: int, limits: ShelfLimits, *, stays: bool
+    ) -> None:
+        self._family, self._table, self._limits, self._stays = family, table, limits, stays
+        self.connection = connection
+        """The one on which it was filled; in no transaction."""
+        self.rows = rows
+        """How many messages are in it."""
+
+    def move_in(self, connection: Connection, before: Callable[[], object] | None = None) -> None:
+        """Let its messages wait from the commit of the transaction on: attach it, or else insert its rows.
+
+        `before`: what else belongs to the transaction and may wait for others, done while no sender waits for it yet.
+
+        Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
+        moment, StoreUnavailableError if the shelf was taken for one whose maker has died.
+        """
+        table = ShelfTable(connection, self._family, self._table)
+        table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
+        table.execute(_TURN)  # of two with the same message_id, the second finds the first's
+        self._secure(table)
+        stays = self._stays and self._may_attach(table)
+        duplicates = _shared(table, "{live}")
+        if duplicates:
+            raise DuplicateMessageError(duplicates)
+        if before is not None:
+            try:
+                before()
+            except MessageBeingStoredError as error:
+                if _has(table, error.message_id):
+                    raise DuplicateMessageError([error.message_id]) from None
+                raise
+        if stays and self._attach(table):
+            return
+        if self._stays:
+            log.info("%d messages get no shelf: all places are taken, or others have the tables locked", self.rows)
+        _insert(table)
+
+    def _secure(self, table: ShelfTable) -> None:
+        """Let nobody change it any more; if its rows are not all there, somebody has.
+
+        So a pooler that gives a session to several clients can have it: our lock is theirs then, too. Senders do not
+        wait behind this lock. An autovacuum gives way to it after a second.
+        """
+
+        def lock() -> None:
+            table.execute("LOCK TABLE ONLY {shelf} IN SHARE MODE")
+
+        try:
+            is_locked = table.unless_locked(lock, lock_wait=self._limits.patience)
+        except DBAPIError as error:
+            if table.fault(error) is not Fault.MISSING:
+                raise
+            is_locked = False
+        rows = table.execute("SELECT count(*) FROM ONLY {shelf}").scalar_one() if is_locked else 0
+        if rows != self.rows:
+            raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
+
+    def _may_attach(self, table: ShelfTable) -> bool:
+        """False: as many are attached as may be, or others have the endpoint's table locked for too long.
+
+        It is locked before anything is read from it: a REINDEX CONCURRENTLY has that lock, and waits for all readers.
+
+        An autovacuum of the endpoint's table gives way to who waits for a second. So that it ends at all, it need not
+        if none has ended for an hour.
+        """
+
+        def lock() -> None:
+            table.execute("LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE")
+
+        if not table.execute(_IS_A_PLACE_FREE, most=self._limits.most_shelves).scalar():
+            return False
+        patience = self._limits.patience
+        lock_wait = patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
+        return table.unless_locked(lock, lock_wait=lock_wait, patience=patience)
+
+    def _attach(self, table: ShelfTable) -> bool:
+        """False: others have it locked for too long."""
+
+        def inherit() -> None:
+            """All senders wait from here until the commit."""
+            table.execute("ALTER TABLE {shelf} INHERIT {live}")
+
+        return table.unless_locked(inherit, patience=self._limits.patience)
+
+
+def _has(table: ShelfTable, message_id: str) -> bool:
+    """Whether the shelf itself has a message of that id, and no other transaction."""
+    return table.execute("SELECT FROM ONLY {shelf} WHERE message_id = :id", id=message_id).first() is not None
+
+
+def _insert(table: ShelfTable) -> None:
+    """The shelf is dropped later: nobody may wait for that, or be waited for."""
+    announced = _shared(table, "{shelves}", "w.tableoid <> CAST(:shelf AS REGCLASS)")
+    if announced:
+        raise MessageBeingStoredError(announced[0])
+    names = ", ".join(NAMES)  # what others have added to the table may be computed
+    table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{shelf}} ORDER BY message_id")  # noqa: S608
+    table.execute("DELETE FROM ONLY {shelf}")
+
+
+def _shared(table: ShelfTable, others: str, condition: str = "TRUE") -> Sequence[str]:
+    """Some of the message_ids that `others` have too; searched by index, whatever statistics say."""
+    table.execute(_BY_INDEX)
+    found = (
+        f"SELECT s.message_id FROM ONLY {{shelf}} s JOIN {others} w ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
+        "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {shelf}) "
+        f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {NAMED_DUPLICATES}"
+    )
+    return table.execute(found).scalars().all()
+
+
+Fill = Callable[[Connection, Table], int]
+
+
+"""Inserts rows into a table without indexes; returns how many."""
+
+
+_SHELVES: Final = (
+    "SELECT c.relname, EXISTS (SELECT FROM pg_inherits a "
+    "WHERE a.inhrelid = c.oid AND a.inhparent = CAST(:live AS REGCLASS)) "
+    "FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST(:shelves AS REGCLASS)"
+)
+
+
+"""Their names, and whether each is attached."""
+
+
+_OWNER: Final = (
+    "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class "
+    "WHERE oid = CAST(:live AS REGCLASS) AND pg_get_userbyid(relowner) <> current_user"
+)
+
+
+_OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
+
+
+"""What says that a shelf is others' to drop, or dropped by others."""
+
+
+class Shelves:
+    """The shelves of one endpoint's table."""
+
+    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: ShelfLimits) -> None:
+        self._family = Family(live, shelves_table(live, dialect), dialect)
+        self._connections = connections
+        self.limits = limits
+
+    @property
+    def parent(self) -> Table:
+        """The table whose children are the shelves, those too that are not attached yet."""
+        return self._family.parent
+
+    def fewest_rows(self) -> int | None:
+        """The fewest rows that are worth a shelf now; None: none are, or our role may make none.
+
+        Tidies up first: who may make shelves may drop them, and dispatchers perhaps may not.
+        """
+        if not self._family.dialect.has_shelves:
+            return None
+        with suppress(SQLAlchemyError):
+            self.tidy()
+        with self._connections.connect() as connection:
+            return fewest_rows(connection, self._family, self.limits)
+
+    @contextmanager
+    def filled(self, fill: Fill, fewest: int) -> Iterator[Shelf]:
+        """A new shelf, filled and announced; dropped after the block unless it was attached.
+
+        With fewer rows than `fewest` it never is: its rows are inserted.
+        Raises DuplicateMessageError for a message_id that is in it twice.
+        """
+        family, limits = self._family, self.limits
+        table = self._named(shelf_name(family.live.name, token_hex(TOKEN_LENGTH // 2), family.dialect))
+        try:
+            with self._connections.connect() as connection, self._needing(connection, table):
+                rows = self._fill(connection, table, fill)
+                stays = rows >= fewest and is_heeded(connection, limits.patience)
+                if not stays:
+                    others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
+                    log.info("%d messages get no shelf of %s: %s", rows, family.live.fullname, others)
+                yield Shelf(family, table, connection, rows, limits, stays=stays)
+        finally:
+            with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
+                self._give_up(table)
+
+    def tidy(self) -> None:
+        """Drop the shelves that are empty, and those whose maker has died before they were attached.
+
+        One that others read stays for the next time.
+        """
+        if not self._family.dialect.has_shelves:
+            return
+        with self._connections.connect() as connection:
+            found: Sequence[Any] = self._family.execute(connection, _SHELVES).all()
+            connection.commit()
+            for name, is_attached in found:
+                try:
+                    self._tidy(connection, self._named(name), is_attached=is_attached)
+                    connection.commit()
+                except DBAPIError as error:
+                    if self._family.dialect.fault(error) not in _OTHERS:
+                        raise
+                    connection.rollback()
+
+    def _tidy(self, connection: Connection, table: Table, *, is_attached: bool) -> None:
+        remains = Remains(ShelfTable(connection, self._family, table))
+        if is_attached:
+            remains.drop_if_empty()
+            return
+        with self._needing(connection, table) as is_abandoned:
+            if is_abandoned:
+                remains.drop_unattached()
+                connection.commit()
+
+    def _give_up(self, table: Table) -> None:
+        """Drop our own, unless it is attached, whoever has its lock: a pooler may have left it in another session."""
+        with self._connections.connect() as connection:
+            shelf = ShelfTable(connection, self._family, table)
+            if shelf.is_there() and not shelf.is_attached():
+                Remains(shelf).drop_unattached()
+                connection.commit()
+
+    def _named(self, name: str) -> Table:
+        return delayed_table(name, self._family.live.schema, leases=False)
+
+    @contextmanager
+    def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
+        """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
+        release = self._family.dialect.take_lock(connection, f"shelf {table.name}", "")
+        try:
+            connection.commit()
+            yield release is not None
+        finally:
+            with suppress(SQLAlchemyError):  # then the connection is gone, and its locks are
+                connection.rollback()
+                if release is not None:
+                    release()
+                connection.commit()
+
+    def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
+        """One transaction: a shelf is announced with all its rows and indexes, or is not there."""
+        shelf, dialect = ShelfTable(connection, self._family, table), self._family.dialect
+        shelf.execute(SENDS_NOTHING)
+        shelf.execute("SET LOCAL statement_timeout = 0")
+        shelf.execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
+        name = quoted_name(table, connection.dialect)
+        for option in dialect.storage_options():
+            execute_as_it_stands(connection, option.format(table=name))
+        rows = fill(connection, table)
+        shelf.execute("ALTER TABLE {shelf} ADD PRIMARY KEY (message_id)")
+        order = ", ".join(column.name for column in in_order(table))
+        shelf.execute(f"CREATE INDEX ON {{shelf}} ({order})")
+        shelf.execute(f"CREATE INDEX ON {{shelf}} ({order}) WHERE failure_count > 0")
+        shelf.execute("ANALYZE {shelf}")
+        owner = shelf.execute(_OWNER).scalar()
+        if owner is not None:  # our role is a member of that one
+            execute_as_it_stands(connection, f"ALTER TABLE {name} OWNER TO {owner}")
+        dialect.grant_alike(connection, table, self._family.live)
+        shelf.execute("ALTER TABLE {shelf} INHERIT {shelves}")
+        connection.commit()
+        return rows

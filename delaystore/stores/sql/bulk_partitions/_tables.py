@@ -1,0 +1,276 @@
+"""Tables of bulk partitions, their limits, and what remains of them."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, CursorResult, Table, text
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.processes import pause
+from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.faults import Fault, escaped, quoted_name
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """An endpoint's table `live`, and `parent`, the one whose children are its shelves: those not attached yet, too."""
+
+    live: Table
+    parent: Table
+    dialect: StoreDialect
+
+    def execute(
+        self, connection: Connection, statement: str, shelf: Table | None = None, **values: Any
+    ) -> CursorResult[Any]:
+        """Execute `statement`; the tables are {live}, {shelves} and {shelf} in it, or parameters of these names."""
+        tables = {"live": self.live, "shelves": self.parent} | ({} if shelf is None else {"shelf": shelf})
+        names = {key: quoted_name(table, connection.dialect) for key, table in tables.items()}
+        words = {key: escaped(name) for key, name in names.items()}
+        return connection.execute(text(statement.format(**words)), names | values)
+
+
+_FILLS: Final = "delaystore: fills a shelf"
+
+
+"""A lock that all share who have it: it tells of a transaction that it sends no message."""
+
+
+SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
+
+
+"""A statement at the beginning of a transaction that only fills a shelf or reads, so that `is_heeded` need not wait."""
+
+
+_IN_FLIGHT: Final = text(
+    "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+    "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
+    "AND l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() "
+    "AND NOT EXISTS (SELECT FROM pg_locks f WHERE f.virtualtransaction = l.virtualtransaction "
+    "AND f.locktype = 'advisory' AND f.objsubid = 1 AND f.database = d.oid "
+    "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
+    "UNION ALL SELECT gid, TRUE FROM pg_prepared_xacts WHERE database = current_database()"
+)
+
+
+"""The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
+
+What is filled meanwhile is compared with our shelf later, once it is announced itself.
+"""
+
+
+_LONGEST_PAUSE: Final = 0.05
+
+
+def is_heeded(connection: Connection, patience: float) -> bool:
+    """Whether all who may not see what is committed now end within `patience` seconds."""
+    deadline, wait = time.monotonic() + patience, 0.001
+    waited_for = set(_in_flight(connection))
+    while waited_for and time.monotonic() < deadline:
+        pause(wait)
+        wait = min(2 * wait, _LONGEST_PAUSE)
+        now = _in_flight(connection)
+        # a transaction that is prepared meanwhile loses the name by which it was known, and lives on
+        waited_for = {name for name, is_prepared in now.items() if is_prepared or name in waited_for}
+    return not waited_for
+
+
+def _in_flight(connection: Connection) -> dict[str, bool]:
+    """Whether each transaction is prepared."""
+    rows = connection.execute(_IN_FLIGHT, {"fills": _FILLS}).all()
+    connection.commit()
+    return {row[0]: row[1] for row in rows}
+
+
+SHORT_WAIT: Final = 0.05
+
+
+"""Seconds for which others may have to wait behind our wait for a lock."""
+
+
+_PAUSE: Final = 0.1
+
+
+"""Seconds between two such waits."""
+
+
+_IS_ATTACHED: Final = (
+    "SELECT EXISTS (SELECT FROM pg_inherits "
+    "WHERE inhrelid = to_regclass(:shelf) AND inhparent = CAST(:live AS REGCLASS))"
+)
+
+
+class ShelfTable:
+    """The table of a shelf: to be filled, announced, attached, or gone."""
+
+    def __init__(self, connection: Connection, family: Family, table: Table) -> None:
+        self.connection, self.family, self._table = connection, family, table
+
+    def execute(self, statement: str, **values: Any) -> CursorResult[Any]:
+        """As `Family.execute`. Raises DuplicateMessageError for what a primary key refuses."""
+        try:
+            return self.family.execute(self.connection, statement, self._table, **values)
+        except DBAPIError as error:
+            duplicates = self.family.dialect.duplicates_in(error) if self.fault(error) is Fault.DUPLICATE else ()
+            if duplicates:
+                raise DuplicateMessageError(duplicates) from None
+            raise
+
+    def is_there(self) -> bool:
+        """Whether there is such a table."""
+        return self.execute("SELECT to_regclass(:shelf)").scalar() is not None
+
+    def is_attached(self) -> bool:
+        """Whether its messages wait; False also where it is gone."""
+        return bool(self.execute(_IS_ATTACHED).scalar())
+
+    def fault(self, error: DBAPIError) -> Fault | None:
+        """What kind of error it is; None: none that matters."""
+        return self.family.dialect.fault(error)
+
+    def unless_locked(
+        self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, patience: float = 0.0
+    ) -> bool:
+        """Do `action`; False: it is undone, for it had to wait longer than `lock_wait` for a lock, again and again."""
+        deadline = time.monotonic() + patience
+        while not self._is_done(action, lock_wait):
+            if time.monotonic() >= deadline:
+                return False
+            pause(_PAUSE)
+        return True
+
+    def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
+        try:
+            with self.family.dialect.brief_savepoint(self.connection, lock_wait):
+                action()
+        except DBAPIError as error:
+            if self.fault(error) is not Fault.LOCKED:
+                raise
+            return False
+        return True
+
+
+class Remains:
+    """What is left of a shelf: of one that was attached, or of one that never will be."""
+
+    def __init__(self, table: ShelfTable) -> None:
+        self._table = table
+
+    def drop_if_empty(self) -> None:
+        """Drop an attached one that is empty, unless others have it locked."""
+        if self._is_empty():
+            self._drop_if(self._is_empty)
+
+    def drop_unattached(self) -> None:
+        """Drop one whose maker needs it no more; where that cannot be, free its message_ids. Attached ones stay."""
+        if not self._drop_if(lambda: not self._table.is_attached()):
+            self._table.unless_locked(self._free)
+
+    def _drop_if(self, condition: Callable[[], bool]) -> bool:
+        """False: somebody has it locked, or it is its owner's to drop."""
+
+        def drop() -> None:
+            """Nobody else has it now: what is found stays so."""
+            self._table.execute("LOCK TABLE ONLY {shelf} IN ACCESS EXCLUSIVE MODE")
+            if condition():
+                self._table.execute("DROP TABLE {shelf}")
+
+        try:
+            return self._table.unless_locked(drop)
+        except DBAPIError as error:
+            if self._table.fault(error) is not Fault.PERMISSION:
+                raise
+            return False
+
+    def _free(self) -> None:
+        """Nobody can attach what we have locked."""
+        self._table.execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
+        if not self._table.is_attached():
+            self._table.execute("DELETE FROM ONLY {shelf}")
+
+    def _is_empty(self) -> bool:
+        """Whether nothing waits in it; what was removed lies at the beginning of the index, so look from its end."""
+        self._table.family.dialect.prefer_indexes(self._table.connection)
+        last = "SELECT message_id FROM ONLY {shelf} ORDER BY next_attempt DESC, message_id DESC LIMIT 1"
+        return self._table.execute(last).first() is None
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfLimits:
+    """When rows that are stored at once get a shelf."""
+
+    fewest_rows: int = 20_000
+    """With few shelves. With each sixth of `most_shelves` it takes twice as many, so that places are left for more."""
+    smallest_table: int = 256 * 2**20
+    """Bytes; into a smaller table rows are inserted as fast."""
+    most_shelves: int = 24
+    """Each costs every search a look."""
+    patience: float = 2.0
+    """Seconds to wait for other transactions; then the rows are inserted, as without a shelf."""
+
+
+log = logging.getLogger("delaystore.stores")
+
+
+_STEPS: Final = 6
+
+
+"""How often the rows that are worth a shelf double until `most_shelves` are there."""
+
+
+_CONDITIONS: Final = (
+    ("pg_relation_size(live.oid) >= :smallest", "its rows are few"),
+    ("there.shelves < :most", "there are as many as may be"),
+    (
+        "live.relowner = shelves.relowner AND pg_has_role(live.relowner, 'USAGE') AND pg_has_role(live.relowner, "
+        "CASE WHEN CAST(current_setting('server_version_num') AS INTEGER) < 160000 THEN 'MEMBER' ELSE 'SET' END)",
+        "this role has not the rights of its owner",
+    ),
+    (
+        "n.nspname = COALESCE(CAST(:schema AS TEXT), current_schema()) AND has_schema_privilege(n.oid, 'CREATE') "
+        "AND has_schema_privilege(live.relowner, n.oid, 'CREATE')",
+        "this role, or its owner, may not create tables in its schema",
+    ),
+    ("NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = live.oid)", "it has triggers, which would not fire"),
+    (
+        "NOT EXISTS (SELECT FROM pg_publication_tables p "
+        "WHERE p.schemaname = n.nspname AND p.tablename = live.relname)",
+        "it is published to subscribers, which would not get one",
+    ),
+)
+
+
+"""What must be so, and why there is no shelf where it is not."""
+
+
+_WORTH: Final = (
+    "SELECT CAST(:fewest * power(2, there.shelves * :steps / :most) AS BIGINT), "  # noqa: S608 - all written here
+    + ", ".join(condition for condition, _ in _CONDITIONS)
+    + " FROM pg_class live JOIN pg_namespace n ON n.oid = live.relnamespace, pg_class shelves, "
+    "(SELECT count(*) AS shelves FROM pg_inherits WHERE inhparent = CAST(:shelves AS REGCLASS)) there "
+    "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS)"
+)
+
+
+def fewest_rows(connection: Connection, family: Family, limits: ShelfLimits) -> int | None:
+    """The fewest rows that are worth a shelf now; None: none are, or our role may make none."""
+    live = family.live
+    row: Sequence[Any] = family.execute(
+        connection,
+        _WORTH,
+        schema=live.schema,  # a shelf lies where its table does
+        fewest=limits.fewest_rows,
+        smallest=limits.smallest_table,
+        most=limits.most_shelves,
+        steps=_STEPS,
+    ).one()
+    fewest: int = row[0]
+    reasons = (reason for is_met, (_, reason) in zip(row[1:], _CONDITIONS, strict=True) if not is_met)
+    reason = next(reasons, None)
+    if reason is None:
+        return fewest
+    log.info("%s gets no shelf: %s", live.fullname, reason)
+    return None

@@ -1,0 +1,197 @@
+"""What dispatchers and ingresses report of themselves."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
+
+from delaystore.message import utc
+from delaystore.stores.documents import LatenessHistogram
+from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
+from delaystore.stores.shared import told_of
+from delaystore.stores.sql._statements import begins_with
+from delaystore.stores.sql.operating._search import Noun, are
+
+_PREFIX: Final = "ingress:"
+
+
+"""Of the ids of rows. Dispatchers have UUIDs."""
+
+
+_MOST: Final = 1_000
+
+
+"""Rows that are read: more have only died, one after the other, within a day."""
+
+
+_COLUMNS: Final = ("ingress_id", "beat")
+
+
+"""What has a column of its own."""
+
+
+_TIMES: Final = ("since", "rejected_seen")
+
+
+def are_ingresses(table: Table) -> ColumnElement[bool]:
+    """That a row of the dispatchers' table is an ingress."""
+    return and_(*begins_with(table.c.dispatcher_id, _PREFIX))
+
+
+class Ingresses(Noun):
+    """Those of one endpoint."""
+
+    def beat(self, record: IngressRecord) -> None:
+        """Write the record."""
+        self.begin_writing()
+        known = {"dispatcher_id": _PREFIX + record.ingress_id}
+        self.upsert(self._tables.dispatchers, known, {"beat": self._bound.now(), "record": _ingress_document(record)})
+
+    def forget(self) -> None:
+        """Delete what is old."""
+        table = self._tables.dispatchers
+        self._execute(delete(table).where(are_ingresses(table), table.c.beat < self._bound.now() - GONE_FOR))
+
+    def retire(self, ingress_id: str) -> None:
+        """Forget one, if it is known."""
+        table = self._tables.dispatchers
+        self._execute(delete(table).where(table.c.dispatcher_id == _PREFIX + ingress_id))
+
+    def all(self) -> Sequence[IngressRecord]:
+        """Those that are told of."""
+        table = self._tables.dispatchers
+        rows = self._execute(select(table).where(are_ingresses(table)).order_by(table.c.beat.desc()).limit(_MOST))
+        return told_of(map(_ingress_record, rows), self._bound.now())
+
+
+def _ingress_document(record: IngressRecord) -> str:
+    told = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
+    return json.dumps(told, default=lambda value: value.isoformat() if isinstance(value, datetime) else dict(value))
+
+
+def _ingress_record(row: Any) -> IngressRecord:
+    """What another release has written may have more, or less."""
+    document = json.loads(row.record)
+    known = {each.name: document[each.name] for each in fields(IngressRecord) if each.name in document}
+    for name in _TIMES:
+        known[name] = None if known.get(name) is None else datetime.fromisoformat(known[name])
+    return IngressRecord(**known, ingress_id=row.dispatcher_id.removeprefix(_PREFIX), beat=row.beat)
+
+
+FORGOTTEN: Final = timedelta(hours=1)
+
+
+"""How long the record of a dispatcher that died is kept."""
+
+
+class Dispatchers(Noun):
+    """Those of one endpoint."""
+
+    def beat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
+        """Write the record, and add what was done. Who has written a record alone adds to its rows."""
+        self.begin_writing()
+        table, known = self._tables.dispatchers, {"dispatcher_id": record.dispatcher_id}
+        self.upsert(table, known, {"beat": self._bound.now(), "record": _document(record)})
+        for activity in done:
+            self._add(record.dispatcher_id, activity)
+
+    def forget(self) -> None:
+        """Delete what is old."""
+        now, dispatchers, activity = self._bound.now(), self._tables.dispatchers, self._tables.activity
+        old = dispatchers.c.beat < now - FORGOTTEN
+        self._execute(delete(dispatchers).where(old, not_(are_ingresses(dispatchers))))
+        self._execute(delete(activity).where(activity.c.minute < now - ACTIVITY_KEPT))
+
+    def retire(self, dispatcher_id: str) -> None:
+        """Forget one, if it is known; what it did stays."""
+        table = self._tables.dispatchers
+        self._execute(delete(table).where(table.c.dispatcher_id == dispatcher_id))
+
+    def alive(self) -> Sequence[DispatcherRecord]:
+        """By name and id."""
+        table = self._tables.dispatchers
+        living = table.c.beat >= self._bound.now() - ALIVE
+        rows = self._execute(select(table).where(living, not_(are_ingresses(table))))
+        return sorted(map(_record, rows), key=lambda each: (each.name, each.dispatcher_id))
+
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        """That of all together, by minute."""
+        table, minutes = self._tables.activity, dict[datetime, Activity]()
+        rows = self._execute(select(table).where(table.c.minute >= utc(since, "since")).order_by(table.c.minute))
+        for row in rows:
+            each = _activity(row)
+            minutes[each.minute] = minutes[each.minute] + each if each.minute in minutes else each
+        return list(minutes.values())
+
+    def _add(self, dispatcher_id: str, done: Activity) -> None:
+        table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
+        row = self._execute(select(table).where(*are(table, known))).first()
+        self.upsert(table, known, _counts(done if row is None else _activity(row) + done))
+
+
+def _document(record: DispatcherRecord) -> str:
+    return json.dumps(
+        {
+            "name": record.name,
+            "host": record.host,
+            "pid": record.pid,
+            "version": record.version,
+            "since": record.since.isoformat(),
+            "rate": record.rate,
+            "breakers": dict(record.breakers),
+            "error_queue": record.error_queue,
+            "error_queue_depth": record.error_queue_depth,
+            "error_queue_seen": None if record.error_queue_seen is None else record.error_queue_seen.isoformat(),
+            "problem": record.problem,
+            "audit": record.audit,
+            "retention": None if record.retention is None else record.retention.total_seconds(),
+        }
+    )
+
+
+def _record(row: Any) -> DispatcherRecord:
+    """What another release has written may have more, or less."""
+    document = json.loads(row.record)
+    known = {name: document[name] for name in _OPTIONAL if name in document}
+    seen, retention = document.get("error_queue_seen"), document.get("retention")
+    return DispatcherRecord(
+        dispatcher_id=row.dispatcher_id,
+        name=document["name"],
+        host=document["host"],
+        pid=document["pid"],
+        version=document["version"],
+        since=datetime.fromisoformat(document["since"]),
+        beat=row.beat,
+        error_queue_seen=None if seen is None else datetime.fromisoformat(seen),
+        retention=None if retention is None else timedelta(seconds=retention),
+        **known,
+    )
+
+
+_OPTIONAL: Final = ("rate", "breakers", "error_queue", "error_queue_depth", "problem", "audit")
+
+
+def _counts(done: Activity) -> dict[str, Any]:
+    return {
+        "delivered": done.delivered,
+        "failed": done.failed,
+        "moved_to_error_queue": done.moved_to_error_queue,
+        "gave_way": done.gave_way,
+        "lateness": done.lateness.text(),
+        "by_destination": json.dumps(dict(done.by_destination)),
+    }
+
+
+def _activity(row: Any) -> Activity:
+    return Activity(
+        minute=row.minute,
+        delivered=row.delivered,
+        failed=row.failed,
+        moved_to_error_queue=row.moved_to_error_queue,
+        gave_way=row.gave_way,
+        lateness=LatenessHistogram.from_text(row.lateness),
+        by_destination=json.loads(row.by_destination),
+    )

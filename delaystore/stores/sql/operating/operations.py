@@ -1,0 +1,325 @@
+"""Operations on many messages, in steps, and the audit trail."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from delaystore.errors import InvalidMessageError
+from delaystore.filters import EVERYTHING, MessageFilter
+from delaystore.message import Position, check_message_id, new_message_id, utc
+from delaystore.stores.operable import (
+    HELD_KEPT,
+    STEP,
+    AuditEntry,
+    Change,
+    MessageBefore,
+    Operation,
+    OperationKind,
+    OperationState,
+)
+from delaystore.stores.shared import check_new, check_number, taken
+from delaystore.stores.sql import setup
+from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
+from delaystore.stores.sql.dialects import Claiming
+from delaystore.stores.sql.operating._search import Noun, Walk, conditions, fitting, values_of, walk
+from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
+
+_UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "messages")
+
+
+"""The columns that tables of schema version 0004 have."""
+
+
+class AuditTrail(Noun):
+    """That of one endpoint."""
+
+    def note(self, entries: Sequence[AuditEntry]) -> None:
+        """Write a row for each; texts that are too long are cut."""
+        rows = [_entry_row(entry) for entry in entries]
+        if not rows:
+            return
+        if not self._has_all_columns:
+            rows = [{name: row[name] for name in _UNTIL_0004} for row in rows]
+        self._execute(insert(self._tables.changes), rows)
+
+    def last(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
+        """The newest first."""
+        check_number(limit, "limit")
+        table = self._tables.changes
+        columns = list(table.c) if self._has_all_columns else [table.c[name] for name in _UNTIL_0004]
+        newest = select(*columns).order_by(table.c.made_at.desc(), table.c.change_id.desc()).limit(limit)
+        if before is not None:
+            newest = newest.where(table.c.made_at < utc(before, "before"))
+        return [_entry_of(row) for row in self._execute(newest)]
+
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete the oldest entries; returns how many."""
+        table = self._tables.changes
+        order: list[ColumnElement[Any]] = [table.c.made_at, table.c.change_id]
+        is_old = table.c.made_at < utc(before, "time")
+        oldest = select(*order).where(is_old).order_by(*order).offset(at_most - 1).limit(1)
+        row = self._execute(oldest).first()
+        end = None if row is None else values_of(order, Position(row.made_at, row.change_id))
+        up_to = [] if end is None else [self._dialect.up_to(order, end)]
+        return self._execute(delete(table).where(is_old, *up_to)).rowcount
+
+    def before(self, message_id: str) -> MessageBefore:
+        """The waiting message as it is before a change that follows.
+
+        Its row is locked, so that nobody changes it in between; but not where the search for a row that does not exist
+        would lock a gap in the index until the caller's transaction ends.
+        """
+        self.begin_writing()
+        table = self._sql.keyed_table
+        columns = [table.c.message_id, table.c.destination, table.c.due_time, table.c[MESSAGE_KEY]]
+        search = select(*columns).where(table.c.message_id == literal(message_id, table.c.message_id.type))
+        is_file_or_locks_rows = self._dialect.claiming is not Claiming.CANDIDATE_LOCKS
+        if is_file_or_locks_rows or not self._dialect.reads_older_rows(self._bound.connection):
+            search = self._dialect.locked(search, table)
+        row = self._execute(search).first()
+        return MessageBefore(message_id=message_id) if row is None else before_of(row)
+
+    @property
+    def _has_all_columns(self) -> bool:
+        return self._bound.parts.version.is_from(setup.AUDITED, self._bound.connection)
+
+
+def before_of(row: Any) -> MessageBefore:
+    """What an entry says of the message of `row`, as it was."""
+    return MessageBefore(
+        message_id=row.message_id, destination=row.destination, due_time=row.due_time, key=row.message_key
+    )
+
+
+def _entry_row(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "made_at": utc(entry.at, "at"),
+        "change_id": new_message_id(),
+        "made_by": fitting(entry.by, NAME_BYTES),
+        "action": fitting(entry.action, NAME_BYTES),
+        "about": fitting(entry.about, ABOUT_BYTES),
+        "messages": entry.count,
+        "way": entry.way,
+        "message_id": entry.message_id,
+        "message_key": entry.key,
+        "destination": entry.destination,
+        "wanted": None if entry.wanted is None else json.dumps(entry.wanted.as_dict() if entry.wanted else {}),
+        "operation_id": entry.operation_id,
+        "old_due_time": entry.old_due_time,
+        "new_due_time": entry.new_due_time,
+    }
+
+
+def _entry_of(row: Any) -> AuditEntry:
+    """Rows of earlier releases have the first columns alone."""
+    values = dict(row._mapping)
+    wanted = values.get("wanted")
+    return AuditEntry(
+        at=row.made_at,
+        by=row.made_by,
+        action=row.action,
+        about=row.about,
+        count=row.messages,
+        way=values.get("way"),
+        message_id=values.get("message_id"),
+        key=values.get("message_key"),
+        destination=values.get("destination"),
+        wanted=None
+        if wanted is None
+        else MessageFilter.from_dict(found)
+        if (found := json.loads(wanted))
+        else EVERYTHING,
+        operation_id=values.get("operation_id"),
+        old_due_time=values.get("old_due_time"),
+        new_due_time=values.get("new_due_time"),
+    )
+
+
+class Operations(Noun):
+    """Those of one endpoint."""
+
+    def begin(self, operation: Operation, *, change: Change | None = None) -> None:
+        """Raises ConfigurationError for one that is not new."""
+        check_new(operation)
+        try:
+            self._bound.connection.execute(insert(self._tables.operations), _row_of(operation))
+        except IntegrityError:
+            raise taken(operation) from None
+        self._note(operation, change)
+
+    def get(self, operation_id: str) -> Operation | None:
+        """None: there is none."""
+        return self._one(operation_id, locked=False)
+
+    def last(self, limit: int = 20) -> Sequence[Operation]:
+        """The newest first."""
+        check_number(limit, "limit")
+        table = self._tables.operations
+        newest = select(table).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
+        return [_operation_of(row) for row in self._execute(newest)]
+
+    def end(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
+        """None: there is none."""
+        self.begin_writing()
+        operation = self._one(operation_id, locked=True)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return operation
+        ended = self._put(replace(operation, state=OperationState.ABANDONED, ended=self._bound.now()))
+        self._note(ended, change)
+        return ended
+
+    def forget(self, before: datetime, at_most: int) -> int:
+        """Delete those that ended before that time, in the order in which they began; returns how many."""
+        table = self._tables.operations
+        is_old = table.c.ended < utc(before, "time")
+        oldest = select(table.c.operation_id).where(is_old).order_by(table.c.began, table.c.operation_id).limit(at_most)
+        ids = self._execute(oldest).scalars().all()
+        if not ids:
+            return 0
+        are_these = self._dialect.among(table.c.operation_id, "ids")
+        return self._execute(delete(table).where(are_these, is_old), {"ids": list(ids)}).rowcount
+
+    def _note(self, operation: Operation, change: Change | None) -> None:
+        if change is not None:
+            AuditTrail(self._bound).note([change.of_operation(operation.ended or operation.began, operation)])
+
+    def advance(self, operation_id: str, examine: int = STEP, *, change: Change | None = None) -> Operation | None:
+        """One step. The operation's row is locked: who else takes a step waits for the end of this one."""
+        check_number(examine, "examine")
+        self.begin_writing()
+        operation = self._one(operation_id, locked=True)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return operation
+        walked = self._ids(operation.after, examine)
+        wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.whole_table, self._dialect)]
+        examined = examine if walked.end else self._count(walked)
+        matching = self._matching(operation.wanted, wanted)
+        changed = self._change(operation, matching, wanted)
+        held = self._still_there([each for each in matching if each not in changed], wanted)
+        advanced = replace(
+            operation,
+            after=walked.end or operation.after,
+            examined=operation.examined + examined,
+            changed=operation.changed + len(changed),
+            held=operation.held + len(held),
+            held_ids=(*operation.held_ids, *held)[:HELD_KEPT],
+        )
+        if walked.end is None:
+            advanced = replace(advanced, state=OperationState.DONE, ended=self._bound.now())
+            self._note(advanced, change)
+        return self._put(advanced)
+
+    def _ids(self, after: str | None, examine: int) -> Walk[str]:
+        key = self._sql.whole_table.c.message_id
+        return walk(
+            lambda statement: self._execute(statement).scalars().all(),
+            select(key).order_by(key),
+            [] if after is None else [key > after],
+            examine,
+            lambda found: found if _is_id(found) else None,
+            lambda end: key <= literal(end, key.type),
+        )
+
+    def _count(self, walked: Walk[str]) -> int:
+        table = self._sql.whole_table
+        counted = select(func.count()).select_from(table).where(*walked.conditions)
+        return int(self._execute(counted).scalar_one())
+
+    def _matching(self, wanted: MessageFilter, matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+        table = self._sql.whole_table
+        asked: list[ColumnElement[Any]] = [table.c.message_id, *([table.c.headers] if wanted.headers else [])]
+        rows: Sequence[Any] = self._execute(select(*asked).where(*matches).order_by(table.c.message_id)).all()
+        return [row[0] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[1]))]
+
+    def _change(
+        self, operation: Operation, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
+    ) -> Collection[str]:
+        if not ids:
+            return ()
+        sql, bound = self._sql, self._bound
+        change: Delete | Update = sql.cancel_matching
+        values: dict[str, Any] = {}
+        if operation.kind is OperationKind.RESCHEDULE:
+            assert operation.due_time is not None
+            change, values = sql.reschedule_matching, {"new_due_time": operation.due_time}
+            bound.stored(operation.due_time)
+        return self._dialect.change_unclaimed_of(
+            bound.connection, sql.whole_table, change, ids, matches, values, bound.now()
+        )
+
+    def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+        """Those that a dispatcher has, and has not removed meanwhile."""
+        if not ids:
+            return ()
+        key = self._sql.whole_table.c.message_id
+        found = select(key).where(self._dialect.among(key, "ids"), *matches).order_by(key)
+        return self._execute(found, {"ids": ids}).scalars().all()
+
+    def _one(self, operation_id: str, *, locked: bool) -> Operation | None:
+        if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
+            return None
+        table = self._tables.operations
+        found = select(table).where(table.c.operation_id == operation_id)
+        row = self._execute(found.with_for_update() if locked else found).first()
+        return None if row is None else _operation_of(row)
+
+    def _put(self, operation: Operation) -> Operation:
+        table = self._tables.operations
+        self._execute(update(table).where(table.c.operation_id == operation.operation_id).values(_row_of(operation)))
+        return operation
+
+
+def _is_id(value: object) -> bool:
+    try:
+        check_message_id(value)  # type: ignore[arg-type]  # SQLite has anything in any column
+    except InvalidMessageError:
+        return False
+    return True
+
+
+def _has(wanted: MessageFilter, headers: str | None) -> bool:
+    try:
+        return wanted.matches_headers(decode_mapping(headers))
+    except ValueError:
+        return False
+
+
+def _row_of(operation: Operation) -> dict[str, Any]:
+    return {
+        "operation_id": operation.operation_id,
+        "kind": operation.kind.value,
+        "wanted": json.dumps(operation.wanted.as_dict() if operation.wanted else {}),
+        "begun_by": operation.by,
+        "began": operation.began,
+        "due_time": operation.due_time,
+        "ended": operation.ended,
+        "state": operation.state.value,
+        "after_id": operation.after,
+        "examined": operation.examined,
+        "changed": operation.changed,
+        "held": operation.held,
+        "held_ids": json.dumps(list(operation.held_ids)),
+    }
+
+
+def _operation_of(row: Any) -> Operation:
+    return Operation(
+        operation_id=row.operation_id,
+        kind=OperationKind(row.kind),
+        wanted=MessageFilter.from_dict(found) if (found := json.loads(row.wanted)) else EVERYTHING,
+        by=row.begun_by,
+        began=row.began,
+        due_time=row.due_time,
+        ended=row.ended,
+        state=OperationState(row.state),
+        after=row.after_id,
+        examined=row.examined,
+        changed=row.changed,
+        held=row.held,
+        held_ids=tuple(json.loads(row.held_ids)),
+    )

@@ -1,0 +1,491 @@
+"""Conformance: operators' changes of one message and of many."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from delaystore.errors import DelaystoreError
+from delaystore.filters import EVERYTHING, MessageFilter
+from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, Position, new_message_id
+from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
+from delaystore.stores.operable import HELD_KEPT, OperableDelayedMessageStore, Operation, OperationKind, OperationState
+from delaystore.testing._capabilities import needs
+from delaystore.testing._kit._base import (
+    DEADLINE,
+    FAR,
+    HOUR,
+    ME,
+    MOST_STEPS,
+    NOON,
+    SECOND,
+    TICK,
+    StoreFactory,
+    StoreTests,
+    a_message,
+    all_taken,
+    as_operable,
+    assert_only,
+    assert_same,
+    claimed,
+    claims_of,
+    eventually_next,
+    ids,
+    search_all,
+    some_messages,
+)
+from delaystore.testing._kit._concurrency import take_all, together
+
+
+def begun(
+    store: OperableDelayedMessageStore, wanted: MessageFilter = EVERYTHING, due_time: datetime | None = None
+) -> Operation:
+    """A new operation: to cancel, or, with a `due_time`, to reschedule."""
+    operation = Operation(
+        operation_id=new_message_id(),
+        kind=OperationKind.CANCEL if due_time is None else OperationKind.RESCHEDULE,
+        wanted=wanted,
+        by=ME,
+        began=store.now(),
+        due_time=due_time,
+    )
+    store.begin_operation(operation)
+    return operation
+
+
+def run(store: OperableDelayedMessageStore, operation: Operation, examine: int = 7) -> Operation:
+    """The operation when it has ended, by steps of `store`."""
+    for _ in range(MOST_STEPS):
+        before = store.operation(operation.operation_id)
+        after = store.advance_operation(operation.operation_id, examine)
+        assert before is not None
+        assert after is not None
+        assert after.examined <= before.examined + examine, (
+            "a step looks at no more than it may, unless another is made"
+        )
+        if after.state is not OperationState.RUNNING:
+            return after
+    raise AssertionError(f"the operation has not ended after {MOST_STEPS} steps")
+
+
+@needs("operations")
+class OperationTests(StoreTests):
+    """An operation changes each message that matches once, whoever makes its steps."""
+
+    def test_what_is_begun_is_kept_and_changes_nothing(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        wanted = MessageFilter(
+            destination="billing", since=NOON, until=FAR, id_prefix="m", headers={"ü": "'"}, failing=False, paused=False
+        )
+        operable.store_many(some_messages(3))
+        operation = begun(operable, wanted, NOON + HOUR + TICK)
+        assert colleague.operation(operation.operation_id) == operation
+        assert list(colleague.operations()) == [operation]
+        assert ids(search_all(operable)) == ["m0", "m1", "m2"]
+
+    def test_the_last_ones_that_were_begun_come_first(self, operable: OperableDelayedMessageStore) -> None:
+        begun_ones = [
+            Operation(
+                operation_id=name,
+                kind=OperationKind.CANCEL,
+                wanted=EVERYTHING,
+                by=ME,
+                began=NOON + number * TICK,
+            )
+            for number, name in enumerate(("c", "a", "b"))
+        ]
+        for operation in begun_ones:
+            operable.begin_operation(operation)
+        assert [each.operation_id for each in operable.operations()] == ["b", "a", "c"]
+        assert [each.operation_id for each in operable.operations(2)] == ["b", "a"]
+
+    def test_what_matches_is_cancelled_and_nothing_else(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store_many(some_messages(20))
+        operable.store_many([a_message(f"s{n}", destination="shipping") for n in range(5)])
+        done = run(operable, begun(operable, MessageFilter(destination="billing", since=NOON + 5 * SECOND)))
+        assert (done.state, done.changed, done.held, list(done.held_ids)) == (OperationState.DONE, 15, 0, [])
+        assert done.changed <= done.examined <= 25
+        assert done.ended is not None
+        assert done.began <= done.ended <= operable.latest_now()
+        assert sorted(ids(all_taken(operable, FAR))) == sorted(
+            [f"m{n}" for n in range(5)] + [f"s{n}" for n in range(5)]
+        )
+
+    @pytest.mark.parametrize("due_time", [NOON - HOUR, NOON + HOUR], ids=["earlier", "later"])
+    def test_what_matches_is_due_then_as_if_it_had_never_failed(
+        self, operable: OperableDelayedMessageStore, due_time: datetime
+    ) -> None:
+        failing = a_message("f", failure_count=3, next_attempt=NOON + 2 * HOUR, headers={"a": 1}, body=b"\0whole")
+        operable.store_many([failing, a_message("g", failure_count=0)])
+        done = run(operable, begun(operable, MessageFilter(failing=True), due_time))
+        assert (done.state, done.changed, done.due_time) == (OperationState.DONE, 1, due_time)
+        assert_same(operable.get("f"), replace(failing, due_time=due_time, next_attempt=due_time, failure_count=0))
+        assert_same(operable.get("g"), a_message("g"))
+        eventually_next(operable, min(due_time, NOON))
+
+    def test_what_still_matches_when_it_is_changed_is_changed_once(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store_many(some_messages(30))
+        done = run(operable, begun(operable, MessageFilter(since=NOON), NOON + HOUR), examine=4)
+        assert (done.changed, done.examined) == (30, 30)
+        assert {message.due_time for message in search_all(operable)} == {NOON + HOUR}
+
+    def test_nothing_that_waits_is_done_at_once(self, operable: OperableDelayedMessageStore) -> None:
+        done = run(operable, begun(operable))
+        assert (done.state, done.examined, done.changed) == (OperationState.DONE, 0, 0)
+
+    def test_a_step_is_committed_with_its_progress(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many(some_messages(10))
+        operation = begun(operable)
+        for _ in range(3):
+            step = operable.advance_operation(operation.operation_id, 3)
+            assert step is not None
+            assert step.state is OperationState.RUNNING
+            assert colleague.operation(operation.operation_id) == step
+            assert colleague.count() == 10 - step.changed
+            assert step.ended is None
+        assert colleague.count() == 1
+
+    def test_another_process_goes_on_where_one_has_died(
+        self, operable: OperableDelayedMessageStore, open_store: StoreFactory
+    ) -> None:
+        operable.store_many(some_messages(20))
+        operation = begun(operable, due_time=NOON + HOUR)
+        for _ in range(2):
+            operable.advance_operation(operation.operation_id, 4)
+        operable.close()
+        heir = as_operable(open_store())
+        (found,) = heir.operations()
+        assert (found.state, found.changed) == (OperationState.RUNNING, 8)
+        done = run(heir, found)
+        assert (done.state, done.changed, done.examined) == (OperationState.DONE, 20, 20)
+        assert {message.due_time for message in search_all(heir)} == {NOON + HOUR}
+
+    def test_steps_reach_ids_of_any_script(self, operable: OperableDelayedMessageStore) -> None:
+        names = ["a", "A", "B", "b", "ä", "Z", "z ", "z", "é", "🕰", "~", "a~b", "1", "_", "\uffff", "%", "a\u0308"]
+        operable.store_many([a_message(name) for name in names])
+        done = run(operable, begun(operable), examine=1)
+        assert (done.changed, operable.count()) == (len(names), 0)
+
+    def test_what_a_dispatcher_has_is_left_alone_and_counted_as_held(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many(some_messages(5))
+        operation, other = begun(operable, due_time=FAR), begun(operable)
+        with ThreadPoolExecutor(1) as pool, colleague.transaction() as transaction:
+            message = claimed(transaction)
+            # in a thread, so that one that waits for the block to end is noticed
+            moved = pool.submit(run, operable, operation, 2).result(DEADLINE)
+            cancelled = pool.submit(run, operable, other, 2).result(DEADLINE)
+            assert transaction.remove(message)
+        for done in (moved, cancelled):
+            assert (done.state, done.changed, done.held, list(done.held_ids)) == (OperationState.DONE, 4, 1, ["m0"])
+        assert operable.count() == 0
+
+    @needs("transactions")
+    def test_what_a_dispatcher_let_go_is_not_held(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(a_message("a"))
+        with colleague.transaction() as transaction:
+            claimed(transaction)
+        assert run(operable, begun(operable)).changed == 1
+
+    def test_the_ids_of_many_that_are_held_are_bounded(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many(some_messages(HELD_KEPT + 5, step=TICK))
+        with ThreadPoolExecutor(1) as pool, claims_of(colleague) as (_, messages):
+            assert len(messages) == HELD_KEPT + 5
+            done = pool.submit(run, operable, begun(operable), 30).result(DEADLINE)
+        assert (done.changed, done.held, len(done.held_ids)) == (0, HELD_KEPT + 5, HELD_KEPT)
+        assert set(done.held_ids) <= set(ids(messages))
+
+    @pytest.mark.parametrize("due_time", [None, FAR], ids=["cancel", "reschedule"])
+    def test_two_callers_take_steps_in_turn(
+        self,
+        operable: OperableDelayedMessageStore,
+        colleague: OperableDelayedMessageStore,
+        due_time: datetime | None,
+    ) -> None:
+        operable.store_many(some_messages(200, step=TICK))
+        operation = begun(operable, due_time=due_time)
+
+        def running(store: OperableDelayedMessageStore) -> list[str]:
+            for _ in range(MOST_STEPS):
+                step = store.advance_operation(operation.operation_id, 9)
+                assert step is not None
+                if step.state is OperationState.DONE:
+                    break
+            return []
+
+        together(partial(running, operable), partial(running, colleague))
+        done = operable.operation(operation.operation_id)
+        assert done is not None
+        assert (done.changed, done.examined, done.held) == (200, 200, 0)
+        assert operable.count() == (0 if due_time is None else 200)
+
+    def test_a_message_is_either_changed_by_an_operation_or_dispatched(
+        self, operable: OperableDelayedMessageStore, other: DelayedMessageStore
+    ) -> None:
+        messages = some_messages(300, step=TICK)
+        operable.store_many(messages)
+        operation = begun(operable)
+
+        def cancelling() -> list[str]:
+            done = run(operable, operation, examine=20)
+            return [str(done.changed)]
+
+        (cancelled,), dispatched = together(cancelling, lambda: take_all(other))
+        dispatched += take_all(other)
+        assert len(set(dispatched)) == len(dispatched)
+        assert int(cancelled) + len(dispatched) == 300
+        assert operable.count() == 0
+
+    @pytest.mark.parametrize(
+        "end", [run, lambda store, operation: store.end_operation(operation.operation_id)], ids=["done", "abandoned"]
+    )
+    def test_what_has_ended_stays_as_it_is(
+        self, operable: OperableDelayedMessageStore, end: Callable[..., Operation | None]
+    ) -> None:
+        operable.store_many(some_messages(3))
+        operation = begun(operable)
+        ended = end(operable, operation)
+        assert ended is not None
+        operable.store(a_message("new", NOON + HOUR))
+        waiting = operable.count()
+        assert operable.advance_operation(operation.operation_id) == ended
+        assert operable.end_operation(operation.operation_id) == ended
+        assert operable.operation(operation.operation_id) == ended
+        assert operable.count() == waiting
+
+    def test_an_abandoned_operation_has_changed_what_it_has_changed(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many(some_messages(10))
+        operation = begun(operable)
+        step = operable.advance_operation(operation.operation_id, 4)
+        ended = colleague.end_operation(operation.operation_id)
+        assert step is not None
+        assert ended is not None
+        assert replace(ended, state=step.state, ended=None) == step
+        assert ended.state is OperationState.ABANDONED
+        assert ended.ended is not None
+        assert ended.ended - operable.now() < timedelta(minutes=1)
+        assert operable.count() == 6
+
+    def test_there_may_be_none_of_an_id(self, operable: OperableDelayedMessageStore) -> None:
+        begun(operable)
+        for unknown in ("nothing", "", "\udcff", "a\0b", "x" * 5_000):
+            assert operable.operation(unknown) is None
+            assert operable.advance_operation(unknown) is None
+            assert operable.end_operation(unknown) is None
+
+
+DONE, BEING_DISPATCHED, NOT_FOUND = ManagementOutcome
+
+
+def listed(store: ManagedDelayedMessageStore, limit: int, **filters: object) -> list[DelayedMessage]:
+    """All pages, one after the other, each key through its text."""
+    messages: list[DelayedMessage] = []
+    after: Position | None = None
+    while True:
+        page = store.list(after=after, limit=limit, **filters)  # type: ignore[arg-type]
+        assert len(page.messages) <= limit
+        messages += page.messages
+        if page.next_key is None:
+            return messages
+        assert len(page.messages) == limit
+        after = Position.parse(str(page.next_key))
+
+
+@needs("management")
+class ManagementTests(StoreTests):
+    """get, list, count, cancel and reschedule; none of them waits for a dispatcher."""
+
+    def test_a_waiting_message_is_got_and_stays(self, managed: ManagedDelayedMessageStore) -> None:
+        message = a_message("a", headers={"kind": ["reminder", 1, b"\0"]}, properties={"priority": 3})
+        managed.store(message)
+        assert_same(managed.get("a"), message)
+        assert managed.get("A") is None
+        assert managed.get("b") is None
+        assert_only(all_taken(managed, NOON), message)
+        assert managed.get("a") is None
+
+    def test_several_waiting_messages_are_got_at_once(self, managed: ManagedDelayedMessageStore) -> None:
+        messages = [a_message("a", headers={"kind": ["reminder", 1]}), a_message("b"), a_message("ü")]
+        managed.store_many(messages)
+        found = managed.get_many(["ü", "nobody", "a", "A", "a"])
+        assert found.keys() == {"ü", "a"}
+        assert_same(found["a"], messages[0])
+        assert managed.get_many([]) == {}
+        assert set(managed.waiting_ids(["ü", "nobody", "a", "A", "a"])) == {"ü", "a"}
+        assert not managed.waiting_ids([])
+
+    def test_ids_are_found_by_how_they_begin(self, managed: ManagedDelayedMessageStore) -> None:
+        for message_id in ("saga-1/b", "saga-1/a", "saga-1", "saga-10/a", "Saga-1/c", "saga-1/%", "ü/1", "other"):
+            managed.store(a_message(message_id))
+        assert managed.message_ids("saga-1/") == ["saga-1/%", "saga-1/a", "saga-1/b"]
+        assert managed.message_ids("saga-1/", 2) == ["saga-1/%", "saga-1/a"]
+        assert managed.message_ids("ü") == ["ü/1"]
+        assert managed.message_ids("saga-2") == []
+
+    def test_a_page_is_ordered_by_next_attempt(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store_many(reversed(some_messages(4)))
+        managed.store(a_message("failed", NOON - SECOND, failure_count=1, next_attempt=NOON + 2 * SECOND + TICK))
+        page = managed.list()
+        assert ids(page.messages) == ["m0", "m1", "m2", "failed", "m3"]
+        assert page.next_key is None
+
+    @pytest.mark.parametrize("limit", [1, 7, 100, 299, 300, 301])
+    def test_pages_cover_everything_once_also_of_one_instant(
+        self, managed: ManagedDelayedMessageStore, limit: int
+    ) -> None:
+        same_instant = some_messages(300, step=timedelta(0))
+        managed.store_many([a_message("before", NOON - TICK), *same_instant, a_message("after", NOON + TICK)])
+        found = ids(listed(managed, limit))
+        assert (found[0], found[-1]) == ("before", "after")
+        assert sorted(found[1:-1]) == sorted(ids(same_instant))
+
+    def test_pages_cover_ids_of_any_script_once(self, managed: ManagedDelayedMessageStore) -> None:
+        names = ["a", "A", "B", "b", "ä", "Z", "z ", "z", "é", "🕰", "~", "a~b", "1", "_", "\uffff"]
+        managed.store_many([a_message(name) for name in names])
+        assert sorted(ids(listed(managed, 1))) == sorted(names)
+        assert ids(listed(managed, 2)) == ids(listed(managed, 100))
+
+    def test_a_page_goes_on_after_its_key_though_the_message_is_gone(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store_many(some_messages(4))
+        page = managed.list(limit=2)
+        assert managed.cancel("m1") is DONE
+        assert ids(managed.list(after=page.next_key).messages) == ["m2", "m3"]
+
+    def test_a_list_is_filtered_by_destination_and_time(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store_many(some_messages(4))
+        managed.store_many([a_message("x", NOON + SECOND, destination="Billing"), a_message("y", destination="b%")])
+        assert ids(listed(managed, 2, destination="billing")) == ["m0", "m1", "m2", "m3"]
+        assert ids(managed.list(destination="Billing").messages) == ["x"]
+        assert ids(managed.list(destination="b%").messages) == ["y"]
+        assert ids(managed.list(destination="nowhere").messages) == []
+        window = {"since": NOON + SECOND, "until": NOON + 3 * SECOND}
+        assert ids(listed(managed, 1, destination="billing", **window)) == ["m1", "m2"]
+        assert ids(managed.list(since=NOON + 3 * SECOND).messages) == ["m3"]
+
+    def test_what_waits_is_counted(self, managed: ManagedDelayedMessageStore) -> None:
+        assert managed.count() == 0
+        managed.store_many(some_messages(5))
+        managed.store(a_message("x", destination="Billing"))
+        assert (managed.count(), managed.count(destination="billing"), managed.count(destination="b")) == (6, 5, 0)
+
+    def test_little_is_counted_where_an_estimate_is_asked_for(self, managed: ManagedDelayedMessageStore) -> None:
+        assert managed.estimate_count() == Count(0, exact=True)
+        managed.store_many(some_messages(5))
+        assert managed.estimate_count() == Count(5, exact=True)
+
+    def test_due_times_are_counted_by_bucket(self, managed: ManagedDelayedMessageStore) -> None:
+        midnight = datetime(2031, 1, 1, tzinfo=UTC)
+        for name, due_time in (("a", NOON), ("b", midnight), ("c", midnight - TICK), ("d", NOON + timedelta(days=3))):
+            managed.store(a_message(name, due_time))
+        managed.store(a_message("e", midnight + TICK, destination="shipping", next_attempt=NOON, failure_count=1))
+        day = timedelta(days=1)
+        counts = managed.count_by_due_time(day)
+        assert dict(counts) == {midnight - day: 1, midnight: 3, midnight + 3 * day: 1}
+        assert dict(managed.count_by_due_time(timedelta(hours=6), destination="shipping")) == {midnight: 1}
+        assert dict(managed.count_by_due_time(day, destination="nowhere")) == {}
+
+    def test_buckets_before_1970_begin_at_their_earliest_instant_too(self, managed: ManagedDelayedMessageStore) -> None:
+        epoch, hour = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1)
+        for number, due_time in enumerate((epoch - TICK, epoch - hour, epoch - hour - TICK, epoch, EARLIEST_DUE_TIME)):
+            managed.store(a_message(str(number), due_time))
+        counts = {EARLIEST_DUE_TIME: 1, epoch - 2 * hour: 1, epoch - hour: 2, epoch: 1}
+        assert dict(managed.count_by_due_time(hour)) == counts
+        first, *_ = managed.count_by_due_time(timedelta(days=365_000))
+        assert first <= EARLIEST_DUE_TIME
+
+    def test_a_cancelled_message_is_gone(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store_many(some_messages(2))
+        assert managed.cancel("m0") is DONE
+        assert managed.cancel("m0") is NOT_FOUND
+        assert managed.cancel("M1") is NOT_FOUND
+        eventually_next(managed, NOON + SECOND)
+        assert ids(all_taken(managed, NOON + SECOND)) == ["m1"]
+
+    @pytest.mark.parametrize("by", [-SECOND, SECOND], ids=["earlier", "later"])
+    def test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed(
+        self, managed: ManagedDelayedMessageStore, by: timedelta
+    ) -> None:
+        message = a_message("a", failure_count=3, next_attempt=NOON + timedelta(hours=1), headers={"a": 1})
+        managed.store(message)
+        managed.store(a_message("other", NOON + timedelta(days=1)))
+        assert managed.reschedule("a", NOON + by) is DONE
+        eventually_next(managed, NOON + by)
+        assert all_taken(managed, NOON + by - TICK) == []
+        assert_only(all_taken(managed, NOON + by), a_message("a", NOON + by, headers={"a": 1}))
+        assert managed.reschedule("a", NOON) is NOT_FOUND
+
+    @needs("ending_leases")
+    def test_rescheduling_ends_a_claim_whose_lease_has_ended(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> None:
+        managed.store(a_message("a"))
+        late = claimed(other)
+        end_leases()
+        assert managed.reschedule("a", NOON + SECOND) is DONE
+        eventually_next(managed, NOON + SECOND)
+        assert other.remove(late) is False
+        assert other.increment_failure_count(late, NOON) is False
+        assert_only(all_taken(managed, NOON + SECOND), a_message("a", NOON + SECOND))
+
+    def test_a_naive_due_time_changes_nothing(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store(a_message("a"))
+        with pytest.raises(DelaystoreError):
+            managed.reschedule("a", NOON.replace(tzinfo=None))
+        assert_same(managed.get("a"), a_message("a"))
+
+    def test_what_is_being_dispatched_is_shown_but_neither_cancelled_nor_rescheduled(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
+    ) -> None:
+        managed.store_many(some_messages(2))
+        with ThreadPoolExecutor(1) as pool, other.transaction() as transaction:
+            message = claimed(transaction)
+            questions: list[Callable[[], object]] = [
+                lambda: managed.cancel("m0"),
+                lambda: managed.reschedule("m0", NOON - SECOND),
+                lambda: ids(managed.list().messages),
+                lambda: managed.count(),
+                lambda: managed.estimate_count().messages,
+                lambda: getattr(managed.get("m0"), "message_id", None),
+                lambda: managed.cancel("m1"),
+            ]
+            # in a thread, so that one that waits for the block to end is noticed
+            answers = [pool.submit(question).result(DEADLINE) for question in questions]
+            assert answers == [BEING_DISPATCHED, BEING_DISPATCHED, ["m0", "m1"], 2, 2, "m0", DONE]
+            assert transaction.remove(message)
+        assert managed.count() == 0
+
+    @needs("transactions")
+    def test_what_a_dispatcher_let_go_may_be_cancelled(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
+    ) -> None:
+        managed.store(a_message("a"))
+        with other.transaction() as transaction:
+            assert transaction.fetch_next_due_timeout(NOON) is not None
+        assert managed.cancel("a") is DONE
+
+    def test_a_message_is_either_cancelled_or_dispatched(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
+    ) -> None:
+        messages = some_messages(300, step=TICK)
+        managed.store_many(messages)
+
+        def cancelling() -> list[str]:
+            return [name for name in reversed(ids(messages)) if managed.cancel(name) is DONE]
+
+        cancelled, dispatched = together(cancelling, lambda: take_all(other))
+        dispatched += take_all(other)
+        assert sorted(cancelled + dispatched) == sorted(ids(messages))
+        assert managed.count() == 0
