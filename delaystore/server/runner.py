@@ -51,7 +51,7 @@ class Plan:
     make: Callable[[], Component] = field(compare=False)
 
 
-logger = logging.getLogger("delaystore.service")
+logger = logging.getLogger("delaystore.server")
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0

@@ -80,7 +80,7 @@ if TYPE_CHECKING:  # imported at run time these would make each command of the c
     from delaystore.server.service import Reloaded, Service
     from delaystore.server.systemd import Notifier
 
-logger = logging.getLogger("delaystore.service")
+logger = logging.getLogger("delaystore.server")
 
 _TURN: Final = 1.0
 """Seconds of a turn of the loop."""

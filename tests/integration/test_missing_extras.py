@@ -121,7 +121,8 @@ def test_an_adapter_without_its_framework_says_what_to_install(framework: str, n
 )
 def test_telemetry_without_its_extras_says_what_to_install(library: str, extra: str, made: str) -> None:
     program = (
-        f"import sys; sys.modules[{library!r}] = None; import delaystore.server.telemetry; delaystore.telemetry.{made}"
+        f"import sys; sys.modules[{library!r}] = None; "
+        f"import delaystore.server.telemetry as telemetry; telemetry.{made}"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert result.stderr.splitlines()[-1].endswith(

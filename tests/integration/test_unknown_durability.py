@@ -96,7 +96,7 @@ def test_what_is_committed_and_perhaps_not_replicated_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store.store(message(store.now(), 3600, "waiting"))
-    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.sql"):
+    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.stores.sql"):
         with pytest.raises(DurabilityUnknownError, match="it is committed"):
             write(store)
         assert "might not have been replicated to the standby" in caplog.text
@@ -127,7 +127,7 @@ def test_a_dispatched_message_counts_as_removed(
     private_postgresql: PostgreSQL, store: SqlDelayedMessageStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.store(message(store.now(), -1))
-    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.sql"):
+    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.stores.sql"):
         with store.transaction() as transaction:
             assert transaction.remove_many(transaction.fetch_due(store.now(), 5)) == 1
         assert "might not have been replicated to the standby" in caplog.text

@@ -136,7 +136,8 @@ def test_what_is_no_pickle_is_refused(data: bytes) -> None:
 )
 def test_a_tuple_is_no_name_in_a_dict(deep: bytes) -> None:
     """It is not hashed. In a process of its own: hashing would end that, or never come to an end."""
-    program = "import sys; from delaystore.migrations.records.pickles import read_pickle; read_pickle(sys.stdin.buffer.read())"
+    reading = "from delaystore.migrations.records.pickles import read_pickle; read_pickle(sys.stdin.buffer.read())"
+    program = f"import sys; {reading}"
     data = b"\x80\x04}" + deep + b"Ns."
     subprocess.run([sys.executable, "-c", program], input=data, check=True, timeout=60)
 

@@ -38,7 +38,7 @@ from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
 
-logger = logging.getLogger("delaystore.control")
+logger = logging.getLogger("delaystore.ingress.control")
 
 
 class Request(NamedTuple):

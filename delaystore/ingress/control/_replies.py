@@ -105,7 +105,7 @@ _PATIENCE: Final = 5.0
 _PAUSE: Final = 1.0
 """Seconds before an answer is published again."""
 
-logger = logging.getLogger("delaystore.control")
+logger = logging.getLogger("delaystore.ingress.control")
 
 
 @dataclass(slots=True)

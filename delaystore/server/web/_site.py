@@ -23,7 +23,7 @@ from delaystore.stores.operable import Way
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus
 
-logger = logging.getLogger("delaystore.web")
+logger = logging.getLogger("delaystore.server.web")
 
 
 _KEPT: Final = 100

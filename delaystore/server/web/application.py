@@ -82,8 +82,8 @@ def app(
 ) -> Starlette:
     """The web page of `delivery`'s endpoint, and its JSON API at /api/v1: an ASGI application.
 
-    Serve it, or mount it under any prefix: `app.mount("/delays", delaystore.server.web.app(delivery))`. It neither starts nor
-    closes `delivery`, and calls it in threads.
+    Serve it, or mount it under any prefix: `app.mount("/delays", delaystore.server.web.app(delivery))`. It neither
+    starts nor closes `delivery`, and calls it in threads.
 
     `users`: `NAME:ROLE:PASSWORD`, separated by white space, the role being read or operate; `@FILE`: in that file.
     `tokens`: `TOKEN:ROLE`, likewise, for programs. None: what DELAYSTORE_WEB_USERS and DELAYSTORE_WEB_TOKENS say.

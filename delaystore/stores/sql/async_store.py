@@ -55,7 +55,7 @@ class AsyncSqlDelayedMessageStore:
         self.bridged = SqlDelayedMessageStore.in_greenlets(
             engine.sync_engine, owns_engine=self._owns_engine, **self._names
         )
-        """The store whose calls are made in greenlets only, as `delaystore.bridge` says."""
+        """The store whose calls are made in greenlets only, as `delaystore.processes` says."""
 
     def __repr__(self) -> str:
         return f"AsyncSqlDelayedMessageStore({url_label(self.engine.url)})"

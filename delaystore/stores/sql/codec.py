@@ -364,7 +364,7 @@ FIRST_SENT: Final = "first_sent"
 FAILURES: Final = "failures"
 
 
-"""The column of why forwarding has failed: a line for each attempt, as in `delaystore.failures`."""
+"""The column of why forwarding has failed: a line for each attempt, as in `delaystore.message`."""
 
 
 FAILURES_OF: Final = "failures_of"

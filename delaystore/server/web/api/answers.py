@@ -1,4 +1,4 @@
-"""Answers of the API as structs, of which its document is made; `delaystore.documents` makes the answers themselves."""
+"""Answers of the API as structs, of which its document is made; `stores.documents` makes the answers."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -93,7 +93,7 @@ from delaystore.stores.sql.faults import (
     quoted_name,
 )
 
-log = logging.getLogger("delaystore.sql")
+log = logging.getLogger("delaystore.stores.sql")
 
 PATIENCE: Final = 5.0
 """Seconds for which the insert of a message waits for another transaction, which may be its own caller's."""
