@@ -14,11 +14,7 @@ from delaystore.errors import DelaystoreError, StoreUnavailableError
 from delaystore.settings import CriticalErrorAction, DelayedDeliverySettings
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 QUIET: Final = 10.0
-
-
 """Seconds after a line in which the next failure is only counted."""
 
 
@@ -59,20 +55,10 @@ class FlipLog:
 
 
 ARMED_DELAY: Final = 1.0
-
-
 """Seconds a caller waits after a failure."""
-
-
 TRIGGERED_DELAY: Final = 10.0
-
-
 """Seconds a caller waits after a failure once the breaker has triggered."""
-
-
 RATE_WINDOW: Final = 30.0
-
-
 """Seconds over which the failure rate is measured."""
 
 
@@ -98,11 +84,7 @@ class BreakerChange:
 
 
 BreakerListener = Callable[[BreakerChange], None]
-
-
 StateListener = Callable[[BreakerState, BreakerState], None]
-
-
 """Called with the states before and after, outside of locks."""
 
 
@@ -332,8 +314,6 @@ class StoreCalls:
 
 
 LOUD_FROM: Final = 2
-
-
 """The log hears of an outage that makes so many attempts fail one after the other."""
 
 

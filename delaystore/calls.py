@@ -111,17 +111,9 @@ def current_task_calls() -> TaskCalls | None:
 
 
 _current_tasks: Final[ContextVar[TaskCalls | None]] = ContextVar("delaystore_task_calls", default=None)
-
-
 logger: Final = logging.getLogger("delaystore.stores")
-
-
 WATCH_NAME: Final = "delaystore.watch"
-
-
 """It lives as long as the process; `delaystore-...` are threads that end with what has started them."""
-
-
 _LOOK_EVERY: Final = 0.25
 
 
@@ -192,14 +184,8 @@ class CallsInProgress(Generic[W]):
 
 
 SLOW: Final = 5.0
-
-
 """Seconds from which a call is slow."""
-
-
 CUT_AFTER: Final = 3.0
-
-
 """Seconds that a server has for ending a call by itself, once it was asked to."""
 
 
@@ -362,14 +348,8 @@ def calls_of(watcher: CallWatcher) -> list[Call]:
 
 
 _current: Final[ContextVar[Call | None]] = ContextVar("delaystore_call", default=None)
-
-
 """A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has that of its task."""
-
-
 _watch: Final = CallsInProgress[Call]()
-
-
 T = TypeVar("T")
 
 

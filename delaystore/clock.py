@@ -11,17 +11,9 @@ from typing import Final, Protocol, Self
 from typing_extensions import override
 
 _QUICK: Final = 0.005
-
-
 """Seconds for an answer."""
-
-
 _QUESTIONS: Final = 3
-
-
 """At most so many, one after the other, until an answer is quick."""
-
-
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -122,14 +114,8 @@ class CarriedClock(Clock):
 
 
 _BURST: Final = 0.1
-
-
 """The messages of this many seconds may go at once."""
-
-
 _PAUSE: Final = 0.02
-
-
 """Seconds between two attempts to let a message go."""
 
 

@@ -19,14 +19,8 @@ from delaystore.errors import InvalidMessageError
 from delaystore.text import control_character, parse_time
 
 KEY_PATIENCE: Final = 5.0
-
-
 """Seconds for which a send waits for whoever has the message of its key: a dispatcher, or somebody's transaction."""
-
-
 _deadline: Final = ContextVar("deadline", default=math.inf)
-
-
 """By time.monotonic."""
 
 
@@ -95,14 +89,8 @@ def _span(max_wait: timedelta | float) -> timedelta:
 
 
 LONGEST_REASON: Final = 500
-
-
 """Characters kept of a reason."""
-
-
 KEPT: Final = 8_000
-
-
 """Characters kept of all lines of one message together; the oldest go first."""
 
 
@@ -154,47 +142,19 @@ def failures_in(text: str | None) -> Sequence[FailedAttempt]:
 
 
 MAX_MESSAGE_ID_BYTES: Final = 255
-
-
 """AMQP 0-9-1 sends message-id as a short string."""
-
-
 MAX_KEY_BYTES: Final = 255
-
-
 """As many as every database can keep unique."""
-
-
 MAX_DESTINATION_BYTES: Final = 255
-
-
 """AMQP 0-9-1's limit for a routing key. The transport checks the names within an address."""
-
-
 MAX_ADDRESS_BYTES: Final = 1600
-
-
 """Room for `/exchanges/NAME/KEY` with two short strings, percent-encoded."""
-
-
 EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
-
-
 """A day after the first of datetime, so that every session's time zone can show it."""
-
-
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
-
-
 """A day before the last of datetime, so that every session's time zone can show it."""
-
-
 PARKED: Final = LATEST_DUE_TIME
-
-
 """The next attempt of a message that would be due, but for its destination, which is paused."""
-
-
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "content_type": str,
@@ -209,41 +169,17 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
         "delivery_mode": int,
     }
 )
-
-
 """The AMQP 0-9-1 message properties that are kept, and their Python types; for timestamp see also FAR_TIMESTAMPS."""
-
-
 PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
-
-
 """The numbers that AMQP 0-9-1 allows. The transport checks `expiration`, as its limits are the broker's."""
-
-
 FAR_TIMESTAMPS: Final = range(int(LATEST_DUE_TIME.timestamp()) + 1, 2**64)
-
-
 """Seconds since 1970 that no datetime of ours holds, and AMQP does: a program may have given milliseconds."""
-
-
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
 """No headers, no properties."""
-
-
 MAX_HEADER_DEPTH: Final = 32
-
-
 _MARK: Final = timedelta(microseconds=1)
-
-
 MARKS: Final = timedelta(milliseconds=1)
-
-
 """Due times of one message that differ by less than this differ by nothing but marks, see `marked`."""
-
-
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
 

@@ -18,17 +18,9 @@ from weakref import WeakKeyDictionary
 from typing_extensions import override
 
 logger = logging.getLogger("delaystore")
-
-
 Thing = TypeVar("Thing")
-
-
 LONGEST_HOLD: Final = 10.0
-
-
 """Seconds that a fork waits at most."""
-
-
 _renewals: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
 
 
@@ -120,41 +112,17 @@ os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_c
 
 
 FEW: Final = 32
-
-
 """Connections of a server for probes or metrics."""
-
-
 _MANY: Final = 1_000
-
-
 _KEPT: Final = 200 + 2 * FEW + 56
-
-
 """Descriptors that a page's connections leave: 200 for database and broker, others for small servers and files."""
-
-
 _BACKLOG: Final = 128
-
-
 _ENDING: Final = 8
-
-
 """Connections beyond a server's limit that are accepted while older ones end."""
-
-
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
 _PAUSE: Final = 0.1
-
-
 """Seconds between two attempts to accept a connection for which there is no descriptor."""
-
-
 _SELDOM: Final = 60.0
-
-
 """Seconds between two log lines."""
 
 
@@ -244,14 +212,8 @@ class Listener(socket.socket):
 
 
 Result = TypeVar("Result")
-
-
 _may_pause: Final[ContextVar[bool]] = ContextVar("delaystore_may_pause", default=True)
-
-
 AT_ONCE: Final = 200
-
-
 """After so many things, such as rows, the loop may do something else: a few milliseconds."""
 
 

@@ -46,8 +46,6 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "hypothesis": "testing",
     }
 )
-
-
 """The extra that brings a library, by the name under which it is imported."""
 
 
@@ -107,8 +105,6 @@ def lazily(
 
 
 _ALIKE: Final = 0.82
-
-
 """From where on a scheme is taken for a misspelling: postgres is, mssql is not."""
 
 

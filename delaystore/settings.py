@@ -43,8 +43,6 @@ SHORTEST_STORE_TIMEOUT: Final = timedelta(seconds=1)
 SHORTEST_RETENTION: Final = timedelta(days=1)
 
 CriticalErrorAction = Callable[[str, Exception], None]
-
-
 LONGEST_LEASE: Final = timedelta(days=1)
 
 

@@ -72,44 +72,22 @@ _UNITS: Final = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-
-
 _NUMBER: Final = r"\d+(?:\.\d+)?"
-
-
 _PART: Final = re.compile(rf"({_NUMBER})\s*(ms|min|[wdhms])\s*", re.ASCII)
-
-
 _WHOLE: Final = re.compile(rf"(?:{_NUMBER}\s*(?:ms|min|[wdhms])\s*)+", re.ASCII)
-
-
 _SECONDS: Final = re.compile(_NUMBER, re.ASCII)
-
-
 _HOUR: Final = r"(?:[01]\d|2[0-3])"
-
-
 _OFFSET: Final = rf"(?:[Zz]|[+-]{_HOUR}(?::?[0-5]\d)?)"
-
-
 _TIME: Final = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[Tt ]{_HOUR}:\d\d(?::\d\d(?:[.,]\d+)?)?{_OFFSET}?)?"
     rf"|\d{{8}}[Tt ]{_HOUR}\d\d(?:\d\d(?:[.,]\d+)?)?{_OFFSET}?"
     rf"|(\d{{8}})({_HOUR}\d{{4}}(?:[.,]\d+)?{_OFFSET})",
     re.ASCII,
 )
-
-
 """The extended or the basic format of ISO 8601, whole; or 14 digits with an offset, as in LDAP. `fromisoformat` alone
 takes any character between date and time, also a digit: it would read 20301130100000Z as 00:00."""
-
-
 _SHORT: Final = re.compile(rf"(\d{{8}})(\d{{4}})({_OFFSET})", re.ASCII)
-
-
 """Without a T: of which century, in X.509, or to the minute?"""
-
-
 _DIGITS: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?", re.ASCII)
 
 
@@ -217,14 +195,8 @@ def contents(given: str, name: str) -> str:
 
 
 MAX_SHORT_STRING_BYTES: Final = 255
-
-
 """The longest exchange name or routing key (AMQP 0-9-1, 4.2.5.3: short strings)."""
-
-
 DEFAULT_EXCHANGE: Final = ""
-
-
 """The exchange every queue is bound to by its own name."""
 
 
@@ -326,127 +298,47 @@ def _name(text: str, destination: str) -> str:
 
 
 EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
-
-
 EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
-
-
 STACK_TRACE: Final = "NServiceBus.ExceptionInfo.StackTrace"
-
-
 TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
-
-
 FAILED_QUEUE: Final = "NServiceBus.FailedQ"
-
-
 FAILURE_COUNT: Final = "delaystore.failure-count"
-
-
 DUE_TIME: Final = "delaystore.due-time"
-
-
 EXPIRATION: Final = "delaystore.expiration"
-
-
 """Keeps a message's own expiration where it must not take effect: in the error queue and in native delays."""
-
-
 RAW_HEADERS: Final = "delaystore.raw-headers"
-
-
 """Headers as text: of a message that cannot be decoded, or those that the error queue cannot take."""
-
-
 RAW_PROPERTIES: Final = "delaystore.raw-properties"
-
-
 """Properties as text, likewise."""
-
-
 RAW_COLUMNS: Final = "delaystore.raw-columns"
-
-
 """What the other columns of a stored row held that is no message: JSON, by column."""
-
-
 UNREAD_HEADERS: Final = "delaystore.unread-headers"
-
-
 """In place of headers that this program cannot read: why it cannot."""
-
-
 UNDECODED: Final = "delaystore.raw"
-
-
 """In place of a SQL queue's headers or properties that are no JSON of ours: their text."""
-
-
 HEADERS_IN_BODY: Final = "delaystore.headers-in-body"
-
-
 """Bytes of the body's first line, which holds headers and properties that the error queue cannot take."""
-
-
 USER_ID: Final = "delaystore.user-id"
-
-
 """Keeps the property user_id of a message that an ingress took: RabbitMQ refuses any but the publisher's own."""
-
-
 CLUSTER_ID: Final = "delaystore.cluster-id"
-
-
 """Keeps the property cluster_id, which AMQP 0-9-1 no longer has, likewise."""
-
-
 DESTINATION: Final = "delaystore.destination"
-
-
 """Where a message that an ingress takes is to go, if its ingress goes by headers."""
-
-
 REJECTED_REASON: Final = "delaystore.rejected-reason"
-
-
 """Why a message or a request is in a rejected queue."""
-
-
 REJECTED_PROPERTIES: Final = "delaystore.rejected-properties"
-
-
 """Its properties as they came, where they cannot be read; with `-size`: how many of the body's first bytes they are."""
-
-
 FORWARDED_TO: Final = "delaystore.forwarded-to"
-
-
 """The destination to which an ingress has its message forwarded, where a loop could begin there."""
-
-
 HOPS: Final = "delaystore.hops"
-
-
 """How often RabbitMQ has brought a message from there to an ingress."""
-
-
 CARBON_COPIES: Final = {"CC": "delaystore.cc", "BCC": "delaystore.bcc"}
-
-
 """Headers by which RabbitMQ delivers copies to more routing keys, and those that keep them where it must not."""
-
-
 FAILED_CARBON_COPIES: Final = {"CC": "delaystore.failed-cc", "BCC": "delaystore.failed-bcc"}
-
-
 """The same in the error queue, of a message that was to be delivered with them. Only a dispatcher writes these."""
-
-
 REPLAY_HEADERS: Final = frozenset(
     {RAW_HEADERS, RAW_PROPERTIES, UNREAD_HEADERS, HEADERS_IN_BODY, *FAILED_CARBON_COPIES.values()}
 )
-
-
 """Headers by which a replay reads a copy in the error queue. A sender's own headers of these names are dropped."""
 
 
@@ -463,8 +355,6 @@ def without_carbon_copies(headers: Mapping[str, Any], kept_as: Mapping[str, str]
 
 
 DEEPEST: Final = 100
-
-
 """Levels of arrays and objects that are read."""
 
 

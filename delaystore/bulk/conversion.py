@@ -127,12 +127,8 @@ REASON: Final = "reason"
 """The last column of rejected rows."""
 _MAX_BATCH_BYTES: Final = 2**31 - 1
 """What the offsets of Arrow's `binary` can count."""
-
-
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
-
-
 _Given = TypeVarTuple("_Given")
 
 

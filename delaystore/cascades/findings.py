@@ -99,8 +99,6 @@ CASCADE: Final = LayoutWords(
     ),
     emptying="let them arrive",
 )
-
-
 _QUEUE_TYPE: Final = "x-queue-type"
 
 

@@ -33,8 +33,6 @@ from delaystore.stores.operable import Way
 from delaystore.transports.abc import Transport
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
 
 

@@ -93,14 +93,8 @@ def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
 
 
 _Answer = TypeVar("_Answer")
-
-
 LONGEST_CLOSE: Final = 60.0
-
-
 """Seconds that closing waits for the dispatcher, unless told otherwise."""
-
-
 _ANSWERS: Final = (
     DuplicateMessageError,
     DuplicateKeyError,
@@ -109,8 +103,6 @@ _ANSWERS: Final = (
     MessageBeingDispatchedError,
     MessageBeingStoredError,
 )
-
-
 """What a store raises that works."""
 
 

@@ -19,11 +19,7 @@ from delaystore.stores.shared import ask, keyed
 from delaystore.transports.abc import Transport
 
 Stamp = Callable[[DelayedMessage], DelayedMessage]
-
-
 """Makes of a checked message the one to store, perhaps with more headers."""
-
-
 _FOLLOWED_BY_NOBODY: Final[AbstractContextManager[None]] = nullcontext()
 
 

@@ -13,11 +13,7 @@ from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome
 
 Identity = tuple[str, str, datetime]
-
-
 """What a checksum is over: message_id, destination, due_time."""
-
-
 _MODULUS: Final = 2**128
 
 
@@ -46,8 +42,6 @@ def checksum(messages: Iterable[Identity]) -> Checksum:
 
 
 DRY_RUN: Final = "noop"
-
-
 """The first word of a dry run's target."""
 
 
@@ -428,14 +422,8 @@ class Report:
 
 
 _TOLERATED: Final = timedelta(minutes=1)
-
-
 """A smaller difference between two clocks is not mentioned."""
-
-
 _ZONE_STEP: Final = timedelta(minutes=30)
-
-
 """Nearly all time zones differ by multiples of it."""
 
 

@@ -84,8 +84,6 @@ class Access:
 
 
 CountListener = Callable[[int], object]
-
-
 """Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
 
 
@@ -158,14 +156,8 @@ def _noted(
 
 
 _CHUNK: Final = 1_000
-
-
 """Messages that are in memory together while all that match are read."""
-
-
 _MAY_MOVE: Final = timedelta(minutes=10)
-
-
 """Messages that are due within this time may be tried, and so shown again later, while others are still read."""
 
 

@@ -25,14 +25,8 @@ from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedM
 from delaystore.transports.shared import without_floats
 
 BATCH: Final = 200
-
-
 """Messages that are sent together, and then removed."""
-
-
 _TIMEOUT: Final = 30.0
-
-
 """Seconds for the confirms of one batch."""
 
 
@@ -201,29 +195,13 @@ class DryReplaying(Replaying):
 
 
 EXAMINED: Final = 10_000
-
-
 """Messages that one look is at, at most."""
-
-
 LOOK_SECONDS: Final = 20.0
-
-
 """Seconds after which a look ends, wherever it is."""
-
-
 _AT_ONCE: Final = 100
-
-
 """Messages taken at once."""
-
-
 _EVERYTHING: Final = ErrorFilter()
-
-
 Note = Callable[[str, str, int], object]
-
-
 """Notes a change that was made: what was done, to what, and to how many messages."""
 
 

@@ -35,23 +35,11 @@ from delaystore.text import (
 from delaystore.transports.abc import ReceivedMessage
 
 _OURS: Final = "delaystore."
-
-
 """How the exception's type begins in a copy that a dispatcher wrote; what follows is the kind of failure."""
-
-
 _UNREADABLE: Final = "Unreadable"
-
-
 _REJECTED: Final = "Rejected"
-
-
 """In the rejected queue of an ingress, or of a control queue, which may be looked at like an error queue."""
-
-
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
-
-
 _ADDED: Final = (
     EXCEPTION_TYPE,
     EXCEPTION_MESSAGE,
@@ -62,23 +50,11 @@ _ADDED: Final = (
     FAILURE_COUNT,
     EXPIRATION,
 )
-
-
 _DEATHS: Final = "x-death"
-
-
 """The header by which RabbitMQ notes that it dead-lettered a message, which then need not be a dispatcher's copy."""
-
-
 _FORGEABLE: Final = "so its header delaystore.failed-cc may be its sender's; publish it again from your program"
-
-
 _EXCEPTION_INFO: Final = "NServiceBus.ExceptionInfo."
-
-
 _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries")
-
-
 """What an endpoint of NServiceBus counts: it begins anew with a message that is sent again."""
 
 
@@ -271,32 +247,14 @@ def _count(value: object) -> int:
 
 
 _UUID: Final = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
-
-
 _HEX: Final = r"\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{12,}\b"
-
-
 _ID: Final = re.compile(f"{_UUID}|{_HEX}")
-
-
 _NUMBER: Final = re.compile(r"\d+(?:[.,:]\d+)*")
-
-
 _LONG_ID: Final = 8
-
-
 """Characters of a message_id that is no word of a reason by chance."""
-
-
 _LONGEST: Final = 300
-
-
 """Characters of a group's reason."""
-
-
 _MOST_GROUPS: Final = 1_000
-
-
 """Groups that are told apart; what comes after them is in one more, by destination and kind."""
 
 
@@ -445,8 +403,6 @@ def grouped(messages: Iterable[FailedMessage]) -> list[ErrorGroup]:
 
 
 _MOST_REASONS: Final = 100
-
-
 """Different reasons that are counted."""
 
 

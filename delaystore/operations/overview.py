@@ -75,8 +75,6 @@ class Recent:
 
 
 RATE_OVER: Final = 5
-
-
 """Minutes over which `Overview.rate` is measured."""
 
 
@@ -251,14 +249,8 @@ def _minute(activity: Activity) -> dict[str, Any]:
 
 
 _HOUR: Final = timedelta(hours=1)
-
-
 _PURPOSE: Final = "asking for an overview"
-
-
 _REMARKS: Final = "remarks"
-
-
 """The key of what is found under which stands what the store did not allow to be asked."""
 
 

@@ -18,20 +18,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SHORTEST: Final = 0.001
-
-
 """Seconds: the bound of the first bucket."""
-
-
 FACTOR: Final = 1.5
-
-
 """Each bound is this many times the one before, so that a percentile is off by less than half of itself."""
-
-
 BOUNDS: Final[Sequence[float]] = tuple(SHORTEST * FACTOR**number for number in range(46))
-
-
 """Upper bounds of the buckets, in seconds, up to a day; what is later is in one more bucket."""
 
 

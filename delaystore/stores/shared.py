@@ -33,23 +33,11 @@ from delaystore.stores.abc import KeyedDelayedMessageStore
 from delaystore.stores.operable import FURTHEST, GONE_FOR, Allowance, IngressRecord, Operation, postponed_until
 
 SLOWEST: Final = 0.001
-
-
 FASTEST: Final = 1_000_000.0
-
-
 """Bounds of a limit, in messages a second."""
-
-
 _ROUNDING: Final = 1e-9
-
-
 """Of a message: what binary fractions lack."""
-
-
 _UNEVEN: Final = timedelta(seconds=5)
-
-
 """How far two readings of a store's clock may be apart although it has not stepped."""
 
 
@@ -125,14 +113,8 @@ def _lasting(seconds: float) -> timedelta:
 
 
 LONGEST: Final = timedelta(days=4_000_000)
-
-
 """Longer than all times there are."""
-
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -200,11 +182,7 @@ def told_of(records: Iterable[IngressRecord], now: datetime) -> Sequence[Ingress
 
 
 LONGEST_PAUSE: Final = 0.1
-
-
 """Seconds between two looks at a message that somebody has."""
-
-
 _Answer = TypeVar("_Answer")
 
 
@@ -335,11 +313,7 @@ def ask(
 
 
 Q = TypeVar("Q")
-
-
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
 
 

@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 MOST_LISTED: Final = 20
-
-
 """Messages that a report lists, of each kind."""
-
-
 MOST_SHOWN: Final = 80
-
-
 """Characters of a value that a report shows."""
 
 
@@ -150,11 +144,7 @@ def _is_json(body: bytes, expected: Any) -> bool:
 
 
 Handler = Callable[[DelayedMessage], Any]
-
-
 Turn = Callable[[], Any]
-
-
 """A call of a handler."""
 
 
@@ -182,14 +172,8 @@ class Handlers:
 
 
 MOST_ROUNDS: Final = 100
-
-
 """How often handlers may send what is due at once, within one `dispatch_due`."""
-
-
 _PAGE: Final = 1000
-
-
 _NEXT_INSTANT: Final = timedelta.resolution
 
 

@@ -8,8 +8,6 @@ from typing import Any, Final
 from delaystore.message import DelayedMessage
 
 _AS_LARGE: Final = 2**62
-
-
 """Takes as many bytes as a float."""
 
 
@@ -31,17 +29,9 @@ def _without(value: Any) -> Any:
 
 
 BYTES: Final = 16 * 1024 * 1024
-
-
 """Bytes of bodies that one portion should have at most; a single message may exceed it."""
-
-
 _FIRST: Final = 16
-
-
 """Messages of the first portion, when nothing is known of their sizes."""
-
-
 _GROWTH: Final = 4
 
 

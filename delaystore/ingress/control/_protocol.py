@@ -73,8 +73,6 @@ class Asked:
 
 
 LONGEST_BODY: Final = 2 * 2**20
-
-
 """Bytes of a body that is answered: as JSON it may take six times as many, and RabbitMQ takes 16 MiB."""
 
 
@@ -216,8 +214,6 @@ class Get(Command[GetFields]):
 
 
 PING: Final = "ping"
-
-
 """The command that is about no message: it takes an empty object."""
 
 
@@ -227,14 +223,8 @@ def commands(*, with_bodies: bool) -> Mapping[str, Command[Any]]:
 
 
 LARGEST: Final = 64 * 1024
-
-
 """Bytes of a request."""
-
-
 VERSIONS: Final = (1,)
-
-
 """Those that are known; a request without one is of the last."""
 
 

@@ -195,26 +195,12 @@ class ControlNames:
 
 
 PREFETCH: Final = 1000
-
-
 """Requests that are in this process, at most."""
-
-
 BATCH: Final = 500
-
-
 """Requests that one transaction does, at most."""
-
-
 BYTES: Final = 16 * 2**20
-
-
 """Bytes of the requests of one batch, and of answers beyond which no more are made."""
-
-
 _OWING: Final = 0.2
-
-
 """Seconds between two looks at whether answers may be published again, where so many are owed."""
 
 

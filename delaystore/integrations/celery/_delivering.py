@@ -18,8 +18,6 @@ from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations.celery._wire import Envelope, TaskDue, envelope
 
 _OF_SESSION: Final = "delaystore_celery_committed"
-
-
 """The key in Session.info of what waits for its commit; one pair of listeners per session serves them all."""
 
 
@@ -92,17 +90,9 @@ def enlisted(delivery: DelayedDelivery) -> EnlistedDelivery | None:
 
 
 PATIENCE: Final = 30.0
-
-
 """Seconds that a retry waits for the dispatcher to remove the attempt before it."""
-
-
 _retry_over_time: Any = functional.retry_over_time  # it has no annotations, in a library that says it has
-
-
 _PAUSE: Final = 0.05
-
-
 _POLICY: Final = ("max_retries", "interval_start", "interval_step", "interval_max")
 
 
@@ -207,11 +197,7 @@ def _attempt(headers: Mapping[str, Any]) -> tuple[int, int]:
 
 
 logger = logging.getLogger("delaystore.integrations.celery")
-
-
 PAUSE: Final = 60.0
-
-
 """Seconds until a broker that could not be asked is asked again."""
 
 

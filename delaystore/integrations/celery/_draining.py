@@ -34,14 +34,8 @@ from delaystore.message import DelayedMessage, are_same_time
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 
 _COUNT: Final = "x-delivery-count"
-
-
 """How often a quorum queue had the message back; other queues count nothing."""
-
-
 _FILES: Final = {"ca_certs": "cafile", "certfile": "certfile", "keyfile": "keyfile"}
-
-
 """What `broker_use_ssl` calls the files of TLS, and a URL."""
 
 
@@ -211,8 +205,6 @@ def open_queue(app: Any, name: str, management: str | None = None) -> Iterator[W
 
 
 BATCH: Final = 100
-
-
 """Tasks stored in one transaction, and acknowledged after it."""
 
 

@@ -33,11 +33,7 @@ logger = logging.getLogger("delaystore.integrations.celery")
 
 # they have no annotations, in a library that says it has
 _decompress: Any = compression.decompress
-
-
 _loads: Any = serialization.loads
-
-
 _prepare_accept_content: Any = serialization.prepare_accept_content
 
 
@@ -119,14 +115,8 @@ def _embedded(app: Any, message: DelayedMessage) -> dict[str, Any]:
 
 
 THRESHOLD: Final = 60.0
-
-
 """Seconds: a task that is due within them is left to Celery, unless told otherwise."""
-
-
 _OF_TASK: Final = "delayed_threshold"
-
-
 _OF_APP: Final = "delayed_tasks"
 
 

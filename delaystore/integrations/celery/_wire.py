@@ -15,29 +15,13 @@ from delaystore.errors import UnsupportedMessageError
 from delaystore.message import PROPERTY_TYPES
 
 DUE: Final = "delayed_until"
-
-
 """The header that tells a task, as `self.request.get("delayed_until")`, when it was to run."""
-
-
 _LONGEST_EXPIRATION: Final = 2**32 - 1
-
-
 """RabbitMQ's limit, in milliseconds; a worker looks at the header `expires` anyway."""
-
-
 _NOT_FOR_BROKERS: Final = ("declare", "retry", "retry_policy", "mandatory", "immediate", "timeout", "confirm_timeout")
-
-
 """What `kombu.Producer.publish` takes that is no part of the message."""
-
-
 _NATIVE_DELAY: Final = re.compile(r"(?:.*_)?celery_delayed_(?:\d+|delivery)", re.DOTALL)
-
-
 """The exchanges of Celery's native delays, perhaps with a prefix of the app's."""
-
-
 _NOT_KEPT: Final = ("user_id", "cluster_id")
 
 

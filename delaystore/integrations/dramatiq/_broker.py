@@ -71,8 +71,6 @@ def _properties(message: Message[Any]) -> Mapping[str, Any]:
 
 
 logger = logging.getLogger("delaystore.dramatiq")
-
-
 THRESHOLD: Final = timedelta(seconds=1)
 
 

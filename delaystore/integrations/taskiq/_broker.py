@@ -73,14 +73,8 @@ class _Channel:
 
 
 RETRIES: Final = "_retries"
-
-
 """The label in which taskiq's middleware counts."""
-
-
 Delivery = DelayedDelivery | AsyncDelayedDelivery
-
-
 Transaction = EnlistedDelivery | AsyncEnlistedDelivery
 
 
@@ -134,8 +128,6 @@ def _options(task: Published, delay: float) -> dict[str, Any]:
 
 
 DELAY: Final = "delay"
-
-
 """The label with the seconds to wait, taskiq-aio-pika's own."""
 
 

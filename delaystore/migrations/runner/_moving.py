@@ -24,11 +24,7 @@ from delaystore.migrations.abc import (
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 _FIRST_PAUSE: Final = 0.25
-
-
 _LONGEST_PAUSE: Final = 5.0
-
-
 """Seconds between two attempts at a target that does not answer."""
 
 
@@ -206,14 +202,8 @@ class MigrationCounts:
 
 
 BATCHES_IN_FLIGHT: Final = 3
-
-
 """One is hidden and read, one is sent, one is completed. Of these the target may have some when a run is killed."""
-
-
 _SIGNALS_HEEDED: Final = 0.1
-
-
 """Seconds to wait for a thread before Python can handle a signal."""
 
 

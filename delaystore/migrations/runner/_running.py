@@ -32,8 +32,6 @@ from delaystore.migrations.runner._moving import (
 from delaystore.migrations.runner._verifying import RunCheck, check, complete_received, set_aside, this_process
 
 DEFAULT_BATCH_SIZE: Final = 1000
-
-
 _LARGEST_BATCH: Final = 100_000
 
 
@@ -107,11 +105,7 @@ def _text(cutoff: datetime | None) -> str:
 
 
 _CLOCK_FRESH_FOR: Final = 30.0
-
-
 """Seconds."""
-
-
 Confirm = Callable[[RunCheck], bool]
 
 

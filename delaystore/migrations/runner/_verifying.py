@@ -29,11 +29,7 @@ from delaystore.migrations.abc import (
 from delaystore.text import counted
 
 _REASONS: Final = 20
-
-
 """Reasons that are told apart; a reason may name the message."""
-
-
 _OTHER_REASONS: Final = "other reasons"
 
 

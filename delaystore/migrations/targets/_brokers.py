@@ -22,26 +22,12 @@ from delaystore.transports.rabbitmq.queues import exists, queue_exists
 from delaystore.transports.rabbitmq.topology import Exchange, topology_named
 
 _SEND_TIMEOUT: Final = 30.0
-
-
 """Seconds that the broker has to confirm a batch, however small."""
-
-
 _SLOWEST: Final = 200
-
-
 """Messages a second that any broker confirms."""
-
-
 _CONNECTING: Final = 3.0
-
-
 """Seconds to wait for a connection before the sender is told that there is none, and can be asked to stop."""
-
-
 _POLL: Final = 0.02
-
-
 """Seconds between two checks whether there is a connection."""
 
 

@@ -46,8 +46,6 @@ from delaystore.stores.sql.urls import default_table_name, derived_name, hosts_l
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 _EVERY_MESSAGE = (StorePermissionError, StoreSetupError)
-
-
 """Errors that any message would meet, and that do not pass by themselves."""
 
 
@@ -177,11 +175,7 @@ def _content(message: DelayedMessage) -> tuple[Any, ...]:
 
 
 RECEIPTS: Final = "_received_"
-
-
 """After the name of the store's table, before digits of the run: the table of its receipts."""
-
-
 _DIGITS: Final = 12
 
 

@@ -47,8 +47,6 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
 _OBSERVED: Final = tuple(metric for metric in METRICS if metric.kind in ("gauge", "observable counter"))
-
-
 _Attributes = Mapping[str, str]
 
 
@@ -81,8 +79,6 @@ class Gauges:
 
 
 _gauges: Final[WeakKeyDictionary[MeterProvider, Gauges]] = WeakKeyDictionary()
-
-
 _lock: Final = threading.Lock()
 
 
@@ -172,29 +168,13 @@ class CountedLateness:
 
 
 EVERY: Final = 10.0
-
-
 """Seconds for which an answer is good."""
-
-
 LONGEST_ANSWER: Final = 5.0
-
-
 """Seconds after which a question is given up."""
-
-
 LONGEST_WAIT: Final = 1.0
-
-
 """Seconds for which an export waits for an answer; then it gets the former one."""
-
-
 Reading = Mapping[str, float]
-
-
 """Values by the names of metrics; one that cannot be told is missing."""
-
-
 _SILENT: Final[Reading] = {STORE_AVAILABLE.name: 0.0}
 
 
@@ -253,20 +233,10 @@ STATES: Final[Mapping[BreakerState, int]] = {
     BreakerState.ARMED: 1,
     BreakerState.TRIGGERED: 2,
 }
-
-
 _BREAKERS: Final = ("fetch", "dispatch", "recovery", "store")
-
-
 _PHASES: Final = ("fetch", "forward", "settle")
-
-
 _OUTCOMES: Final = tuple(name for name in DispatchReport().counts() if name != "fetched")
-
-
 _SENT: Final = ("delivered", "moved_to_error_queue", "failed", "gave_way", "unsettled")
-
-
 """Outcomes of attempts to forward."""
 
 

@@ -31,20 +31,10 @@ from delaystore.server.telemetry import _names as names
 from delaystore.server.telemetry._metrics import LatenessSink, MeasuredSending, OpenTelemetryMetrics
 
 TRACEPARENT: Final = "traceparent"
-
-
 TRACESTATE: Final = "tracestate"
-
-
 _W3C: Final = TraceContextTextMapPropagator()
-
-
 _NANOSECONDS: Final = 1_000_000_000
-
-
 _TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "gave_way")
-
-
 """Outcomes that become spans; what has no answer in an outage is tried again and again."""
 
 

@@ -22,11 +22,7 @@ from delaystore.stores.operable import Destination, Operation, OperationState
 from delaystore.text import counted
 
 SAMPLE: Final = 5
-
-
 COUNTING: Final = 4.0
-
-
 """Seconds for which a preview counts; then it says: at least so many."""
 
 
@@ -65,20 +61,10 @@ def follow(site: Site, operations: Operations, operation: Operation) -> None:
 
 
 _PATIENCE: Final = 10.0
-
-
 _COUNTING: Final = 5.0
-
-
 """Seconds that are waited for the backlog, which reads all that waits; then it is unknown."""
-
-
 _MOMENT: Final = 2.0
-
-
 """Seconds that a change is waited for: most have ended by then."""
-
-
 _TICK: Final = 0.05
 
 
@@ -181,26 +167,12 @@ def _rates(overview: Overview) -> Mapping[str, float]:
 
 
 EXAMINED: Final = 5_000
-
-
 """Messages that one page looks at, at most."""
-
-
 FURTHEST: Final = 1_000_000
-
-
 """Messages that a page may skip."""
-
-
 PATIENCE: Final = 30.0
-
-
 """Seconds: a look at a long queue takes a while."""
-
-
 FIELDS: Final = ("destination", "kind", "reason", "message_id")
-
-
 """Of a filter, as forms and addresses have them; an empty destination: nothing says where a message was to go."""
 
 

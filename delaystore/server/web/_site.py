@@ -24,17 +24,9 @@ if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus
 
 logger = logging.getLogger("delaystore.server.web")
-
-
 _KEPT: Final = 100
-
-
 """Jobs that are remembered."""
-
-
 _MOST: Final = 8
-
-
 """Jobs at the same time."""
 
 
@@ -129,8 +121,6 @@ class BackgroundJobs:
 
 
 _SAMPLE = 0
-
-
 """Undeliverable messages that are read: none, so that looking changes nothing."""
 
 
@@ -158,8 +148,6 @@ class Cascade:
 
 
 P = ParamSpec("P")
-
-
 Answer = TypeVar("Answer")
 
 

@@ -137,8 +137,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "value_text": value_text,
     "is_same_time": are_same_time,
 }
-
-
 _HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 MINUTES: Final = 60

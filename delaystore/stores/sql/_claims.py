@@ -204,14 +204,8 @@ class Leases(Claims):
 
 
 SHARE: Final = 10
-
-
 """A search from the beginning may take at most one part in so many of the time."""
-
-
 CHEAP: Final = 0.005
-
-
 """Seconds; after a search from the beginning that took no longer, the next one is allowed at once."""
 
 

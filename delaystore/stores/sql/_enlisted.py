@@ -70,8 +70,6 @@ class EnlistedSqlStore(BoundSqlStore):
 
 
 _FOUND: Final = "delaystore_tables"
-
-
 """The key in Connection.info of the addresses and tables that it is known to lead to."""
 
 

@@ -40,8 +40,6 @@ from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
 
 _MAX_WAIT: Final = "max_wait"
-
-
 """The parameter of a bound, in microseconds."""
 
 
@@ -339,35 +337,15 @@ KEYED: Final[Mapping[Claiming, type[Keyed]]] = {
     Claiming.LEASES: OneStatement,
     Claiming.CANDIDATE_LOCKS: LockedRow,
 }
-
-
 """By how messages are claimed."""
-
-
 LOOK_AHEAD: Final = 64 * 2**20
-
-
 """Bytes of bodies that are taken from a generator to see whether it has many messages."""
-
-
 _TWICE: Final = "twice among these messages, or waiting in the store until just now"
-
-
 _AGAIN: Final = "give each id to one message, and send again"
-
-
 Answer = TypeVar("Answer")
-
-
 Duplicate = DuplicateMessageError | DuplicateKeyError
-
-
 """An id, or a key, that is taken."""
-
-
 Refusal = Callable[[Duplicate], StoreError | None]
-
-
 """Why these ids, or this key, cannot be stored, by their rows as they are now; None: the rows have gone."""
 
 

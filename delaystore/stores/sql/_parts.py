@@ -25,14 +25,8 @@ from delaystore.stores.sql.schema import OperatingTables
 from delaystore.stores.sql.setup import KnownVersion
 
 FRESH_FOR: Final = 10.0
-
-
 """Seconds for which an answer is carried on."""
-
-
 _READING: Final = "delaystore_clock"
-
-
 """The key in Connection.info, which lives as long as the driver's connection."""
 
 

@@ -55,17 +55,9 @@ from delaystore.stores.sql.rows import has_position, to_shown_message
 from delaystore.stores.sql.schema import shelves_table, whole_table, with_keys
 
 SHELF = "shelf"
-
-
 LOCATION = "location"
-
-
 """The labels of where a row lies: in which shelf, and where there."""
-
-
 SIZE = "size"
-
-
 """The label of a body's length in bytes."""
 
 
@@ -120,14 +112,8 @@ def _fitting(sized: FromClause, columns: Sequence[ColumnElement[Any]]) -> Select
 
 
 LOOK_AHEAD: Final = 1000
-
-
 """Of how many messages, by next attempt, `status` looks at the due time; as many as are fetched at once."""
-
-
 _AFTER: Final = "after_"
-
-
 _S = TypeVar("_S")
 
 
@@ -291,8 +277,6 @@ class Statements:
 
 
 _LAST: Final = chr(0x10FFFF)
-
-
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
@@ -314,8 +298,6 @@ def _successor(prefix: str) -> str | None:
 
 
 _AT_ONCE: Final = 1000
-
-
 """Ids in one statement."""
 
 

@@ -25,17 +25,9 @@ from delaystore.message import (
 from delaystore.text import is_deeper
 
 DEEPEST: Final = 3 * MAX_HEADER_DEPTH
-
-
 """Levels of JSON that are read: more than `encode_mapping` makes of the deepest headers, tags included."""
-
-
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
-
-
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
-
-
 _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
     "$datetime": lambda text: _datetime(text),
@@ -128,15 +120,11 @@ def _untag(value: Any) -> Any:
 
 
 _MYSQL = ("mysql", "mariadb")
-
-
 INNODB: Final[Mapping[str, Any]] = {
     f"{name}_{option}": value
     for option, value in {"engine": "InnoDB", "row_format": "DYNAMIC"}.items()
     for name in _MYSQL
 }
-
-
 """Options of a table: the engine that has transactions, and its format whose keys are long enough, whatever the
 server's defaults are."""
 
@@ -307,8 +295,6 @@ def _is_postgresql(dialect: Dialect) -> bool:
 
 
 KEY: Final = "message_id"
-
-
 _Value = TypeVar("_Value")
 
 
@@ -341,41 +327,17 @@ COLUMNS: Final = (
     MessageColumn("properties", Json(), nullable=True),
     MessageColumn("body", Body()),
 )
-
-
 """In the order in which rows hold them."""
-
-
 NAMES: Final = tuple(column.name for column in COLUMNS)
-
-
 MESSAGE_KEY: Final = "message_key"
-
-
 """The column of a message's key; NULL: it has none."""
-
-
 FIRST_SENT: Final = "first_sent"
-
-
 """The column of when the first of those messages was sent that have replaced one another under a key."""
-
-
 FAILURES: Final = "failures"
-
-
 """The column of why forwarding has failed: a line for each attempt, as in `delaystore.message`."""
-
-
 FAILURES_OF: Final = "failures_of"
-
-
 """The column of the message_id whose failures these are: a row is given to another message with the same key."""
-
-
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
-
-
 """The columns whose values the sender gives."""
 
 

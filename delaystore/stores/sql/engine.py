@@ -30,46 +30,20 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 IDLE_BEFORE_PING: Final = 1.0
-
-
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
-
-
 KEPT: Final = 5
-
-
 """Connections that a pool keeps."""
-
-
 MORE: Final = 15
-
-
 """Connections that it makes beyond these."""
-
-
 SHORTEST_CONNECT_TIMEOUT: Final = 2
-
-
 """Seconds; libpq takes 1 for 2."""
-
-
 _SQLITE_OPTIONS: Final = frozenset(
     {"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"}
 )
-
-
 """What Python's driver takes. With `uri`, the others go to SQLite itself."""
-
-
 _PASSWORDS: Final = frozenset({"password", "passwd"})
-
-
 """Options of libpq and PyMySQL that mean the same as the password before the host."""
-
-
 _INHERITED: Final[list[Pool]] = []
-
-
 """Pools of the processes that this one was forked from, kept for ever: asyncpg's connections, when they are collected,
 take themselves off their loop, and both processes have the kernel's part of that in common."""
 
@@ -334,8 +308,6 @@ def _ping_after_idling(connection: DBAPIConnection, record: ConnectionPoolEntry,
 
 
 MAKES_OLD: Final = 1.0
-
-
 """Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
 
 

@@ -15,14 +15,8 @@ from delaystore.errors import ConfigurationError
 _SEVERAL: Final = re.compile(
     r"(?P<before>[\w+]+://(?:[^:/]*(?::[^@]*)?@)?+)(?P<hosts>[^/?]*,[^/?]*)(?P<after>[/?].*)?", re.DOTALL
 )
-
-
 """A URL, taken apart as SQLAlchemy does, whose part for the host has a comma."""
-
-
 _HOST: Final = re.compile(r"(?:\[(?P<address>[^\s\[\]]+)\]|(?P<name>[^\s\[\]:]+))(?::(?P<port>\d{1,5}))?")
-
-
 _FORM: Final = "write several hosts as in postgresql://user:password@h1:5432,h2:5432/name, an IPv6 address in brackets"
 
 
@@ -117,8 +111,6 @@ def _listed(query: Mapping[str, str | tuple[str, ...]], name: str) -> Sequence[s
 
 
 Code = int | str
-
-
 """An error as its database numbers it: MySQL's number, PostgreSQL's SQLSTATE."""
 
 

@@ -23,8 +23,6 @@ from delaystore.stores.sql.codec import NAMES, decode_mapping, encode_mapping
 from delaystore.text import RAW_COLUMNS, RAW_HEADERS, RAW_PROPERTIES
 
 SHOWN: Final = 60
-
-
 """Characters shown of an id or destination that is none."""
 
 
@@ -102,8 +100,6 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
     "next_attempt": (lambda value: waiting_until(value, "next_attempt"), _earliest),
     "failure_count": (_check_count, _nought),
 }
-
-
 """By column: what raises where a value cannot be used, and what makes one that can."""
 
 

@@ -114,14 +114,8 @@ def shelves_table(live: Table, dialect: StoreDialect) -> Table:
 
 
 NAME_BYTES = 255
-
-
 """Of what names a person, a dispatcher, or an operation."""
-
-
 ABOUT_BYTES = 4000
-
-
 """Of what says to what a change was made."""
 
 
@@ -252,11 +246,7 @@ def _changes() -> list[Column[Any]]:
 
 
 _OURS: Final = frozenset({"message_id", "destination", "due_time", "next_attempt"})
-
-
 """Columns that every version of a table of waiting messages has."""
-
-
 _ENDING: Final = default_table_name("")
 
 

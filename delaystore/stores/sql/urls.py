@@ -14,11 +14,7 @@ from delaystore.stores.sql.dialects.sqlite import path_of
 from delaystore.stores.sql.faults import hosts_of, in_one_form, parsed
 
 _KNOWN: Final = f"there are {', '.join(f'{name}://' for name in DIALECTS)}"
-
-
 _HOSTS: Final = ","
-
-
 """Stands for the hosts while a URL is being written: anywhere else in it a comma is escaped."""
 
 
@@ -99,56 +95,22 @@ def _address(url: URL) -> tuple[object, set[tuple[str, int | None]]]:
 
 
 LONGEST_SUFFIX: Final = "_version_pkc"
-
-
 """The longest suffix that a table's name must leave room for: Alembic's, for the primary key of the version table."""
-
-
 LOADS: Final = "_loads"
-
-
 """The table that remembers bulk loads."""
-
-
 LOAD: Final = "_load_"
-
-
 """Followed by a token: the table in which a bulk load is staged."""
-
-
 SHELVES: Final = "_shelves"
-
-
 """The table whose children are the shelves."""
-
-
 SHELF: Final = "_shelf_"
-
-
 """Followed by a token: a shelf."""
-
-
 BESIDE: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
-
-
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
-
-
 TEST_CLOCK: Final = "_test_clock"
-
-
 """The end of a table's name whose store goes by a test's clock; no other table's name ends so."""
-
-
 TOKEN_LENGTH: Final = 20
-
-
 """Hexadecimal digits."""
-
-
 _DIGEST: Final = 8
-
-
 _NO_TOKEN: Final = "0" * TOKEN_LENGTH
 
 

@@ -27,8 +27,6 @@ from delaystore.stores.operable import OperableDelayedMessageStore, OperableTran
 from delaystore.testing._capabilities import SelectedByCapabilities, StoreCapabilities
 
 StoreFactory = Callable[[], DelayedMessageStore]
-
-
 ENDPOINT = "conformance"
 
 
@@ -127,20 +125,10 @@ def as_operable(store: DelayedMessageStore) -> OperableDelayedMessageStore:
 
 
 NOON: Final = datetime(2031, 1, 1, 12, tzinfo=UTC)
-
-
 """An instant in the future: nothing is due by itself."""
-
-
 TICK: Final = timedelta.resolution
-
-
 """The microsecond that decides between due and not due."""
-
-
 SECOND: Final = timedelta(seconds=1)
-
-
 FAR: Final = NOON + timedelta(days=1)
 
 
@@ -226,11 +214,7 @@ def exactly(value: Any, *, scale: bool = True) -> Any:
 
 
 _EARLIEST: Final = datetime(1, 1, 2)  # noqa: DTZ001 - hypothesis takes naive bounds
-
-
 _LATEST: Final = LATEST_DUE_TIME.replace(tzinfo=None)
-
-
 _ZONES: Final = st.sampled_from([UTC, timezone(timedelta(hours=-9, minutes=-30)), timezone(timedelta(hours=14))])
 
 
@@ -286,11 +270,7 @@ def messages() -> st.SearchStrategy[DelayedMessage]:
 
 
 DEADLINE = 60.0
-
-
 """Seconds."""
-
-
 _SOON: Final = timedelta(minutes=1)
 
 
@@ -323,14 +303,8 @@ def eventually_next(store: DelayedMessageStore, expected: datetime | None) -> No
 
 
 MOST_STEPS = 1_000
-
-
 """More than any test needs: a step that is made again and again shall end it."""
-
-
 HOUR = timedelta(hours=1)
-
-
 ME = "jürgen@desk-4"
 
 

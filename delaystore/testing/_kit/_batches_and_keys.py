@@ -160,11 +160,7 @@ class BatchTests(StoreTests):
 
 
 REJECT, KEEP, REPLACE, DEBOUNCE = map(KeyRule, OnKey)
-
-
 AWHILE = 0.2
-
-
 """Seconds in which a thread comes to wait, mostly."""
 
 
@@ -351,8 +347,6 @@ class KeyTests(StoreTests):
 
 
 STILL_WAITING = 0.3
-
-
 """Seconds in which a store that does not wait would have answered."""
 
 

@@ -37,17 +37,9 @@ from delaystore.testing._kit._base import (
 )
 
 Answer = TypeVar("Answer")
-
-
 NAMES = st.sampled_from(["a", "A", "b", "c ", "c", "d", "e", "ü"])
-
-
 SECONDS = st.integers(0, 10)
-
-
 SETTLEMENTS = st.lists(st.sampled_from(["remove", "fail", "leave"]), min_size=4, max_size=4)
-
-
 ATTEMPTS = st.lists(SECONDS, min_size=4, max_size=4)
 
 
@@ -250,19 +242,11 @@ class StateMachineTests(StoreTests):
 
 
 DESTINATIONS = ("billing", "Billing", "shipping")
-
-
 NAMED = st.sampled_from(DESTINATIONS)
-
-
 OPERABLE_SETTLEMENTS = st.lists(
     st.sampled_from(["remove", "fail", "explain", "postpone", "park", "leave"]), min_size=4, max_size=4
 )
-
-
 ALL = 1_000
-
-
 WANTED = st.builds(
     MessageFilter,
     destination=st.none() | NAMED,

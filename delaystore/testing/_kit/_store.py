@@ -58,8 +58,6 @@ _HEADERS: dict[str, Any] = {
     "list": [1, [True, [None, b"\0"]], {"deep": [{"er": 1.5}]}],
     "map": {"$bytes": "not bytes", "": {}, "empty": []},
 }
-
-
 _PROPERTIES: dict[str, Any] = {
     "content_type": "text/plain; charset=utf-8",
     "correlation_id": "ü" * 100,
@@ -67,8 +65,6 @@ _PROPERTIES: dict[str, Any] = {
     "timestamp": datetime(2027, 1, 1, 12, 0, 0, 654321, tzinfo=UTC),
     "delivery_mode": 1,
 }
-
-
 _DESTINATIONS = (
     "billing'; DROP TABLE delayed; --",
     'a "quoted" `name` [x]',
@@ -79,8 +75,6 @@ _DESTINATIONS = (
     "/queues/" + "%2F" * 255,
     ":name %(name)s ? $1",
 )
-
-
 _ALIKE = ("a", "A", "a ", " a", "ä", "a\N{COMBINING DIAERESIS}", "ß", "ss", "\t", "%", "_", "🕰", "'", "i" * 255)
 
 

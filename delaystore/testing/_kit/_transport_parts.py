@@ -24,8 +24,6 @@ from delaystore.transports.abc import (
 )
 
 TransportFactory = Callable[[], Transport]
-
-
 Outage = Callable[[], AbstractContextManager[object]]
 
 
@@ -155,8 +153,6 @@ class NativeDelayTests(TransportTests):
 
 
 MANY = 200
-
-
 """Half of them is more than RabbitMQ passes on at once, and few enough for it to forget the rest at a channel's end."""
 
 
@@ -283,8 +279,6 @@ class OpenQueueTests(TransportTests):
 
 
 TIMEOUT: Final = 5.0
-
-
 """Seconds that a send may take while nobody answers."""
 
 

@@ -83,8 +83,6 @@ def of_second_nack(look: QueueLook) -> Outcome:
 _ACCESS_REFUSED: Final = 403
 _LOSSES_ALONE: Final = 3
 """A message that was in flight alone this often when the connection was lost counts as the cause."""
-
-
 Look = Callable[[Iterable[Address]], Mapping[Address, QueueLook]]
 """Looks at the queues among some addresses."""
 

@@ -127,8 +127,6 @@ def _decoded(text: str | None) -> Mapping[str, Any]:
 
 
 _UNANSWERED: Final = 60.0
-
-
 """Seconds that a database has to move a batch, beyond the caller's."""
 
 

@@ -31,8 +31,6 @@ from delaystore.text import queue_of
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 SUFFIX: Final = "_queue"
-
-
 """What follows a queue's name in its table's name."""
 
 

@@ -47,8 +47,6 @@ from delaystore.stores.sql.faults import quoted_column, quoted_name
 from delaystore.stores.sql.urls import url_label
 
 SLICE: Final = 1000
-
-
 """Ids in one statement."""
 
 
@@ -261,8 +259,6 @@ MIGRATION_DIALECTS: Final[Mapping[str, MigrationDialect]] = {
     "postgresql": PostgreSqlMigration("postgresql"),
     "sqlite": SqliteMigration("sqlite"),
 }
-
-
 """By SQLAlchemy's names of the databases."""
 
 

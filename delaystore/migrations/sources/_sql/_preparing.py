@@ -31,14 +31,8 @@ from delaystore.migrations.sources._sql.tables import (
 from delaystore.stores.sql.codec import INNODB
 
 PASSES: Final = 3
-
-
 """The most passes over the whole table: what is claimed in each of them, or arrives later, stays where it is."""
-
-
 Position = tuple[Any, Any]
-
-
 """The time and the id of a row, by which rows are found in order."""
 
 

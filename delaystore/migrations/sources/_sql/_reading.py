@@ -25,8 +25,6 @@ from delaystore.migrations.sources._sql._database import SLICE, Database
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RecurringError, RunTables
 
 UNREADABLE: Final = (DBAPIError, ValueError, TypeError)
-
-
 """What drivers raise for a value that they cannot read."""
 
 
@@ -164,11 +162,7 @@ def of_endpoint(tables: RunTables) -> ColumnElement[bool]:
 
 
 _PAGE: Final = SLICE
-
-
 _LARGEST: Final = 16 * 2**20
-
-
 """Bytes of the bodies of one page; its last message may exceed it. A body can be far larger than the row it is in."""
 
 

@@ -27,11 +27,7 @@ from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 from delaystore.stores.sql.faults import execute_as_it_stands
 
 _ATTEMPTS: Final = 5
-
-
 """The most attempts at a batch: each fails if one of its ids is stored anew at that very moment."""
-
-
 Result = TypeVar("Result")
 
 

@@ -241,8 +241,6 @@ def url_parameter(url: URL, name: str) -> str | None:
 
 
 _TABLE: Final = delayed_table("any", None, leases=True, keys=True)
-
-
 _SUFFIX: Final = default_table_name("")
 
 

@@ -163,41 +163,17 @@ class EpochSeconds(TypeDecorator[datetime]):
 
 
 SIDE: Final = "_migrating"
-
-
 """After a table's name: the tables of its hidden rows, of the runs, of their batches; see `derived_name`."""
-
-
 RUNS: Final = "_migration_run"
-
-
 BATCHES: Final = "_migration_batches"
-
-
 BATCH: Final = "migration_batch"
-
-
 """The side table's column for the number of the batch a row belongs to."""
-
-
 REJECTED: Final = "migration_rejected"
-
-
 """The side table's column for why a row was rejected; NULL: it was not."""
-
-
 REFLECTED: Final = "reflected"
-
-
 """In the `info` of a copied column: its type as the database has it."""
-
-
 MAX_TEXT_BYTES: Final = 1600
-
-
 _STRICTEST: Final = min(DIALECTS.values(), key=lambda dialect: dialect.max_identifier_bytes)
-
-
 """The database with the shortest names: a name that it takes is taken by all."""
 
 

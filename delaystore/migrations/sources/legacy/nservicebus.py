@@ -15,8 +15,6 @@ from delaystore.migrations.records.nservicebus import Address, as_it_is, parse_x
 from delaystore.migrations.sources._sql.tables import TableShape
 
 ByteOrder = Callable[[bytes], UUID]
-
-
 """From 16 bytes of a column to a Guid."""
 
 
@@ -31,11 +29,7 @@ def big_endian(value: bytes) -> UUID:
 
 
 BYTE_ORDERS: Final[Mapping[str, ByteOrder]] = {"little-endian": little_endian, "big-endian": big_endian}
-
-
 """By the name of the parameter `guids`."""
-
-
 _BYTES: Final = 16
 
 

@@ -32,11 +32,7 @@ from delaystore.server.web.http import API
 from delaystore.text import AmbiguousJsonError, JsonError, parse_json
 
 LARGEST: Final = 16 * 1024 * 1024
-
-
 """Bytes of a request."""
-
-
 Filter = TypeVar("Filter")
 
 
@@ -180,26 +176,12 @@ def refusal(sentence: str, status: int = 400) -> Refusal:
 
 
 Schema = Mapping[str, Any]
-
-
 TEXT: Final[Schema] = {"type": "string"}
-
-
 FLAG: Final[Schema] = {"type": "boolean"}
-
-
 TIME: Final[Schema] = {"type": "string", "format": "date-time"}
-
-
 PROBLEMS: Final = (400, 401, 403, 429, 503)
-
-
 """The statuses that every call may answer with."""
-
-
 _OF_BODIES: Final = (408, 413, 415, 422)
-
-
 """Those of every call that takes a body."""
 
 

@@ -28,28 +28,18 @@ from delaystore.stores.sql.schema import delayed_table, shelves_table
 from delaystore.stores.sql.urls import TOKEN_LENGTH, shelf_name
 
 log = logging.getLogger("delaystore.stores")
-
-
 _TURN: Final = (
     "SELECT pg_advisory_xact_lock(hashtextextended('delaystore: attaches a shelf', "
     "CAST(CAST(CAST(:live AS REGCLASS) AS OID) AS BIGINT)))"
 )
-
-
 """By number: others may name the schema, or not."""
-
-
 _BY_INDEX: Final = "SELECT " + ", ".join(
     f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "seqscan", "bitmapscan", "sort")
 )
-
-
 _VACUUMED_LATELY: Final = (
     "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
     "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
 )
-
-
 _IS_A_PLACE_FREE: Final = (
     "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
     "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:shelves AS REGCLASS)"
@@ -175,30 +165,18 @@ def _shared(table: ShelfTable, others: str, condition: str = "TRUE") -> Sequence
 
 
 Fill = Callable[[Connection, Table], int]
-
-
 """Inserts rows into a table without indexes; returns how many."""
-
-
 _SHELVES: Final = (
     "SELECT c.relname, EXISTS (SELECT FROM pg_inherits a "
     "WHERE a.inhrelid = c.oid AND a.inhparent = CAST(:live AS REGCLASS)) "
     "FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST(:shelves AS REGCLASS)"
 )
-
-
 """Their names, and whether each is attached."""
-
-
 _OWNER: Final = (
     "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class "
     "WHERE oid = CAST(:live AS REGCLASS) AND pg_get_userbyid(relowner) <> current_user"
 )
-
-
 _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
-
-
 """What says that a shelf is others' to drop, or dropped by others."""
 
 

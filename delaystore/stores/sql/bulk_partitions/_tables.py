@@ -34,17 +34,9 @@ class Family:
 
 
 _FILLS: Final = "delaystore: fills a shelf"
-
-
 """A lock that all share who have it: it tells of a transaction that it sends no message."""
-
-
 SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
-
-
 """A statement at the beginning of a transaction that only fills a shelf or reads, so that `is_heeded` need not wait."""
-
-
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
@@ -54,14 +46,10 @@ _IN_FLIGHT: Final = text(
     "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
     "UNION ALL SELECT gid, TRUE FROM pg_prepared_xacts WHERE database = current_database()"
 )
-
-
 """The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
 
 What is filled meanwhile is compared with our shelf later, once it is announced itself.
 """
-
-
 _LONGEST_PAUSE: Final = 0.05
 
 
@@ -86,17 +74,9 @@ def _in_flight(connection: Connection) -> dict[str, bool]:
 
 
 SHORT_WAIT: Final = 0.05
-
-
 """Seconds for which others may have to wait behind our wait for a lock."""
-
-
 _PAUSE: Final = 0.1
-
-
 """Seconds between two such waits."""
-
-
 _IS_ATTACHED: Final = (
     "SELECT EXISTS (SELECT FROM pg_inherits "
     "WHERE inhrelid = to_regclass(:shelf) AND inhparent = CAST(:live AS REGCLASS))"
@@ -213,14 +193,8 @@ class ShelfLimits:
 
 
 log = logging.getLogger("delaystore.stores")
-
-
 _STEPS: Final = 6
-
-
 """How often the rows that are worth a shelf double until `most_shelves` are there."""
-
-
 _CONDITIONS: Final = (
     ("pg_relation_size(live.oid) >= :smallest", "its rows are few"),
     ("there.shelves < :most", "there are as many as may be"),
@@ -241,11 +215,7 @@ _CONDITIONS: Final = (
         "it is published to subscribers, which would not get one",
     ),
 )
-
-
 """What must be so, and why there is no shelf where it is not."""
-
-
 _WORTH: Final = (
     "SELECT CAST(:fewest * power(2, there.shelves * :steps / :most) AS BIGINT), "  # noqa: S608 - all written here
     + ", ".join(condition for condition, _ in _CONDITIONS)

@@ -110,8 +110,6 @@ _OUTAGES: Final = frozenset(
     }
 )
 """PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
-
-
 _SETTINGS: Final[Mapping[str, str]] = {
     "innodb_snapshot_isolation": "OFF",  # or a lock fails where READ COMMITTED says to go on with the newest version
     "sql_safe_updates": "OFF",  # or a removal by a join is refused

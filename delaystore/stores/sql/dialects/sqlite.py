@@ -105,14 +105,8 @@ class _ForkSafeCursor(sqlite3.Cursor):
 
 
 BUSY_TIMEOUT: Final = 30
-
-
 """Seconds that one writer waits for another."""
-
-
 _NO_LEASE: Final[Mapping[str, None]] = {"claimed_by": None, "claimed_until": None}
-
-
 _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
     "no such column": Fault.MISSING,
@@ -125,8 +119,6 @@ _FAULTS: Final[Mapping[str, Fault]] = {
     "UNIQUE constraint failed": Fault.DUPLICATE,
     "is locked": Fault.LOCKED,
 }
-
-
 """By a part of the error's text."""
 
 

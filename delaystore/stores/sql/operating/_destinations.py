@@ -20,8 +20,6 @@ from delaystore.stores.sql.rows import has_position, position_of_row
 from delaystore.stores.sql.schema import NAME_BYTES, paused_names
 
 _READ_AT: Final = "read_at"
-
-
 """The column of the database's clock."""
 
 
@@ -237,20 +235,10 @@ def _values(row: _Known) -> dict[str, Any]:
 
 
 Opened = Callable[[], AbstractContextManager[Bound]]
-
-
 _FIRST_PARKED: Final = Position(PARKED, "")
-
-
 LOOKED_AT: Final = 3
-
-
 """How many rows a step looks at for each that it may change."""
-
-
 STRAY_STEPS: Final = 20
-
-
 """Steps that a call takes to find a parked message whose destination nobody knows to be paused."""
 
 

@@ -16,23 +16,11 @@ from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import Noun, are
 
 _PREFIX: Final = "ingress:"
-
-
 """Of the ids of rows. Dispatchers have UUIDs."""
-
-
 _MOST: Final = 1_000
-
-
 """Rows that are read: more have only died, one after the other, within a day."""
-
-
 _COLUMNS: Final = ("ingress_id", "beat")
-
-
 """What has a column of its own."""
-
-
 _TIMES: Final = ("since", "rejected_seen")
 
 
@@ -82,8 +70,6 @@ def _ingress_record(row: Any) -> IngressRecord:
 
 
 FORGOTTEN: Final = timedelta(hours=1)
-
-
 """How long the record of a dispatcher that died is kept."""
 
 

@@ -82,8 +82,6 @@ def are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
 
 
 _LONGEST_PATTERN: Final = 1000
-
-
 """Characters of a text that is looked for by LIKE; databases limit patterns."""
 
 

@@ -30,8 +30,6 @@ from delaystore.stores.sql.operating._search import Noun, Walk, conditions, fitt
 from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
 
 _UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "messages")
-
-
 """The columns that tables of schema version 0004 have."""
 
 

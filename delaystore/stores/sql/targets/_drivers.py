@@ -47,11 +47,7 @@ class Target(ABC):
 
 
 COMMITS_AT_ONCE: Final = "the connection commits each statement at once; begin a transaction first, then enlist it"
-
-
 _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
-
-
 """What is known of drivers' connections, for as long as they live."""
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, SessionTransaction
 
 _WAITING: Final = "delaystore_waiting"
-
-
 """The key in Session.info of the actions to call at the transaction's end; one listener per session calls them all."""
 
 
@@ -160,25 +158,13 @@ _LOANS: Final = {
     "sqlite3": ("_sqlite3", ("SqliteLoan",)),
     "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
-
-
 """By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
-
-
 _TAKEN: Final = (
     "a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's connection"
 )
-
-
 _TAKEN_ON_A_LOOP: Final = "an AsyncConnection or AsyncSession of SQLAlchemy, or an AsyncConnection of psycopg 3"
-
-
 _ORM: Final = "sqlalchemy.orm"
-
-
 """Not imported here: it loads slowly, and only programs that have imported it have a Session."""
-
-
 _ASYNCHRONOUS: Final = {
     "sqlalchemy.ext.asyncio": ("AsyncConnection", "AsyncSession", "async_scoped_session"),
     "psycopg": ("AsyncConnection",),
