@@ -24,6 +24,7 @@ from delaystore.cli._broker import (
     tell_planned,
     telling_what_is_deleted,
 )
+from delaystore.cli._commands import add_commands, command_group, require_command
 from delaystore.cli._delays_moving import export, migrate, status, transfer
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say, tell
@@ -315,25 +316,20 @@ def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
         tell(policy.command)
 
 
-delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group that this one belongs to reports errors, in one line each."""
-
-
-@delays_app.callback()
 def delays(context: typer.Context) -> None:
     """Create, verify and empty cascades, RabbitMQ's native delays.
 
     Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    require_command(context)
 
 
-for command in (create, verify, delete, bind, export, migrate, transfer, status):
-    delays_app.command()(command)
+delays_app = command_group(delays)
+add_commands(
+    delays_app,
+    {each.__name__: each for each in (create, verify, delete, bind, export, migrate, transfer, status)},
+    "delays",
+)
 
 
 __all__: list[str] = []

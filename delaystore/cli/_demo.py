@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final, Protocol, runtime_checkable
 import typer
 
 from delaystore.calls import ProgressListener
-from delaystore.cli._options import Json, Schema, StoreUrl, TransportUrl
+from delaystore.cli._commands import offered
+from delaystore.cli._options import EndpointOptions, Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.clock import CarriedClock, Clock
@@ -34,9 +35,8 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Over how long they fall due.")
     ] = 5,
-    store: StoreUrl = None,
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    *,
+    where: Annotated[EndpointOptions, offered("store", "transport", "schema")],
     as_json: Json = False,
 ) -> None:
     """Watch it work: schedule, wait, dispatch, receive.
@@ -47,7 +47,7 @@ def demo(
     """
     from delaystore.cli._output import ProgressBar
 
-    with stop_requests() as stop, _opened(store, transport, schema) as opened, demo_endpoint(*opened, say) as own:
+    with stop_requests() as stop, _opened(where) as opened, demo_endpoint(*opened, say) as own:
         guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
         say(f"{counted(messages, 'message')} over {seconds:g} s; {guarantee}")
         with ProgressBar() as bar:
@@ -64,16 +64,15 @@ def demo(
 
 
 @contextmanager
-def _opened(store: str | None, transport: str | None, schema: str | None) -> Iterator[tuple[Any, Any]]:
+def _opened(given: EndpointOptions) -> Iterator[tuple[Any, Any]]:
     """The store given, or a temporary SQLite file; the transport given, or SQL queues in the store's database."""
-    from delaystore.cli._options import EndpointOptions
-
     with ExitStack() as stack:
+        store = given.store
         if store is None:
             directory = stack.enter_context(TemporaryDirectory(prefix="delaystore-demo-"))
             store = f"sqlite:///{Path(directory) / 'demo.db'}"
-        options = EndpointOptions(store=store, schema=schema, transport=transport or store, memory=True)
-        yield stack.enter_context(closing(options.open_store())), stack.enter_context(closing(options.open_transport()))
+        where = replace(given, store=store, transport=given.transport or store, memory=True)
+        yield stack.enter_context(closing(where.open_store())), stack.enter_context(closing(where.open_transport()))
 
 
 class Arrivals:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,13 +13,9 @@ from delaystore.cli._broker import BrokerUrl
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     AuditOption,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
     Retention,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     environment_option,
     error_queue_option,
     parse_address,
@@ -136,11 +133,8 @@ def dispatch(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Forward messages as they fall due.
@@ -149,7 +143,6 @@ def dispatch(
     the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
     unless --fail-fast or --once is given.
     """
-    from delaystore.cli._options import EndpointOptions
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
@@ -168,11 +161,10 @@ def dispatch(
             audit=audit,
             retention=parse_duration(retention, "--retention"),
         )
-    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)
+    name = where.require_endpoint()
     with (
-        closing(options.open_store()) as opened_store,
-        closing(options.open_transport()) as opened_transport,
+        closing(where.open_store()) as opened_store,
+        closing(where.open_transport()) as opened_transport,
         served_metrics(metrics, name, destinations=metrics_destinations, once=once) as observer,
     ):
         _check_reachable(error_queue, opened_transport)
@@ -293,11 +285,8 @@ def control(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
     broker: BrokerUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Let AMQP clients cancel, reschedule and look up messages.
@@ -306,16 +295,15 @@ def control(
     queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
     a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
     """
-    from delaystore.cli._options import READING, EndpointOptions, require_tables
+    from delaystore.cli._options import READING, require_tables
     from delaystore.cli._output import log_to_standard_error
     from delaystore.ingress.control import ControlQueue
 
     log_to_standard_error()
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=url)
-    with options.open(READING) as opened:
+    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    with replace(where, transport=url).open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
         with stopped_by(reader.stop):
             when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)

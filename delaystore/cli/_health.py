@@ -10,12 +10,8 @@ import typer
 from delaystore.cli._broker import BrokerUrl, ManagementUrl
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     environment_option,
     error_queue_option,
 )
@@ -169,11 +165,8 @@ def health(
     max_overdue: MaxOverdue = "5m",
     require_dispatcher: Annotated[bool, require_dispatcher_option("health")] = False,
     timeout: Timeout = "5s",
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     broker: BrokerUrl = None,
     management: ManagementUrl = None,
     error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
@@ -188,13 +181,12 @@ def health(
     need; with --require-dispatcher also where none is running. Failing and paused messages are told, and are not
     unhealthy. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
     from delaystore.operations.overview import Demands
 
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     patience = Deadline(timeout)
-    with options.open(reading(error_queue)) as opened:
+    with where.open(reading(error_queue)) as opened:
         report = patience.report(opened)
     warning = _limit_warning(broker, management, error_queue)
     faults = report.faults(demands)

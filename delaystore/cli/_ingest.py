@@ -21,7 +21,7 @@ from delaystore.cli._broker import (
     tell_planned,
     telling_what_is_deleted,
 )
-from delaystore.cli._examples import epilog
+from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._ingest_options import (
     CreateOptions,
     CreatePlan,
@@ -370,28 +370,10 @@ def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Transp
     return error
 
 
-ingest_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group that this one belongs to reports errors, in one line each."""
-
-
-ingest_app.callback()(run)
-
-
-ingest_app.command("create", epilog=epilog("ingest create"))(create)
-
-
-ingest_app.command("verify", epilog=epilog("ingest verify"))(verify)
-
-
-ingest_app.command("status", epilog=epilog("ingest status"))(status)
-
-
-ingest_app.command("retry", epilog=epilog("ingest retry"))(retry)
-
-
-ingest_app.command("delete", epilog=epilog("ingest delete"))(delete)
+ingest_app = command_group(run)
+add_commands(
+    ingest_app, {"create": create, "verify": verify, "status": status, "retry": retry, "delete": delete}, "ingest"
+)
 
 
 __all__: list[str] = []

@@ -16,17 +16,7 @@ from delaystore.cli._broker import BrokerUrl, DryRun, ManagementUrl
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import Exchange, Out, Queue, open_broker
-from delaystore.cli._options import (
-    DEFAULT_ERROR_QUEUE,
-    Endpoint,
-    Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    environment_option,
-    required,
-)
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, Json, environment_option, required
 from delaystore.cli._output import (
     is_terminal,
     log_to_standard_error,
@@ -85,11 +75,8 @@ def run(
     fail_fast: options.FailFast = False,
     verbose: options.Verbose = False,
     broker: BrokerUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Take delayed messages from RabbitMQ, of any program.
@@ -100,7 +87,6 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    from delaystore.cli._options import EndpointOptions
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
     from delaystore.ingress.reading.content import parse_count_from
@@ -128,10 +114,9 @@ def run(
             max_body_bytes=most_body,
         )
         longest = DelayedDeliverySettings(max_body_bytes=most_body)
-    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
-    with closing(opened.open_store()) as opened_store:
+    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    name = where.require_endpoint()
+    with closing(where.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
         rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check, frozenset({error_queue}))
         ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)

@@ -3,21 +3,19 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli import _options as filters
 from delaystore.cli._options import (
     Destination,
-    Endpoint,
+    FilterOptions,
     Json,
     Key,
-    Schema,
-    StoreUrl,
-    Table,
+    StoredEndpoint,
     TransportUrl,
     Wide,
     environment_option,
@@ -64,28 +62,31 @@ _REASON: Final = 60
 """Characters of a reason in a table; `show` has all of it."""
 
 
-def list_messages(
-    destination: Destination = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions(FilterOptions):
+    """Which messages are listed; times are those of the next attempt."""
+
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")
-    ] = None,
-    id_prefix: filters.IdPrefix = None,
-    header: filters.Headers = None,
-    failing: filters.Failing = False,
-    paused: filters.Paused = False,
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")] = None
+
+    @property
+    def are_searched(self) -> bool:
+        """Whether messages are read to find those that match, which no index has."""
+        return bool(self.id_prefix or self.header or self.failing or self.paused)
+
+
+def list_messages(
+    *,
+    which: ListOptions,
     after: Annotated[
         str | None, typer.Option(metavar="POSITION", help="The next page: what the page before says to pass.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     wide: Wide = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List what waits, the next to be tried first.
@@ -95,12 +96,10 @@ def list_messages(
     --until are about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and
     no file.
     """
-    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    wanted = which.filter()
     start = parse_position(after, "--after")
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        look = _searched if id_prefix or header or failing or paused else _listed
+    with where.open() as opened:
+        look = _searched if which.are_searched else _listed
         pages = look(opened, wanted, start, limit, every)
         if as_json:
             messages, next_key = _collected(pages)
@@ -108,9 +107,9 @@ def list_messages(
             print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
             return
         if is_terminal():
-            next_key = _print_as_table(pages, opened.store.now(), failing=failing, wide=wide)
+            next_key = _print_as_table(pages, opened.store.now(), failing=which.failing, wide=wide)
         else:
-            next_key = _print_as_lines(pages, failing=failing)
+            next_key = _print_as_lines(pages, failing=which.failing)
     if next_key is not None:
         say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
@@ -222,10 +221,8 @@ def show(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
     key: Key = None,
     body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Show one waiting message. Exit code 1: it does not wait here.
@@ -233,9 +230,7 @@ def show(
     Creates no table and no file.
     """
     id_or_key(message_id, key)
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
     if message is None:
         named = repr(message_id) if key is None else f"with the key {key!r}"
@@ -282,19 +277,15 @@ def count(
     by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
     destination: Destination = None,
     exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
 
     Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
         if buckets is not None:
             total = Count(sum(buckets.values()), exact=True)
@@ -319,19 +310,17 @@ def receive(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="The most messages to take.")] = 1,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    *,
+    where: TransportUrl,
     as_json: Json = False,
 ) -> None:
     """Take messages from a queue and print them. Exit code 1: there were none.
 
     They leave the queue once they are printed. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-    opened = EndpointOptions(schema=schema, transport=transport).open_transport(existing=True)
-    with closing(opened), opened.receive(queue, limit, seconds) as messages:
+    transport = where.open_transport(existing=True)
+    with closing(transport), transport.receive(queue, limit, seconds) as messages:
         if as_json:
             print_document({"messages": [documents.received(message) for message in messages]})
         else:

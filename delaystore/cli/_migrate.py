@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from delaystore.cli import _migrate_reports
+from delaystore.cli._commands import add_commands, command_group, require_command
 from delaystore.cli._migrate_reports import (
     COUNTS,
     REJECTED_REMAIN,
@@ -270,26 +271,21 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
         say(f"{name}: {remark}")
 
 
-migrate_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group to which this one belongs reports errors."""
-
-
-@migrate_app.callback()
 def migrate(context: typer.Context) -> None:
     """Move waiting messages out of a store, live.
 
     Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
     it is run again; abort gives back what has not moved.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    require_command(context)
 
 
-for command in (preview, run, status, abort, verify, cleanup):
-    migrate_app.command()(command)
+migrate_app = command_group(migrate)
+add_commands(
+    migrate_app,
+    {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},
+    "migrate",
+)
 
 
 __all__: list[str] = []

@@ -14,13 +14,9 @@ import typer
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     AuditOption,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
     Retention,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     environment_option,
     error_queue_option,
     required,
@@ -158,11 +154,8 @@ def serve(
             group="serve",
         ),
     ] = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Run the whole service in one process.
@@ -187,11 +180,11 @@ def serve(
                 "metrics": {"listen": metrics, "destinations": metrics_destinations},
                 "health": {"listen": health},
                 "endpoint": {
-                    required(endpoint, "endpoint", "--endpoint NAME or --config FILE", "DELAYSTORE_ENDPOINT"): {
-                        "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
-                        "transport": required(transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT"),
-                        "schema": schema,
-                        "table": table,
+                    required(where.endpoint, "endpoint", "--endpoint NAME or --config FILE", "DELAYSTORE_ENDPOINT"): {
+                        "store": where.require_store(),
+                        "transport": where.require_transport(),
+                        "schema": where.schema,
+                        "table": where.table,
                         "error_queue": error_queue,
                         "audit": audit.value,
                         "retention": retention,
@@ -341,11 +334,8 @@ def web(
     hash_password: Annotated[
         bool, typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, end.")
     ] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     error_queue: Annotated[str, error_queue_option("The error queue that it shows.", "web")] = DEFAULT_ERROR_QUEUE,
 ) -> None:
     """Serve the web page, and the JSON API at /api/v1.
@@ -357,19 +347,18 @@ def web(
     if hash_password:
         _print_hash()
         return
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
     from delaystore.server.web import Cascade, app
     from delaystore.server.web.serving import PageServer, address_of, listening
     from delaystore.server.web.users import accounts_from_environment
 
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     shown = None
     if cascade is not None or management is not None:
-        if transport is None or not transport.startswith("amqp"):
+        if where.transport is None or not where.transport.startswith("amqp"):
             raise ConfigurationError("--cascade and --management go with a --transport of amqp:// or amqps://")
-        shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
+        shown = Cascade(broker=where.transport, management=management, name=cascade or "nservicebus-v2")
     protected = bool(accounts_from_environment())
-    with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
+    with where.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
         ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
         log_to_standard_error()

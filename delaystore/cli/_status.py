@@ -16,16 +16,7 @@ from delaystore.cli._health import (
     require_dispatcher_option,
     told_error_queue_option,
 )
-from delaystore.cli._options import (
-    DEFAULT_ERROR_QUEUE,
-    Endpoint,
-    Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    environment_option,
-)
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, environment_option
 from delaystore.cli._output import about, is_terminal, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.operations.overview import Demands, Recent
@@ -72,11 +63,8 @@ def status(
     max_overdue: MaxOverdue = "5m",
     require_dispatcher: Annotated[bool, require_dispatcher_option("status")] = False,
     timeout: Timeout = "5s",
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
@@ -95,13 +83,12 @@ def status(
     if not seconds:
         raise ConfigurationError("--every is 0; write how often, as in 2s")
     Deadline(timeout)
-    if not endpoint:
-        _list_endpoints(store, schema, timeout, watch=watch, as_json=as_json)
+    if not where.endpoint:
+        _list_endpoints(where, timeout, watch=watch, as_json=as_json)
         return
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
 
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with options.open(reading(error_queue)) as opened:
+    with where.open(reading(error_queue)) as opened:
         first = _Status.of(opened, timeout, demands)
         if not watch:
             _print(first, as_json=as_json)
@@ -180,12 +167,12 @@ def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: floa
         watch_screen(lines, seconds)
 
 
-def _list_endpoints(store: str | None, schema: str | None, timeout: str, *, watch: bool, as_json: bool) -> None:
+def _list_endpoints(where: EndpointOptions, timeout: str, *, watch: bool, as_json: bool) -> None:
     from delaystore.cli._setup import report_endpoints
 
     if watch:
         raise ConfigurationError("--watch shows one endpoint; pass --endpoint NAME or set DELAYSTORE_ENDPOINT")
-    report_endpoints(store, schema, timeout, all_schemas=False, as_json=as_json)
+    report_endpoints(where, timeout, all_schemas=False, as_json=as_json)
 
 
 def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
