@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._broker import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._broker import (
+    DEFAULT_CASCADE,
+    BrokerOptions,
+    Cascade,
+    CascadeName,
+    DryRun,
+)
 from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, printable, say, tell, write
 from delaystore.cli._signals import stop_requests
@@ -76,8 +82,8 @@ def migrate(
     poison_queue: PoisonQueue = _POISON_QUEUE,
     max_rate: MaxRate = None,
     patience: Patience = _PATIENCE,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -88,9 +94,9 @@ def migrate(
     are delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: what was read and what
     became of it do not add up.
     """
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     settings = _settings(due_by, routing, poison_queue, max_rate, patience)
-    with _cascade(url, from_cascade, management) as source, _cascade(url, to_cascade) as target:
+    with _cascade(url, from_cascade, on.management) as source, _cascade(url, to_cascade) as target:
         _run(source, target, settings, dry_run=dry_run, as_json=as_json)
 
 
@@ -108,8 +114,8 @@ def transfer(
     poison_queue: PoisonQueue = _POISON_QUEUE,
     max_rate: MaxRate = None,
     patience: Patience = _PATIENCE,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -120,10 +126,10 @@ def transfer(
     are delivered on the old broker. --management is that of the old broker. Exit code 1: what was read and what became
     of it do not add up.
     """
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
     settings = _settings(due_by, routing, poison_queue, max_rate, patience)
-    with _cascade(url, cascade, management) as source, _cascade(to_url, to_cascade or cascade) as target:
+    with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
         _run(source, target, settings, dry_run=dry_run, as_json=as_json)
 
 
@@ -229,9 +235,8 @@ def status(
             metavar="DURATION", help="How long to watch whether expired messages leave their levels. 0: not at all."
         ),
     ] = "12s",
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Say how full the levels are, what is undeliverable and why, and what is stuck.
@@ -243,7 +248,7 @@ def status(
     from delaystore.cascades import read_status
 
     seconds = parse_duration(watch, "--watch") / timedelta(seconds=1)
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         found = read_status(client, topology, sample=sample, watch=seconds)
     if as_json:
         print_document(_document(found))

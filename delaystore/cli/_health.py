@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.cli._broker import BrokerUrl, ManagementUrl
+from delaystore.cli._broker import BrokerOptions
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     DispatchedEndpoint,
@@ -167,8 +167,7 @@ def health(
     timeout: Timeout = "5s",
     *,
     where: DispatchedEndpoint,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    on: BrokerOptions,
     error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
@@ -188,7 +187,7 @@ def health(
     patience = Deadline(timeout)
     with where.open(reading(error_queue)) as opened:
         report = patience.report(opened)
-    warning = _limit_warning(broker, management, error_queue)
+    warning = _limit_warning(on, error_queue)
     faults = report.faults(demands)
     if as_json:
         more = {"store": report.problem, "warning": warning}
@@ -202,14 +201,13 @@ def health(
         raise typer.Exit(1)
 
 
-def _limit_warning(broker: str | None, management: str | None, error_queue: str) -> str | None:
-    if not (broker and management):
+def _limit_warning(on: BrokerOptions, error_queue: str) -> str | None:
+    if not (on.broker and on.management):
         return None
-    from delaystore.cascades import BrokerClient
     from delaystore.cascades.delivery_limits import limit_warning
 
     try:
-        with BrokerClient(broker, management) as client:
+        with on.open() as client:
             return limit_warning(client, error_queue)
     except TransportError as error:  # how messages wait is told all the same
         return f"the delivery limit of queue {error_queue!r} is unknown: {error}"

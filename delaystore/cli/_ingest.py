@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._broker import (
-    BrokerUrl,
+    BrokerOptions,
     DryRun,
-    ManagementUrl,
     ask_whether_to_delete,
     deletion_document,
     finding_document,
@@ -34,7 +33,6 @@ from delaystore.cli._ingest_options import (
     OutType,
     Queue,
     Replace,
-    open_broker,
     plan_for,
     plan_from,
 )
@@ -63,8 +61,8 @@ def delete(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Delete an ingress: E, its queues, and OUT where nothing is bound to it.
@@ -77,7 +75,7 @@ def delete(
     from delaystore.ingress import topology as ingress
 
     names = ingress.IngressNames.of(exchange, queue=queue, out=out)
-    with open_broker(broker, management) as client:
+    with on.open("delaystore ingest") as client:
         found = ingress.check_deletion(client, names, with_out=with_out)
         refused = found.uses.certain is not None and not force
         if dry_run or refused:
@@ -146,8 +144,8 @@ def verify(
     passive: Annotated[
         bool, typer.Option("--passive", help="This user may not declare: leave its permissions out.")
     ] = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Verify that a broker has an ingress as it should be. Changes nothing.
@@ -159,7 +157,7 @@ def verify(
     from delaystore.ingress import topology as ingress
 
     names = ingress.IngressNames.of(exchange, queue=queue, out=out)
-    with open_broker(broker, management) as client:
+    with on.open("delaystore ingest") as client:
         found = ingress.verify(
             client,
             names,
@@ -282,8 +280,8 @@ def create(
     definitions: DefinitionsFile = None,
     replace: Replace = False,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Declare what an ingress needs: E, the ingress queue, and OUT. May be run again.
@@ -305,7 +303,7 @@ def create(
     )
     report = _by_export(wish) if dry_run and not _broker_is_typed(context) else None
     if report is None:
-        with open_broker(broker, management) as client:
+        with on.open("delaystore ingest") as client:
             plan = plan_for(wish, client)
             try:
                 report = CreationReport.of(plan, _created(client, plan, wish, dry_run), wish.replace, dry_run)

@@ -1,7 +1,5 @@
 """Options of `delaystore ingest`, and the plan they make."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._options import environment_option, error_queue_option, required
+from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.settings import OnDuplicate
 
@@ -108,19 +106,6 @@ Replace = Annotated[
         group="ingest_create",
     ),
 ]
-
-
-@contextmanager
-def open_broker(broker: str | None, management: str | None) -> Iterator["BrokerClient"]:
-    """The broker, for the block. Nothing is connected yet.
-
-    ConfigurationError where none is given, or for a URL that cannot work.
-    """
-    from delaystore.cascades import BrokerClient
-
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    with BrokerClient(url, management or None, name="delaystore ingest") as client:
-        yield client
 
 
 _GROUP = "ingest"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli import _ingest_options as options
-from delaystore.cli._broker import BrokerUrl, DryRun, ManagementUrl
+from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
+from delaystore.cli._commands import offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
-from delaystore.cli._ingest_options import Exchange, Out, Queue, open_broker
+from delaystore.cli._ingest_options import Exchange, Out, Queue
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, Json, environment_option, required
 from delaystore.cli._output import (
     is_terminal,
@@ -199,7 +200,8 @@ def retry(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
     reason: Reason = None,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
+    *,
+    on: Annotated[BrokerOptions, offered("broker")],
     as_json: Json = False,
 ) -> None:
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
@@ -213,7 +215,7 @@ def retry(
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     tried = 0
     with stop_requests() as request, ProgressBar(transient=True) as bar:
 
@@ -283,8 +285,8 @@ def status(
     queue: Queue = None,
     watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="ingest_status")] = False,
     every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Say what is in the queues of an ingress, who takes from them, and how fast.
@@ -300,7 +302,7 @@ def status(
     seconds = parse_duration(every, "--every").total_seconds()
     if not seconds:
         raise ConfigurationError("--every is 0; write how often, as in 2s")
-    with open_broker(broker, management) as client:
+    with on.open("delaystore ingest") as client:
         found = read_status(client, names)
         if watch:
             _watch(client, names, seconds, as_json=as_json)
