@@ -1,6 +1,5 @@
 """`delaystore dispatch`, with its metrics, and `delaystore control`."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from delaystore.cli._options import (
     DispatchedEndpoint,
     Json,
     Retention,
+    Verbose,
     environment_option,
     error_queue_option,
     parse_address,
@@ -132,7 +132,7 @@ def dispatch(
             group="dispatch",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    verbose: Verbose = False,
     *,
     where: DispatchedEndpoint,
     as_json: Json = False,
@@ -146,9 +146,7 @@ def dispatch(
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    log_to_standard_error(verbose=verbose)
     _check_name(error_queue)
     with _settings_as_typed():
         settings = DelayedDeliverySettings(
@@ -283,7 +281,7 @@ def control(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    verbose: Verbose = False,
     broker: BrokerUrl = None,
     *,
     where: DispatchedEndpoint,
@@ -299,9 +297,7 @@ def control(
     from delaystore.cli._output import log_to_standard_error
     from delaystore.ingress.control import ControlQueue
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    log_to_standard_error(verbose=verbose)
     url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
     with replace(where, transport=url).open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)

@@ -1,6 +1,5 @@
 """`delaystore ingest` run, retry and status."""
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli import _ingest_options as options
 from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
 from delaystore.cli._commands import offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
-from delaystore.cli._ingest_options import Exchange, Out, Queue
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, Json, environment_option, required
+from delaystore.cli._ingest_options import IngressOptions, NameOptions
+from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, environment_option, required
 from delaystore.cli._output import (
     is_terminal,
     log_to_standard_error,
@@ -30,8 +28,6 @@ from delaystore.cli._output import (
 )
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
 from delaystore.errors import ConfigurationError, TransportError
-from delaystore.ingress.settings import OnDuplicate
-from delaystore.settings import DelayedDeliverySettings
 from delaystore.text import counted, duration_text, parse_duration, rate_text
 
 if TYPE_CHECKING:
@@ -48,35 +44,24 @@ _TICK: Final = 0.2
 """Seconds between two looks at whether somebody asked to stop."""
 
 
-_KEYS: Final = frozenset(
-    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
-)
-
-
-"""Keys of the configuration with which errors begin, and which are options here."""
-
-
 def run(
     context: typer.Context,
-    exchange: options.IngressExchange = None,
-    queue: options.IngressQueue = None,
-    destination: options.Destination = None,
-    forms: options.Forms = None,
-    allow_destination: options.AllowedDestinations = None,
-    count_from: options.CountsFrom = "received",
-    on_duplicate: options.Duplicates = OnDuplicate.BOTH,
-    direct_below: options.DirectBelow = "0s",
-    rejected_queue: options.RejectedQueue = None,
-    error_queue: options.ErrorQueue = DEFAULT_ERROR_QUEUE,
-    batch_size: options.BatchSize = 1000,
-    prefetch: options.Prefetch = 2500,
-    memory: options.Memory = 64 * 1024 * 1024,
-    most_body: options.MostBody = 16 * 1024 * 1024,
-    metrics: options.MetricsAddress = None,
-    fail_fast: options.FailFast = False,
-    verbose: options.Verbose = False,
-    broker: BrokerUrl = None,
     *,
+    given: IngressOptions,
+    metrics: Annotated[
+        str | None,
+        environment_option(
+            "--metrics",
+            "Serve metrics to Prometheus there, as at 127.0.0.1:9465.",
+            metavar="HOST:PORT",
+            group="ingest",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+    ] = False,
+    verbose: Verbose = False,
+    broker: BrokerUrl = None,
     where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
@@ -90,64 +75,22 @@ def run(
         return
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
-    from delaystore.ingress.reading.content import parse_count_from
-    from delaystore.ingress.reading.forms.naming import parse_forms
-    from delaystore.server.configuration.ingress import IngressConfiguration
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    with _as_typed():
-        ingress_of = IngressConfiguration(
-            exchange=exchange,
-            queue=_required_queue(exchange, queue),
-            destination=destination,
-            forms=None if forms is None else tuple(form.name for form in parse_forms(forms, "--forms")),
-            allow_destination=tuple(allow_destination or ()) or None,
-            count_from=parse_count_from(count_from, "--count-from"),
-            on_duplicate=on_duplicate,
-            direct_below=parse_duration(direct_below, "--direct-below"),
-            rejected_queue=rejected_queue,
-            batch_size=batch_size,
-            prefetch=prefetch,
-            memory_bytes=memory,
-            max_body_bytes=most_body,
-        )
-        longest = DelayedDeliverySettings(max_body_bytes=most_body)
+    log_to_standard_error(verbose=verbose)
+    ingress_of, longest = given.configuration(), given.delivery_settings()
     url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
     name = where.require_endpoint()
     with closing(where.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
-        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check, frozenset({error_queue}))
-        ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)
+        rules = ingress_of.rules(given.exchange or "", RabbitMQTransport(url).check, frozenset({given.error_queue}))
+        ingress = Ingress(delivery, url, rules, ingress_of.settings(given.exchange or ""), longest)
         with _served(metrics, name, ingress):
             _run(ingress, delivery, name, fail_fast=fail_fast)
         health = ingress.health()
     say(_outcome(health))
     if as_json:
         print_document(health.as_dict())
-
-
-def _required_queue(exchange: str | None, queue: str | None) -> str | None:
-    if queue is None and exchange is None:
-        raise ConfigurationError(
-            "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
-        )
-    return queue
-
-
-@contextmanager
-def _as_typed() -> Iterator[None]:
-    """Raise an error about a key, which begins with its name, as one about the option."""
-    try:
-        yield
-    except ConfigurationError as error:
-        name, _, rest = str(error).partition(" ")
-        key = name.rstrip(":")
-        if key in _KEYS:
-            name = f"--{name.replace('_', '-')}"
-        raise ConfigurationError(f"{name} {rest}") from None
 
 
 def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
@@ -280,12 +223,10 @@ _COLUMNS = ("queue", "of", "messages", "ready", "unacked", "consumers", "in", "o
 
 
 def status(
-    exchange: Exchange,
-    out: Out = None,
-    queue: Queue = None,
+    *,
+    which: NameOptions,
     watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="ingest_status")] = False,
     every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
-    *,
     on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
@@ -296,9 +237,9 @@ def status(
     prints a document a line. Exit code 1: something is missing, nobody takes from the ingress queue, or something is
     expired or rejected.
     """
-    from delaystore.ingress.topology import IngressNames, read_status
+    from delaystore.ingress.topology import read_status
 
-    names = IngressNames.of(exchange, queue=queue, out=out)
+    names = which.names()
     seconds = parse_duration(every, "--every").total_seconds()
     if not seconds:
         raise ConfigurationError("--every is 0; write how often, as in 2s")

@@ -137,6 +137,9 @@ def error_queue_option(text: str, command: str) -> Any:
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
 
 
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
+
+
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]

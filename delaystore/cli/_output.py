@@ -400,10 +400,12 @@ class _OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-def log_to_standard_error(*filters: logging.Filter) -> None:
-    """Log there, from warnings on, what all `filters` let pass; loggers of delaystore's may be told to say more."""
+def log_to_standard_error(*filters: logging.Filter, verbose: bool = False) -> None:
+    """Log there, from warnings on, what all `filters` let pass. `verbose`: of delaystore's loggers, everything."""
     handler = logging.StreamHandler(sys.stderr)
     for each in filters:
         handler.addFilter(each)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
