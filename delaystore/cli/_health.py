@@ -12,7 +12,6 @@ from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     DispatchedEndpoint,
     Json,
-    environment_option,
     error_queue_option,
 )
 from delaystore.cli._output import about, print_document, say, tell
@@ -41,24 +40,32 @@ _TOLD: Final = (
 """What `health --json` says of an overview."""
 
 
-MaxOverdue = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """What an endpoint must fulfil to be healthy, as given on the command line."""
 
+    max_overdue: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+    ] = "5m"
+    require_dispatcher: Annotated[
+        bool, typer.Option("--require-dispatcher", help="Unhealthy, too, unless a dispatcher is running.")
+    ] = False
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
+    ] = "5s"
 
-Timeout = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
-]
+    def demands(self) -> "Demands":
+        """The same as demands. Raises ConfigurationError."""
+        from delaystore.operations.overview import Demands
+
+        return Demands(
+            max_overdue=parse_duration(self.max_overdue, "--max-overdue"), dispatcher=self.require_dispatcher
+        )
 
 
 def told_error_queue_option(command: str) -> Any:
     """--error-queue of a command that tells health."""
     return error_queue_option("The error queue, whose depth is told where --transport is given.", command)
-
-
-def require_dispatcher_option(command: str) -> Any:
-    """--require-dispatcher of a command that tells health."""
-    return environment_option("--require-dispatcher", "Unhealthy, too, unless a dispatcher is running.", group=command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +169,8 @@ class Deadline:
 
 
 def health(
-    max_overdue: MaxOverdue = "5m",
-    require_dispatcher: Annotated[bool, require_dispatcher_option("health")] = False,
-    timeout: Timeout = "5s",
     *,
+    must: HealthOptions,
     where: DispatchedEndpoint,
     on: BrokerOptions,
     error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
@@ -181,10 +186,9 @@ def health(
     unhealthy. Creates no table and no file.
     """
     from delaystore.cli._options import reading
-    from delaystore.operations.overview import Demands
 
-    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
-    patience = Deadline(timeout)
+    demands = must.demands()
+    patience = Deadline(must.timeout)
     with where.open(reading(error_queue)) as opened:
         report = patience.report(opened)
     warning = _limit_warning(on, error_queue)

@@ -10,10 +10,8 @@ import typer
 
 from delaystore.cli._health import (
     Deadline,
-    MaxOverdue,
+    HealthOptions,
     StoreReport,
-    Timeout,
-    require_dispatcher_option,
     told_error_queue_option,
 )
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, environment_option
@@ -60,10 +58,8 @@ _LEFT_OUT: Final = ("activity", "rate", "lateness")
 def status(
     watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="status")] = False,
     every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
-    max_overdue: MaxOverdue = "5m",
-    require_dispatcher: Annotated[bool, require_dispatcher_option("status")] = False,
-    timeout: Timeout = "5s",
     *,
+    must: HealthOptions,
     where: DispatchedEndpoint,
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
@@ -76,26 +72,24 @@ def status(
     Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
     file.
     """
-    from delaystore.operations.overview import Demands
-
-    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
+    demands = must.demands()
     seconds = parse_duration(every, "--every").total_seconds()
     if not seconds:
         raise ConfigurationError("--every is 0; write how often, as in 2s")
-    Deadline(timeout)
+    Deadline(must.timeout)
     if not where.endpoint:
-        _list_endpoints(where, timeout, watch=watch, as_json=as_json)
+        _list_endpoints(where, must.timeout, watch=watch, as_json=as_json)
         return
     from delaystore.cli._options import reading
 
     with where.open(reading(error_queue)) as opened:
-        first = _Status.of(opened, timeout, demands)
+        first = _Status.of(opened, must.timeout, demands)
         if not watch:
             _print(first, as_json=as_json)
             if first.report.faults(demands):
                 raise typer.Exit(1)
             return
-        _watch(first, opened, timeout, seconds, as_json=as_json)
+        _watch(first, opened, must.timeout, seconds, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
