@@ -144,7 +144,7 @@ class BulkChange:
 
     def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
         """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
-        from delaystore.cli._output import ProgressBar
+        from delaystore.cli._progress import ProgressBar
 
         words, last = WORDS[self.kind], operation
         if operation.state is OperationState.RUNNING:
@@ -189,11 +189,11 @@ def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -
 
 def _print_sample(sample: Sequence[DelayedMessage]) -> None:
     rows = [(message.message_id, message.destination, time_text(message.due_time)) for message in sample]
-    print_table(("id", "destination", "due"), rows, unbroken=("due",), cut=("id",))
+    print_table(("id", "destination", "due"), rows, unbroken=("due",))
 
 
 def _counted(operations: "Operations", wanted: MessageFilter) -> "Preview":
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
         return operations.preview(wanted, progress=lambda count: bar.show("counting", count, None))

@@ -161,7 +161,7 @@ def _run(
     Exits with 1 if the numbers do not add up, with 128 and the signal's number if stopped.
     """
     from delaystore.cascades.moving.mover import move, move_dry
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with stop_requests() as stop:
         with ProgressBar() as bar:
@@ -273,7 +273,6 @@ def _print(found: "CascadeStatus") -> None:
         [_row(level) for level in found.levels],
         right=("level", "time", *_COUNTS),
         unbroken=("time",),
-        cut=("queue",),
     )
     for level in found.levels:
         if level.stuck:

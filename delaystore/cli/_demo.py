@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, runtime_checkable
 
 import typer
 
@@ -21,13 +21,15 @@ from delaystore.cli._options import EndpointOptions, Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.clock import CarriedClock, Clock
-from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DelaystoreError, TransportError
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
+
+if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
 
 
 def demo(
@@ -45,7 +47,7 @@ def demo(
     in one temporary file, exactly once. With a store and transport of yours it uses tables and queues of its own
     there, and removes them; memory:// stays in this process. Exit code 1: something was lost, duplicated or early.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with stop_requests() as stop, _opened(where) as opened, demo_endpoint(*opened, say) as own:
         guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
@@ -130,7 +132,7 @@ class DemoEndpoint:
 
     store: DelayedMessageStore
     transport: Transport
-    delivery: DelayedDelivery
+    delivery: "DelayedDelivery"
     queue: str
     exactly_once: bool
 
@@ -149,6 +151,8 @@ def demo_endpoint(
         exactly_once = transport.shares_transaction_with(store)
         mode = TransactionMode.TRANSACTION_SCOPE if exactly_once else TransactionMode.RECEIVE_ONLY
         settings = DelayedDeliverySettings(transaction_mode=mode, error_queue=error_queue)
+        from delaystore.delivery import DelayedDelivery
+
         delivery = DelayedDelivery(name, store, transport, settings)
         stack.callback(_remove, store, transport, (name, error_queue), warn)
         stack.callback(delivery.stop)

@@ -1,9 +1,8 @@
 """`delaystore errors`: list, show, replay and discard messages of the error queue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -21,9 +20,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import (
     body_preview,
-    is_terminal,
     print_document,
-    print_rows,
     print_table,
     say,
     somebody_can_be_asked,
@@ -33,8 +30,7 @@ from delaystore.cli._output import (
 )
 from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.stores import documents
-from delaystore.text import counted, parse_instant
+from delaystore.text import counted, parse_instant, time_text
 
 if TYPE_CHECKING:
     from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue
@@ -219,7 +215,7 @@ def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
 
 def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
     """Do it, and report; raises typer.Exit where not all of it was done."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with second_signal_ends(), stop_requests() as stop, ProgressBar(transient=True) as bar:
         report = work(bar.show, lambda: stop.made)
@@ -259,15 +255,6 @@ def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> No
         raise typer.Exit(1)
 
 
-_GROUP = ("count", "destination", "kind", "reason", "first", "last", "example_id")
-
-
-_MESSAGE = ("message_id", "destination", "kind", "failed_at", "size", "reason")
-
-
-"""The columns that programs get."""
-
-
 def list_errors(
     messages: Annotated[bool, typer.Option("--messages", help="Each message, in place of groups.")] = False,
     *,
@@ -286,8 +273,7 @@ def list_errors(
 ) -> None:
     """List what is in the error queue, in groups.
 
-    By destination, kind and reason. A terminal gets a table; a file or pipe gets a line of names, then a line for each
-    group or message, separated by tabs. Looking changes nothing. It ends after 20 s, and says so, where there are too
+    By destination, kind and reason. Looking changes nothing. It ends after 20 s, and says so, where there are too
     many.
     """
     from delaystore.operations.error_queue import groups_document, page_document
@@ -342,58 +328,24 @@ def show(
 
 
 def _print_groups(found: "ErrorGroups", error_queue: str, examine: int, *, wide: bool) -> None:
-    if is_terminal():
-        rows: list[Sequence[str]] = [
-            (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", _time(group.last))
-            for group in found.groups
-        ]
-        if rows:
-            columns = ("messages", "destination", "kind", "reason", "last")
-            print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
-        tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
-    else:
-        of_groups = (
-            (
-                str(group.count),
-                group.destination or "",
-                group.kind,
-                group.reason,
-                documents.instant(group.first) or "",
-                documents.instant(group.last) or "",
-                group.message_id,
-            )
-            for group in found.groups
-        )
-        print_rows([_GROUP, *of_groups])
+    rows = [
+        (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", time_text(group.last))
+        for group in found.groups
+    ]
+    if rows:
+        columns = ("messages", "destination", "kind", "reason", "last")
+        print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
+    tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
     if not found.complete:
         say(_looked_at(found.examined, found.depth, examine))
 
 
 def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
-    if is_terminal():
-        print_table(
-            ("id", "destination", "kind", "failed", "reason"),
-            [
-                (one.message_id or "-", one.destination or "-", one.kind or "-", _time(one.failed_at), one.reason)
-                for one in found.messages
-            ],
-            unbroken=("failed",),
-            cut=("id",),
-            wide=wide,
-        )
-    else:
-        of_messages = (
-            (
-                one.message_id,
-                one.destination or "",
-                one.kind,
-                documents.instant(one.failed_at) or "",
-                str(one.size),
-                one.reason,
-            )
-            for one in found.messages
-        )
-        print_rows([_MESSAGE, *of_messages])
+    rows = [
+        (one.message_id or "-", one.destination or "-", one.kind or "-", time_text(one.failed_at), one.reason)
+        for one in found.messages
+    ]
+    print_table(("id", "destination", "kind", "failed", "reason"), rows, unbroken=("failed",), wide=wide)
     if found.next_skip is not None:
         say(f"more follow; the next page: --skip {found.next_skip}")
     elif found.examined < found.depth:
@@ -408,10 +360,6 @@ def _looked_at(examined: int, depth: int, examine: int) -> str:
     if not examined:
         return NOT_GIVEN.format(some)
     return f"looked at the first {some} only: it took too long, or somebody else has the others"
-
-
-def _time(at: datetime | None) -> str:
-    return "-" if at is None else f"{at:%m-%d %H:%M:%S}Z"
 
 
 def errors(context: typer.Context) -> None:

@@ -141,7 +141,7 @@ class _Printed:
 
 def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
     """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requests())

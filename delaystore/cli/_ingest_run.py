@@ -154,7 +154,7 @@ def retry(
     reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and it
     says why.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.bulk.spark import register
-from delaystore.bulk.spark.session import Java, spark_session
 from delaystore.cli import _load_options as of_load
 from delaystore.cli._load_options import (
     options_as_typed,
@@ -20,7 +18,7 @@ from delaystore.cli._load_options import (
     require_existing,
 )
 from delaystore.cli._options import DispatchedEndpoint, Json, create_option, missing_file, parse_pair, require_file
-from delaystore.cli._output import ProgressBar, say
+from delaystore.cli._output import say
 from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once
 from delaystore.errors import DelaystoreError
 from delaystore.text import counted
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from delaystore.bulk.request import DryRun, LoadReport, LoadRequest
     from delaystore.bulk.spark.loading import Tasks
     from delaystore.bulk.staging import LoadStore
+    from delaystore.cli._progress import ProgressBar
 
 _SMALL: Final = 16 * 2**20
 
@@ -165,7 +164,7 @@ class SparkRun:
 
     spark: "SparkSession"
     stop: StopRequest
-    bar: ProgressBar
+    bar: "ProgressBar"
 
     def watch(self, tasks: "Tasks") -> bool:
         """Move the bar. True: cancel."""
@@ -183,6 +182,10 @@ def spark_run(
     `left`: what is true if it does not start; `small`: there is little to do. Raises as `spark_session`, and typer.Exit
     where an interrupt came before the block began.
     """
+    from delaystore.bulk.spark import register
+    from delaystore.bulk.spark.session import Java, spark_session
+    from delaystore.cli._progress import ProgressBar
+
     java, started = Java(), threading.Event()
 
     def give_up() -> None:

@@ -27,7 +27,6 @@ from delaystore.cli._output import (
     body_preview,
     is_terminal,
     print_document,
-    print_rows,
     print_table,
     say,
     tell,
@@ -44,22 +43,10 @@ from delaystore.text import duration_text, parse_duration, time_text
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
 
-_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size", "key")
-
-
-"""The columns that programs get, named as in --json."""
-
-
-_FAILURE: Final = ("failed_at", "failure_kind", "failure_reason")
-
-
-"""The columns that --failing adds."""
-
-
 _REASON: Final = 60
 
 
-"""Characters of a reason in a table; `show` has all of it."""
+"""Characters of a reason in a table that fits a terminal; `show` has all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +78,9 @@ def list_messages(
 ) -> None:
     """List what waits, the next to be tried first.
 
-    A terminal gets a table that fits it; a file or pipe gets a line of names, then a line for each message, separated
-    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full; with them --since and
-    --until are about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and
-    no file.
+    A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
+    --header, --failing and --paused read what waits until the page is full; with them --since and --until are about due
+    times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -106,10 +92,7 @@ def list_messages(
             next_text = None if next_key is None else str(next_key)
             print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
             return
-        if is_terminal():
-            next_key = _print_as_table(pages, opened.store.now(), failing=which.failing, wide=wide)
-        else:
-            next_key = _print_as_lines(pages, failing=which.failing)
+        next_key = _print_pages(pages, opened.store.now(), failing=which.failing, wide=wide)
     if next_key is not None:
         say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
@@ -131,7 +114,7 @@ def _searched(
     opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
 ) -> Iterator[Page]:
     """Pieces of a page, until it is full: a search reads so many messages at a time."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     missing, read, total = limit, 0, None
     with ProgressBar(transient=True) as bar:
@@ -157,44 +140,31 @@ def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | 
     return messages, next_key
 
 
-def _print_as_table(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
-    """`now`: on the store's clock."""
-    messages, next_key = _collected(pages)
-    columns: tuple[str, ...]
-    if failing:
-        columns = ("id", "destination", "overdue", "failures", "again", "last failure")
-        rows: Sequence[Sequence[str]] = [_failing_row(message, now) for message in messages]
-    else:
-        keys = any(message.key is not None for message in messages)
-        columns = ("id", "destination", "due", "failures", "bytes", *["key"] * keys)
-        rows = [(*_row(message), *[message.key or ""] * keys) for message in messages]
-    unbroken = ("again",) if failing else ("due",)
-    print_table(columns, rows, right=("overdue", "failures", "bytes"), unbroken=unbroken, cut=("id", "key"), wide=wide)
-    return next_key
+def _print_pages(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
+    """Print one table. For files and pipes each page is printed as it comes, so that only one is in memory.
 
-
-def _print_as_lines(pages: Iterator[Page], *, failing: bool) -> Position | None:
-    """Print each page as it comes, so that only one is in memory."""
-    header, next_key = [(*_LINE, *(_FAILURE if failing else ()))], None
+    `now`: on the store's clock. Returns the key of the next page.
+    """
+    whole = wide or not is_terminal()
+    if is_terminal():
+        messages, next_key = _collected(pages)
+        pages = iter([Page(messages, next_key)])
+    headed, next_key = True, None
     for page in pages:
-        rows = [(*_line(message), *(_failure_cells(message) if failing else ())) for message in page.messages]
-        print_rows([*header, *rows])
-        header, next_key = [], page.next_key
+        columns: Sequence[str] = ("id", "destination", "due", "failures", "bytes")
+        if failing:
+            columns = ("id", "destination", "overdue", "failures", "again", "last failure")
+            rows = [_failing_row(message, now, whole=whole) for message in page.messages]
+        elif not is_terminal() or any(message.key for message in page.messages):
+            columns = (*columns, "key")
+            rows = [(*_row(message), message.key or "") for message in page.messages]
+        else:
+            rows = [_row(message) for message in page.messages]
+        print_table(
+            columns, rows, right=("overdue", "failures", "bytes"), unbroken=("due", "again"), wide=wide, headed=headed
+        )
+        headed, next_key = False, page.next_key
     return next_key
-
-
-def _line(message: DelayedMessage) -> list[str]:
-    told = documents.summary(message)
-    if message.is_parked:
-        told["next_attempt"] = "parked"
-    return ["" if told[name] is None else str(told[name]) for name in _LINE]
-
-
-def _failure_cells(message: DelayedMessage) -> tuple[str, str, str]:
-    if not message.failures:
-        return "", "", ""
-    last = documents.failure(message.failures[-1])
-    return last["at"], last["kind"], last["reason"]
 
 
 def _row(message: DelayedMessage) -> tuple[str, ...]:
@@ -202,18 +172,18 @@ def _row(message: DelayedMessage) -> tuple[str, ...]:
     return message.message_id, message.destination, due, f"{message.failure_count:,}", f"{len(message.body):,}"
 
 
-def _failing_row(message: DelayedMessage, now: datetime) -> tuple[str, ...]:
+def _failing_row(message: DelayedMessage, now: datetime, *, whole: bool) -> tuple[str, ...]:
     overdue = duration_text(now - message.due_time) if message.due_time < now else ""
     shown_again = "when resumed" if message.is_parked else f"in {duration_text(message.next_attempt - now)}"
-    count, failure = f"{message.failure_count:,}", _last_failure(message, now)
+    count, failure = f"{message.failure_count:,}", _last_failure(message, now, whole=whole)
     return message.message_id, message.destination, overdue, count, shown_again, failure
 
 
-def _last_failure(message: DelayedMessage, now: datetime) -> str:
+def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str:
     if not message.failures:
         return "not kept"
     last = message.failures[-1]
-    reason = last.reason if len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
+    reason = last.reason if whole or len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
     return f"{last.kind} {duration_text(now - last.at)} ago: {reason}"
 
 

@@ -47,7 +47,7 @@ def abort(
     it has received. After a run that is complete, this gives back what was rejected.
     Exit code 3: a rejected message remains, since one with its id waits again.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
 
     given.check_endpoints()

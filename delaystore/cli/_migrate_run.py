@@ -144,7 +144,7 @@ def _run(
     stopping: Callable[[], bool],
     asking: _Asking,
 ) -> "Report":
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
 
     with given.open_target(name) as to_target, ProgressBar() as bar:
@@ -201,7 +201,7 @@ def preview(
 
     Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations.runner import check
 
     given.check_endpoints()

@@ -13,18 +13,17 @@ import typer
 
 from delaystore.calls import Call
 from delaystore.cli._commands import offered
-from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
-from delaystore.server.components import store_at, transport_at
 from delaystore.settings import Audit, DelayedDeliverySettings
-from delaystore.stores import DelayedMessageStore
+from delaystore.stores import DelayedMessageStore, store_at
 from delaystore.stores.operable import Way
 from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
-from delaystore.transports import Transport
+from delaystore.transports import Transport, transport_at
 
 if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
     from delaystore.stores.sql import SqlDelayedMessageStore
 
 _MAX_PORT: Final = 65535
@@ -134,7 +133,7 @@ def error_queue_option(text: str, command: str) -> Any:
     return typer.Option("--error-queue", envvar=[own, _ERROR_QUEUE], metavar="NAME", help=text)
 
 
-Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
+Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
 
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
@@ -436,6 +435,8 @@ class EndpointOptions:
         `existing`: UnknownEndpointError where the endpoint has no tables yet, or no SQLite file. So it is, too, if
         `settings` set up nothing.
         """
+        from delaystore.delivery import DelayedDelivery
+
         endpoint = self.require_endpoint()
         with ExitStack() as stack:
             store = stack.enter_context(closing(self.open_store()))
@@ -487,4 +488,4 @@ class OpenedEndpoint:
     error_queue: str
     store: DelayedMessageStore
     transport: Transport | None
-    delivery: DelayedDelivery
+    delivery: "DelayedDelivery"

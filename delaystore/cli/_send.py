@@ -318,7 +318,7 @@ def _progress(total: int | None) -> Iterator["ProgressListener"]:
     if total is not None and total < _WATCHED:
         yield unwatched
         return
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
         yield bar.show

@@ -17,13 +17,12 @@ from delaystore.cli._health import (
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, environment_option
 from delaystore.cli._output import about, is_terminal, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
-from delaystore.operations.overview import Demands, Recent
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.text import duration_text, limit_text, named, parse_duration, rate_text, time_text, up_to
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
-    from delaystore.operations.overview import Overview
+    from delaystore.operations.overview import Demands, Overview, Recent
     from delaystore.stores.operable import Destination, DispatcherRecord, IngressRecord
     from delaystore.stores.sql.faults import TableSize
 
@@ -189,7 +188,7 @@ _JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
-def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSize] | None") -> list[str]:
+def status_lines(report: StoreReport, demands: "Demands", sizes: "Sequence[TableSize] | None") -> list[str]:
     """All of it; `sizes` None: they were not told in time. Raises OutputError."""
     seen = report.overview
     lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
@@ -200,6 +199,8 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
         rows = [_ingress(each, seen.now) for each in seen.ingresses]
         lines += ["", *table_lines(("ingress", *_PLACE, "stored", "rejected", "state"), rows, right=_NUMBERS)]
     if seen.activity is not None and seen.now is not None:
+        from delaystore.operations.overview import Recent
+
         recent = [recent_row(Recent.of(seen.activity, seen.now, minutes)) for minutes in WINDOWS]
         lines += ["", *table_lines(COLUMNS, recent, right=COLUMNS)]
     if sizes:
@@ -207,7 +208,7 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
     return lines
 
 
-def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
+def _facts(report: StoreReport, demands: "Demands") -> Iterator[tuple[str, str]]:
     seen, faults = report.overview, report.faults(demands)
     yield "endpoint", seen.endpoint
     yield "health", "unhealthy: " + "; ".join(faults) if faults else "healthy"
