@@ -5,11 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-import typer
-
 from delaystore.cli._commands import offered
 from delaystore.cli._options import environment_option, required, url_option
-from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
 from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
@@ -131,9 +129,7 @@ def ask_whether_to_delete(question: str) -> None:
     """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError where nobody answers."""
     if not somebody_can_be_asked():
         raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
-    if not typer.confirm(question, err=True):
-        say("nothing was deleted")
-        raise typer.Exit(1)
+    confirm(question, "nothing was deleted")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from delaystore.cli._options import (
     id_or_key,
     parse_due,
 )
-from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
 from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
@@ -127,9 +127,7 @@ class BulkChange:
         if found.count <= ASKED:
             return
         say(_matching(found))
-        if not typer.confirm(f"{WORDS[self.kind].do} them?", err=True):
-            say("nothing is changed")
-            raise typer.Exit(1)
+        confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
     def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
         operation = operations.operation(operation_id)

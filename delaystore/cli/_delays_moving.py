@@ -19,7 +19,7 @@ from delaystore.cli._broker import (
 from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, printable, say, tell, write
 from delaystore.cli._signals import stop_requests
-from delaystore.text import counted, parse_duration
+from delaystore.text import counted, duration_text, parse_duration
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
@@ -299,12 +299,10 @@ def _print_undeliverable(queue: "UndeliverableQueue") -> None:
 
 
 def _row(level: "Level") -> tuple[str, ...]:
-    from delaystore.cascades.status import span_text
-
     counts = (level.messages, level.ready, level.unacknowledged, level.dead_lettering)
     shown = ("?" if count is None else f"{count:,}" for count in counts)
     state = "missing" if level.missing else "stuck" if level.stuck else ""
-    return (str(level.number), level.queue, span_text(level.ttl), *shown, state)
+    return (str(level.number), level.queue, duration_text(timedelta(milliseconds=level.ttl)), *shown, state)
 
 
 class CascadeFormat(StrEnum):

@@ -20,6 +20,8 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import (
     body_preview,
+    confirm,
+    message_lines,
     print_document,
     print_table,
     say,
@@ -208,9 +210,8 @@ def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
     if not somebody_can_be_asked():
         return
     found = preview().done
-    if found and not typer.confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", err=True):
-        say("nothing is discarded")
-        raise typer.Exit(1)
+    if found:
+        confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", "nothing is discarded")
 
 
 def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
@@ -318,12 +319,8 @@ def show(
     if as_json:
         print_document(document)
         return
-    for name, value in document.items():
-        if name in ("headers", "properties"):
-            for key, item in value.items():
-                tell(f"{'header' if name == 'headers' else 'property':<15}{key}: {item}")
-        elif not name.startswith("body"):
-            tell(f"{name:<15}{'-' if value is None else value}")
+    for line in message_lines(document):
+        tell(line)
     write(f"\n{body_preview(message.body or b'')}\n")
 
 

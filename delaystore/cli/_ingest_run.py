@@ -15,9 +15,8 @@ from delaystore.cli._commands import offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
-from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, environment_option, required
+from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, WatchOptions, environment_option, required
 from delaystore.cli._output import (
-    is_terminal,
     log_to_standard_error,
     print_document,
     printable,
@@ -27,8 +26,8 @@ from delaystore.cli._output import (
     write,
 )
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
-from delaystore.errors import ConfigurationError, TransportError
-from delaystore.text import counted, duration_text, parse_duration, rate_text
+from delaystore.errors import TransportError
+from delaystore.text import counted, duration_text, rate_text
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
@@ -225,8 +224,7 @@ _COLUMNS = ("queue", "of", "messages", "ready", "unacked", "consumers", "in", "o
 def status(
     *,
     which: NameOptions,
-    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="ingest_status")] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
+    again: WatchOptions,
     on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
@@ -240,12 +238,10 @@ def status(
     from delaystore.ingress.topology import read_status
 
     names = which.names()
-    seconds = parse_duration(every, "--every").total_seconds()
-    if not seconds:
-        raise ConfigurationError("--every is 0; write how often, as in 2s")
+    seconds = again.seconds()
     with on.open("delaystore ingest") as client:
         found = read_status(client, names)
-        if watch:
+        if again.watch:
             _watch(client, names, seconds, as_json=as_json)
             return
     if as_json:
@@ -257,29 +253,22 @@ def status(
 
 
 def _watch(client: "BrokerClient", names: "IngressNames", seconds: float, *, as_json: bool) -> None:
-    from delaystore.cli._signals import watch_documents, watch_screen
+    from delaystore.cli._signals import watch
     from delaystore.ingress.topology import read_status
 
-    if not as_json and not is_terminal():
-        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
-    if as_json:
+    def document() -> dict[str, Any]:
+        try:
+            return _document(read_status(client, names))
+        except TransportError as error:
+            return {"good": False, "exchange": names.exchange, "problems": [str(error)]}
 
-        def document() -> dict[str, Any]:
-            try:
-                return _document(read_status(client, names))
-            except TransportError as error:
-                return {"good": False, "exchange": names.exchange, "problems": [str(error)]}
+    def lines() -> list[str]:
+        try:
+            return _lines(read_status(client, names))
+        except TransportError as error:
+            return [f"{printable(names.exchange)}: {printable(str(error))}"]
 
-        watch_documents(document, seconds)
-    else:
-
-        def lines() -> list[str]:
-            try:
-                return _lines(read_status(client, names))
-            except TransportError as error:
-                return [f"{printable(names.exchange)}: {printable(str(error))}"]
-
-        watch_screen(lines, seconds)
+    watch(lines, document, seconds, as_json=as_json)
 
 
 def _document(found: "IngressStatus") -> dict[str, Any]:

@@ -26,6 +26,7 @@ from delaystore.cli._output import (
     about,
     body_preview,
     is_terminal,
+    message_lines,
     print_document,
     print_table,
     say,
@@ -218,15 +219,10 @@ def show(
 
 def _lines(message: DelayedMessage) -> list[str]:
     """A message's fields, aligned; each header, property and failure on a line of its own."""
-    lines = []
-    for name, value in documents.waiting(message).items():
-        if name in ("headers", "properties"):
-            kind = {"headers": "header", "properties": "property"}[name]
-            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
-        elif name == "next_attempt" and message.is_parked:
-            lines.append(f"{name:<15}parked: at once when its destination is resumed")
-        elif not name.startswith("body") and name not in ("failures", "last_failure", "parked"):
-            lines.append(f"{name:<15}{'-' if value is None else value}")
+    document = documents.waiting(message)
+    if message.is_parked:
+        document["next_attempt"] = "parked: at once when its destination is resumed"
+    lines = list(message_lines(document, "failures", "last_failure", "parked"))
     return lines + [f"{'failure':<15}{time_text(each.at)} {each.kind}: {each.reason}" for each in message.failures]
 
 

@@ -236,6 +236,21 @@ class FilterOptions:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """Whether and how often a command shows again what it shows."""
+
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again.")] = False
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
+
+    def seconds(self) -> float:
+        """Seconds from one time to the next; ConfigurationError where that is 0."""
+        seconds = parse_duration(self.every, "--every").total_seconds()
+        if not seconds:
+            raise ConfigurationError("--every is 0; write how often, as in 2s")
+        return seconds
+
+
 def standard_input() -> BinaryIO:
     """Its bytes; ConfigurationError where it is closed."""
     if sys.stdin is None:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -67,6 +67,23 @@ def is_terminal() -> bool:
 def somebody_can_be_asked() -> bool:
     """Whether a question on standard error reaches a terminal, and standard input has its answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Ask on the terminal. Where the answer is no, say `otherwise`, and raise typer.Exit."""
+    if not typer.confirm(question, err=True):
+        say(otherwise)
+        raise typer.Exit(1)
+
+
+def message_lines(document: Mapping[str, Any], *without: str) -> Iterator[str]:
+    """The lines that show a message, whose document it is: a field, a header or a property each; not its body."""
+    for name, value in document.items():
+        if name in ("headers", "properties"):
+            kind = "header" if name == "headers" else "property"
+            yield from (f"{kind:<15}{key}: {item}" for key, item in value.items())
+        elif not name.startswith("body") and name not in without:
+            yield f"{name:<15}{'-' if value is None else value}"
 
 
 def print_table(

@@ -14,11 +14,17 @@ from delaystore.cli._health import (
     StoreReport,
     told_error_queue_option,
 )
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, environment_option
-from delaystore.cli._output import about, is_terminal, print_document, printable, table_lines, write
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    DispatchedEndpoint,
+    EndpointOptions,
+    Json,
+    WatchOptions,
+)
+from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.text import duration_text, limit_text, named, parse_duration, rate_text, time_text, up_to
+from delaystore.text import duration_text, limit_text, named, rate_text, time_text, up_to
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
@@ -55,9 +61,8 @@ _LEFT_OUT: Final = ("activity", "rate", "lateness")
 
 
 def status(
-    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="status")] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
     *,
+    again: WatchOptions,
     must: HealthOptions,
     where: DispatchedEndpoint,
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
@@ -72,18 +77,16 @@ def status(
     file.
     """
     demands = must.demands()
-    seconds = parse_duration(every, "--every").total_seconds()
-    if not seconds:
-        raise ConfigurationError("--every is 0; write how often, as in 2s")
+    seconds = again.seconds()
     Deadline(must.timeout)
     if not where.endpoint:
-        _list_endpoints(where, must.timeout, watch=watch, as_json=as_json)
+        _list_endpoints(where, must.timeout, watch=again.watch, as_json=as_json)
         return
     from delaystore.cli._options import reading
 
     with where.open(reading(error_queue)) as opened:
         first = _Status.of(opened, must.timeout, demands)
-        if not watch:
+        if not again.watch:
             _print(first, as_json=as_json)
             if first.report.faults(demands):
                 raise typer.Exit(1)
@@ -135,29 +138,21 @@ def _print(found: _Status, *, as_json: bool) -> None:
 
 
 def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: float, *, as_json: bool) -> None:
-    from delaystore.cli._signals import watch_documents, watch_screen
+    from delaystore.cli._signals import watch
 
-    if not as_json and not is_terminal():
-        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
-    demands = first.demands
-    if as_json:
+    def document() -> dict[str, Any]:
+        try:
+            return _Status.of(opened, timeout, first.demands).document()
+        except StoreError as error:
+            return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
 
-        def document() -> dict[str, Any]:
-            try:
-                return _Status.of(opened, timeout, demands).document()
-            except StoreError as error:
-                return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
+    def lines() -> list[str]:
+        try:
+            return _Status.of(opened, timeout, first.demands).lines()
+        except StoreError as error:
+            return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
 
-        watch_documents(document, seconds)
-    else:
-
-        def lines() -> list[str]:
-            try:
-                return _Status.of(opened, timeout, demands).lines()
-            except StoreError as error:
-                return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
-
-        watch_screen(lines, seconds)
+    watch(lines, document, seconds, as_json=as_json)
 
 
 def _list_endpoints(where: EndpointOptions, timeout: str, *, watch: bool, as_json: bool) -> None:
