@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -83,23 +83,25 @@ _DEFAULTS = DelayedDeliverySettings()
 _TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
-def dispatch(
-    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
-    batch_size: Annotated[
-        int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")
-    ] = _DEFAULTS.batch_size,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherOptions:
+    """How a dispatcher works, as given on the command line."""
+
+    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
+        _DEFAULTS.batch_size
+    )
     retries: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
-    ] = _DEFAULTS.number_of_retries,
-    error_queue: Annotated[
-        str, error_queue_option("Where undeliverable messages go.", "dispatch")
-    ] = DEFAULT_ERROR_QUEUE,
+    ] = _DEFAULTS.number_of_retries
+    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "dispatch")] = (
+        DEFAULT_ERROR_QUEUE
+    )
     mode: Annotated[
         TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode,
+    ] = _DEFAULTS.transaction_mode
     poll_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
-    ] = "500ms",
+    ] = "500ms"
     handover: Annotated[
         str,
         typer.Option(
@@ -107,9 +109,30 @@ def dispatch(
             help="Give messages to RabbitMQ's native delay this long before they are due; needs ?delays=NAME in "
             "--transport.",
         ),
-    ] = "0s",
-    audit: AuditOption = _DEFAULTS.audit,
-    retention: Retention = "90d",
+    ] = "0s"
+    audit: AuditOption = _DEFAULTS.audit
+    retention: Retention = "90d"
+
+    def settings(self) -> DelayedDeliverySettings:
+        """The same as settings. Raises ConfigurationError, which names the option."""
+        _check_name(self.error_queue)
+        with _settings_as_typed():
+            return DelayedDeliverySettings(
+                batch_size=self.batch_size,
+                number_of_retries=self.retries,
+                error_queue=self.error_queue,
+                transaction_mode=self.mode,
+                poll_interval=_longest_sleep(self.poll_interval),
+                handover_horizon=parse_duration(self.handover, "--handover"),
+                audit=self.audit,
+                retention=parse_duration(self.retention, "--retention"),
+            )
+
+
+def dispatch(
+    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
+    *,
+    of: DispatcherOptions,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
     ] = False,
@@ -133,7 +156,6 @@ def dispatch(
         ),
     ] = None,
     verbose: Verbose = False,
-    *,
     where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
@@ -147,35 +169,24 @@ def dispatch(
     from delaystore.dispatcher.health import NOTHING_DONE
 
     log_to_standard_error(verbose=verbose)
-    _check_name(error_queue)
-    with _settings_as_typed():
-        settings = DelayedDeliverySettings(
-            batch_size=batch_size,
-            number_of_retries=retries,
-            error_queue=error_queue,
-            transaction_mode=mode,
-            poll_interval=_longest_sleep(poll_interval),
-            handover_horizon=parse_duration(handover, "--handover"),
-            audit=audit,
-            retention=parse_duration(retention, "--retention"),
-        )
+    settings = of.settings()
     name = where.require_endpoint()
     with (
         closing(where.open_store()) as opened_store,
         closing(where.open_transport()) as opened_transport,
         served_metrics(metrics, name, destinations=metrics_destinations, once=once) as observer,
     ):
-        _check_reachable(error_queue, opened_transport)
+        _check_reachable(of.error_queue, opened_transport)
         _check_handover(settings.handover_horizon, opened_transport)
         dispatcher = Dispatcher(
             opened_store, opened_transport, settings, endpoint=name, observer=observer, name=known_as
         )
         if observer is not None:
-            observer.watch(opened_store, opened_transport, error_queue)
+            observer.watch(opened_store, opened_transport, of.error_queue)
         what, done = "stopped", NOTHING_DONE
         stopping = _Stopping(dispatcher)
         with stopped_by(stopping.asked):
-            _set_up(opened_store, opened_transport, error_queue, fail_fast=fail_fast or once)
+            _set_up(opened_store, opened_transport, of.error_queue, fail_fast=fail_fast or once)
             if once:
                 stopping.finishes = True
                 what, done = "done", dispatcher.dispatch_due()

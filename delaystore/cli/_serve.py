@@ -5,18 +5,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
+from delaystore.cli._dispatch import DispatcherOptions
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    AuditOption,
     DispatchedEndpoint,
     Json,
-    Retention,
     environment_option,
     error_queue_option,
     required,
@@ -26,13 +26,9 @@ from delaystore.cli._output import log_to_standard_error, print_document, say, t
 from delaystore.cli._signals import look_for_garbage_seldom, second_signal_ends, stop_requests, stop_told, tell_at_once
 from delaystore.errors import ConfigurationError
 from delaystore.server.running import Requests
-from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
     from delaystore.server.configuration.tree import ServiceConfiguration
-
-_DEFAULTS: Final = DelayedDeliverySettings()
-
 
 _UNFINISHED: Final = 1
 
@@ -81,6 +77,19 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
 """What the keys of the configuration are called as options."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDispatcherOptions(DispatcherOptions):
+    """The same of a dispatcher within the service."""
+
+    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE
+    handover: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
+        ),
+    ] = "0s"
+
+
 def serve(
     context: typer.Context,
     config: Annotated[
@@ -124,27 +133,8 @@ def serve(
     control: Annotated[
         bool, typer.Option("--control", help="Read the control queue ENDPOINT.control, as `delaystore control` does.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
-        _DEFAULTS.batch_size
-    ),
-    retries: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
-    ] = _DEFAULTS.number_of_retries,
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE,
-    mode: Annotated[
-        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode,
-    poll_interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
-    ] = "500ms",
-    handover: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
-        ),
-    ] = "0s",
-    audit: AuditOption = _DEFAULTS.audit,
-    retention: Retention = "90d",
+    *,
+    of: ServedDispatcherOptions,
     known_as: Annotated[
         str | None,
         environment_option(
@@ -154,7 +144,6 @@ def serve(
             group="serve",
         ),
     ] = None,
-    *,
     where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
@@ -185,18 +174,18 @@ def serve(
                         "transport": where.require_transport(),
                         "schema": where.schema,
                         "table": where.table,
-                        "error_queue": error_queue,
-                        "audit": audit.value,
-                        "retention": retention,
+                        "error_queue": of.error_queue,
+                        "audit": of.audit.value,
+                        "retention": of.retention,
                         "ingress": {name: {} for name in ingest or ()},
                         "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,
-                            "batch_size": batch_size,
-                            "retries": retries,
-                            "mode": mode.value,
-                            "poll_interval": poll_interval,
-                            "handover": handover,
+                            "batch_size": of.batch_size,
+                            "retries": of.retries,
+                            "mode": of.mode.value,
+                            "poll_interval": of.poll_interval,
+                            "handover": of.handover,
                         },
                     }
                 },
