@@ -1,4 +1,4 @@
-"""Output of commands: lines, tables, JSON, logs."""
+"""Output of commands: lines, tables, JSON, logs. What tells of a missing typer imports this without it."""
 
 import io
 import json
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import typer
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError
@@ -37,6 +36,8 @@ def tell(text: str) -> None:
 
 def write(text: str) -> None:
     """Print a piece of the result as it is. Raises OutputError."""
+    import typer
+
     with _writing():
         typer.echo(text, nl=False)
 
@@ -55,6 +56,8 @@ def print_document(document: Any) -> None:
 
 def say(remark: str) -> None:
     """Print a line for people on standard error, escaped as by `tell`; goes on where that cannot be written."""
+    import typer
+
     with suppress(OSError):
         typer.echo(printable(remark), err=True)
 
@@ -71,6 +74,8 @@ def somebody_can_be_asked() -> bool:
 
 def confirm(question: str, otherwise: str) -> None:
     """Ask on the terminal. Where the answer is no, say `otherwise`, and raise typer.Exit."""
+    import typer
+
     if not typer.confirm(question, err=True):
         say(otherwise)
         raise typer.Exit(1)
@@ -155,7 +160,7 @@ def _laid_out(
         ]
         if sum(least) + 2 * len(least) > width:
             laid_out = table(())
-    with console.capture() as capture:
+    with _writing(), console.capture() as capture:
         console.print(laid_out)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()), needed > width
 
