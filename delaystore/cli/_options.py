@@ -17,10 +17,12 @@ from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupErr
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
 from delaystore.settings import Audit, DelayedDeliverySettings
-from delaystore.stores import DelayedMessageStore, store_at
+from delaystore.stores import DelayedMessageStore
+from delaystore.stores.opening import store_at
 from delaystore.stores.operable import Way
 from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
-from delaystore.transports import Transport, transport_at
+from delaystore.transports import Transport
+from delaystore.transports.opening import transport_at
 
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery

@@ -8,7 +8,6 @@ May import: the ground.
 
 from typing import TYPE_CHECKING
 
-from delaystore.errors import ConfigurationError
 from delaystore.registry import lazily, open_url
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
@@ -38,16 +37,3 @@ def open_store(url: str) -> DelayedMessageStore:
     """
     store: DelayedMessageStore = open_url("delaystore.stores", "store", url)
     return store
-
-
-def store_at(url: str, schema: str | None, table: str | None) -> DelayedMessageStore:
-    """The store; raises ConfigurationError, also where it takes no schema or table. It connects to nothing yet."""
-    store = open_store(url)
-    if schema is None and table is None:
-        return store
-    from delaystore.stores.sql import SqlDelayedMessageStore
-
-    store.close()
-    if not isinstance(store, SqlDelayedMessageStore):
-        raise ConfigurationError("a schema and a table go with a SQL store only; leave them out")
-    return SqlDelayedMessageStore(url, schema=schema, table=table)

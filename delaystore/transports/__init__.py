@@ -32,16 +32,3 @@ def open_transport(url: str) -> Transport:
     """
     transport: Transport = open_url("delaystore.transports", "transport", url)
     return transport
-
-
-def transport_at(url: str, schema: str | None) -> Transport:
-    """The transport, whose SQL queues are in the schema. Raises ConfigurationError. It connects to nothing yet."""
-    transport = open_transport(url)
-    if schema is None:
-        return transport
-    from delaystore.transports.sql_queue import SqlQueueTransport
-
-    if not isinstance(transport, SqlQueueTransport):
-        return transport
-    transport.close()
-    return SqlQueueTransport(url, schema=schema)
