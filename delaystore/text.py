@@ -147,7 +147,7 @@ def duration_text(span: timedelta) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 9.95:
-        return f"{seconds:.1f}s"
+        return f"{round(seconds, 1):g}s"
     rest, parts = round(seconds), []
     for unit in ("d", "h", "m", "s"):
         number, rest = divmod(rest, int(_UNITS[unit].total_seconds()))

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-import typer
-
+from delaystore.cli._commands import offered
 from delaystore.cli._options import environment_option, required, url_option
-from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
 from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
@@ -21,14 +21,34 @@ BrokerUrl = Annotated[
 ]
 
 
-ManagementUrl = Annotated[
-    str | None,
-    url_option(
-        "--management",
-        "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
-        "Without it, what only the API knows is reported as unknown.",
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """The broker that a command is about, as given on the command line."""
+
+    broker: BrokerUrl = None
+    management: Annotated[
+        str | None,
+        url_option(
+            "--management",
+            "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
+            "Without it, what only the API knows is reported as unknown.",
+        ),
+    ] = None
+
+    def require_broker(self) -> str:
+        """The broker's URL; ConfigurationError where none is given."""
+        return required(self.broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+
+    @contextmanager
+    def open(self, name: str = "delaystore delays") -> Iterator["BrokerClient"]:
+        """The broker, for the block. Nothing is connected yet. `name`: what the broker calls the connection.
+
+        ConfigurationError where none is given, or for a URL that cannot work.
+        """
+        from delaystore.cascades import BrokerClient
+
+        with BrokerClient(self.require_broker(), self.management or None, name=name) as client:
+            yield client
 
 
 DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
@@ -109,9 +129,7 @@ def ask_whether_to_delete(question: str) -> None:
     """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError where nobody answers."""
     if not somebody_can_be_asked():
         raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
-    if not typer.confirm(question, err=True):
-        say("nothing was deleted")
-        raise typer.Exit(1)
+    confirm(question, "nothing was deleted")
 
 
 @contextmanager
@@ -174,17 +192,21 @@ CascadeName = Annotated[
 DEFAULT_CASCADE = "nservicebus-v2"
 
 
-@contextmanager
-def open_cascade(
-    broker: str | None, cascade: str, management: str | None
-) -> Iterator[tuple["BrokerClient", CascadeTopology]]:
-    """The broker, for the block, and the cascade that the options name. Nothing is connected yet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadeOptions(BrokerOptions):
+    """The cascade that a command is about, as given on the command line."""
 
-    ConfigurationError where no broker is given, for a URL that cannot work, or for a name that is no cascade's.
-    """
-    from delaystore.cascades import BrokerClient
+    cascade: CascadeName = DEFAULT_CASCADE
 
-    topology = topology_named(cascade)
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    with BrokerClient(url, management or None) as client:
-        yield client, topology
+    @contextmanager
+    def open_cascade(self) -> Iterator[tuple["BrokerClient", CascadeTopology]]:
+        """The broker, for the block, and the cascade that the options name. Nothing is connected yet.
+
+        ConfigurationError where no broker is given, for a URL that cannot work, or for a name that is no cascade's.
+        """
+        topology = topology_named(self.cascade)
+        with self.open() as client:
+            yield client, topology
+
+
+Cascade = Annotated[CascadeOptions, offered("broker", "cascade", "management")]

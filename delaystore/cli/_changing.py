@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typing_extensions import override
 
-from delaystore.cli import _options as filters
+from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._options import (
     At,
     Delay,
-    Destination,
-    Endpoint,
+    EndpointOptions,
+    FilterOptions,
     Json,
     Key,
-    Schema,
-    StoreUrl,
-    Table,
+    StoredEndpoint,
     all_option,
     environment_option,
     id_or_key,
     parse_due,
 )
-from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
 from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
@@ -129,9 +127,7 @@ class BulkChange:
         if found.count <= ASKED:
             return
         say(_matching(found))
-        if not typer.confirm(f"{WORDS[self.kind].do} them?", err=True):
-            say("nothing is changed")
-            raise typer.Exit(1)
+        confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
     def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
         operation = operations.operation(operation_id)
@@ -146,7 +142,7 @@ class BulkChange:
 
     def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
         """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
-        from delaystore.cli._output import ProgressBar
+        from delaystore.cli._progress import ProgressBar
 
         words, last = WORDS[self.kind], operation
         if operation.state is OperationState.RUNNING:
@@ -191,11 +187,11 @@ def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -
 
 def _print_sample(sample: Sequence[DelayedMessage]) -> None:
     rows = [(message.message_id, message.destination, time_text(message.due_time)) for message in sample]
-    print_table(("id", "destination", "due"), rows, unbroken=("due",), cut=("id",))
+    print_table(("id", "destination", "due"), rows, unbroken=("due",))
 
 
 def _counted(operations: "Operations", wanted: MessageFilter) -> "Preview":
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
         return operations.preview(wanted, progress=lambda count: bar.show("counting", count, None))
@@ -257,22 +253,14 @@ _WHY_NOT = {
 def cancel(
     message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
     key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
-    destination: Destination = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
-    id_prefix: filters.IdPrefix = None,
-    header: filters.Headers = None,
-    failing: filters.Failing = False,
-    paused: filters.Paused = False,
+    *,
+    which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
     dry_run: DryRun = False,
     resume: Resume = None,
     yes: Yes = False,
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Cancel waiting messages, by id, key or filter.
@@ -281,12 +269,10 @@ def cancel(
     Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here. Creates no
     table and no file.
     """
-    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    wanted = which.filter()
     bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
@@ -308,22 +294,14 @@ def reschedule(
     key: Key = None,
     delay: Delay = None,
     at: At = None,
-    destination: Destination = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
-    id_prefix: filters.IdPrefix = None,
-    header: filters.Headers = None,
-    failing: filters.Failing = False,
-    paused: filters.Paused = False,
+    *,
+    which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
     dry_run: DryRun = False,
     resume: Resume = None,
     yes: Yes = False,
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Give waiting messages a new due time, by id, key or filter.
@@ -332,15 +310,13 @@ def reschedule(
     what is stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
     alone, or (by id or key) does not wait here. Creates no table and no file.
     """
-    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    wanted = which.filter()
     bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
     if resume is not None and not (delay is None and at is None):
         raise ConfigurationError("an operation that is resumed has its due time already; leave out --delay and --at")
     after, instant = (None, None) if resume is not None else parse_due(delay, at)
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
@@ -371,20 +347,11 @@ def _exit_unless_done(*outcomes: ManagementOutcome) -> None:
         raise typer.Exit(1)
 
 
-operations_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group to which this one belongs reports errors."""
-
-
-@operations_app.callback()
 def operations(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 20,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List changes of many messages, the last one first.
@@ -392,13 +359,10 @@ def operations(
     Those that run, were interrupted, or have ended. A running one that nobody works on goes on with `delaystore cancel
     --resume ID`, or reschedule. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
-    context.obj = options
+    context.obj = where
     if context.invoked_subcommand is not None:
         return
-    with options.open() as opened:
+    with where.open() as opened:
         found = opened.delivery.operations.operations(limit)
     if as_json:
         print_document({"operations": documents.field(found)})
@@ -409,31 +373,20 @@ def operations(
         print_table(columns, [_row(each) for each in found], right=("changed",), unbroken=columns[:-1])
 
 
-@operations_app.command()
 def abandon(
     context: typer.Context,
     operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Its id.")],
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
 
     Whoever works on it stops after the step that is in progress.
     """
-    from delaystore.cli._options import EndpointOptions
-
     before: EndpointOptions = context.obj
-    options = EndpointOptions(
-        store=store or before.store,
-        endpoint=endpoint or before.endpoint,
-        schema=schema or before.schema,
-        table=table or before.table,
-    )
-    with options.open() as opened:
+    with where.over(before).open() as opened:
         operations = acting(opened, by)
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
@@ -455,3 +408,7 @@ def _row(operation: Operation) -> tuple[str, ...]:
     when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
     what = f"{operation.kind}{when}: {operation.wanted}"
     return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what
+
+
+operations_app = command_group(operations)
+add_commands(operations_app, {"abandon": abandon}, "operations")

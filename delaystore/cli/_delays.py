@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._broker import (
-    DEFAULT_CASCADE,
-    BrokerUrl,
-    CascadeName,
+    Cascade,
     DryRun,
-    ManagementUrl,
     ask_whether_to_delete,
     deletion_document,
     finding_document,
-    open_cascade,
     part_document,
     print_verification,
     say_obstacle,
@@ -24,6 +20,7 @@ from delaystore.cli._broker import (
     tell_planned,
     telling_what_is_deleted,
 )
+from delaystore.cli._commands import add_commands, command_group, require_command
 from delaystore.cli._delays_moving import export, migrate, status, transfer
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say, tell
@@ -42,9 +39,8 @@ def bind(
         Routing, typer.Option(help="direct: to the queue; conventional: to the exchange of the same name.")
     ] = Routing.DIRECT,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Bind destinations to a cascade's end.
@@ -56,10 +52,10 @@ def bind(
     from delaystore import cascades
 
     _check_names(destinations)
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         results = cascades.bind(client, topology, destinations, routing, dry_run=dry_run)
     if as_json:
-        _print_bindings_json(cascade, results, routing, dry_run)
+        _print_bindings_json(on.cascade, results, routing, dry_run)
     else:
         _print_bindings(results, dry_run)
     if any(result.failure is not None for result in results):
@@ -105,9 +101,8 @@ def delete(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Delete a cascade, and delaystore's policies for it. The destinations' queues and exchanges stay.
@@ -117,15 +112,15 @@ def delete(
     """
     from delaystore import cascades
 
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         found = cascades.check_deletion(client, topology)
         refused = not force and found.uses.certain is not None
         if dry_run or (refused and found.uses.messages):
-            _print_check(found, cascade, dry_run, as_json)
+            _print_check(found, on.cascade, dry_run, as_json)
             raise typer.Exit(1 if refused else 0)
         if refused:
             raise cascades.TopologyInUseError(found.uses, cascades.CASCADE)
-        _confirm(found, f"{cascade} on {client.label}", yes)
+        _confirm(found, f"{on.cascade} on {client.label}", yes)
         if yes:
             _say_cut_off(found)
         if found.queues and not force:
@@ -135,10 +130,10 @@ def delete(
             with telling_what_is_deleted(deleted):
                 deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
         except cascades.TopologyInUseError as error:
-            _print_check(replace(found, uses=error.uses), cascade, dry_run, as_json)
+            _print_check(replace(found, uses=error.uses), on.cascade, dry_run, as_json)
             say(str(error))
             raise typer.Exit(1) from None
-    _print_deletion(deletion, cascade, as_json)
+    _print_deletion(deletion, on.cascade, as_json)
 
 
 def _confirm(found: "CascadeDeletionCheck", what: str, yes: bool) -> None:
@@ -208,9 +203,8 @@ def verify(
     passive: Annotated[
         bool, typer.Option("--passive", help="This user may not declare: leave its permissions out.")
     ] = False,
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Verify that a broker has a cascade as it should be. Changes nothing.
@@ -221,9 +215,9 @@ def verify(
     """
     from delaystore import cascades
 
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         found = cascades.verify(client, topology, passive=passive)
-    print_verification(found, cascade, {"cascade": cascade}, as_json=as_json)
+    print_verification(found, on.cascade, {"cascade": on.cascade}, as_json=as_json)
     if not found.good:
         raise typer.Exit(1)
 
@@ -233,9 +227,8 @@ def create(
         bool, typer.Option("--passive", help="This user may not declare: only verify that everything exists.")
     ] = False,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Declare a cascade: its exchanges, queues and bindings. May be run again.
@@ -249,21 +242,21 @@ def create(
     from delaystore.transports.rabbitmq.declaring import declared_until_then
 
     if passive:
-        verify(passive=True, broker=broker, cascade=cascade, management=management, as_json=as_json)
+        verify(passive=True, on=on, as_json=as_json)
         return
     declared: list[Exchange | Queue | Binding] = []
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         try:
             creation = cascades.create(client, topology, dry_run=dry_run, on_declared=declared.append)
         except KeyboardInterrupt:
             say(declared_until_then(declared))
             raise
     if as_json:
-        _print_creation_json(cascade, creation, dry_run)
+        _print_creation_json(on.cascade, creation, dry_run)
     else:
-        _print_creation(cascade, creation, dry_run)
+        _print_creation(on.cascade, creation, dry_run)
     states = (creation.policy.state, creation.limit_policy.state)
-    if cascades.PolicyState.NOT_SET in states and management:
+    if cascades.PolicyState.NOT_SET in states and on.management:
         raise typer.Exit(1)
 
 
@@ -315,25 +308,29 @@ def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
         tell(policy.command)
 
 
-delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group that this one belongs to reports errors, in one line each."""
-
-
-@delays_app.callback()
 def delays(context: typer.Context) -> None:
     """Create, verify and empty cascades, RabbitMQ's native delays.
 
     Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    require_command(context)
 
 
-for command in (create, verify, delete, bind, export, migrate, transfer, status):
-    delays_app.command()(command)
+delays_app = command_group(delays)
+add_commands(
+    delays_app,
+    {
+        "create": create,
+        "verify": verify,
+        "delete": delete,
+        "bind": bind,
+        "export": export,
+        "migrate": migrate,
+        "transfer": transfer,
+        "status": status,
+    },
+    "delays",
+)
 
 
 __all__: list[str] = []

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._broker import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._broker import (
+    DEFAULT_CASCADE,
+    BrokerOptions,
+    Cascade,
+    CascadeName,
+    DryRun,
+)
 from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, printable, say, tell, write
 from delaystore.cli._signals import stop_requests
-from delaystore.text import counted, parse_duration
+from delaystore.text import counted, duration_text, parse_duration
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
@@ -76,8 +82,8 @@ def migrate(
     poison_queue: PoisonQueue = _POISON_QUEUE,
     max_rate: MaxRate = None,
     patience: Patience = _PATIENCE,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -88,9 +94,9 @@ def migrate(
     are delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: what was read and what
     became of it do not add up.
     """
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     settings = _settings(due_by, routing, poison_queue, max_rate, patience)
-    with _cascade(url, from_cascade, management) as source, _cascade(url, to_cascade) as target:
+    with _cascade(url, from_cascade, on.management) as source, _cascade(url, to_cascade) as target:
         _run(source, target, settings, dry_run=dry_run, as_json=as_json)
 
 
@@ -108,8 +114,8 @@ def transfer(
     poison_queue: PoisonQueue = _POISON_QUEUE,
     max_rate: MaxRate = None,
     patience: Patience = _PATIENCE,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    on: BrokerOptions,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -120,10 +126,10 @@ def transfer(
     are delivered on the old broker. --management is that of the old broker. Exit code 1: what was read and what became
     of it do not add up.
     """
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
     settings = _settings(due_by, routing, poison_queue, max_rate, patience)
-    with _cascade(url, cascade, management) as source, _cascade(to_url, to_cascade or cascade) as target:
+    with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
         _run(source, target, settings, dry_run=dry_run, as_json=as_json)
 
 
@@ -155,7 +161,7 @@ def _run(
     Exits with 1 if the numbers do not add up, with 128 and the signal's number if stopped.
     """
     from delaystore.cascades.moving.mover import move, move_dry
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with stop_requests() as stop:
         with ProgressBar() as bar:
@@ -229,9 +235,8 @@ def status(
             metavar="DURATION", help="How long to watch whether expired messages leave their levels. 0: not at all."
         ),
     ] = "12s",
-    broker: BrokerUrl = None,
-    cascade: CascadeName = DEFAULT_CASCADE,
-    management: ManagementUrl = None,
+    *,
+    on: Cascade,
     as_json: Json = False,
 ) -> None:
     """Say how full the levels are, what is undeliverable and why, and what is stuck.
@@ -243,7 +248,7 @@ def status(
     from delaystore.cascades import read_status
 
     seconds = parse_duration(watch, "--watch") / timedelta(seconds=1)
-    with open_cascade(broker, cascade, management) as (client, topology):
+    with on.open_cascade() as (client, topology):
         found = read_status(client, topology, sample=sample, watch=seconds)
     if as_json:
         print_document(_document(found))
@@ -268,7 +273,6 @@ def _print(found: "CascadeStatus") -> None:
         [_row(level) for level in found.levels],
         right=("level", "time", *_COUNTS),
         unbroken=("time",),
-        cut=("queue",),
     )
     for level in found.levels:
         if level.stuck:
@@ -295,12 +299,10 @@ def _print_undeliverable(queue: "UndeliverableQueue") -> None:
 
 
 def _row(level: "Level") -> tuple[str, ...]:
-    from delaystore.cascades.status import span_text
-
     counts = (level.messages, level.ready, level.unacknowledged, level.dead_lettering)
     shown = ("?" if count is None else f"{count:,}" for count in counts)
     state = "missing" if level.missing else "stuck" if level.stuck else ""
-    return (str(level.number), level.queue, span_text(level.ttl), *shown, state)
+    return (str(level.number), level.queue, duration_text(timedelta(milliseconds=level.ttl)), *shown, state)
 
 
 class CascadeFormat(StrEnum):

@@ -7,20 +7,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, runtime_checkable
 
 import typer
 
 from delaystore.calls import ProgressListener
-from delaystore.cli._options import Json, Schema, StoreUrl, TransportUrl
+from delaystore.cli._commands import offered
+from delaystore.cli._options import EndpointOptions, Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.clock import CarriedClock, Clock
-from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DelaystoreError, TransportError
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -28,15 +28,17 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
 
+if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
+
 
 def demo(
     messages: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="NUMBER", help="How many messages.")] = 1000,
     seconds: Annotated[
         float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Over how long they fall due.")
     ] = 5,
-    store: StoreUrl = None,
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    *,
+    where: Annotated[EndpointOptions, offered("store", "transport", "schema")],
     as_json: Json = False,
 ) -> None:
     """Watch it work: schedule, wait, dispatch, receive.
@@ -45,9 +47,9 @@ def demo(
     in one temporary file, exactly once. With a store and transport of yours it uses tables and queues of its own
     there, and removes them; memory:// stays in this process. Exit code 1: something was lost, duplicated or early.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
-    with stop_requests() as stop, _opened(store, transport, schema) as opened, demo_endpoint(*opened, say) as own:
+    with stop_requests() as stop, _opened(where) as opened, demo_endpoint(*opened, say) as own:
         guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
         say(f"{counted(messages, 'message')} over {seconds:g} s; {guarantee}")
         with ProgressBar() as bar:
@@ -64,16 +66,15 @@ def demo(
 
 
 @contextmanager
-def _opened(store: str | None, transport: str | None, schema: str | None) -> Iterator[tuple[Any, Any]]:
+def _opened(given: EndpointOptions) -> Iterator[tuple[Any, Any]]:
     """The store given, or a temporary SQLite file; the transport given, or SQL queues in the store's database."""
-    from delaystore.cli._options import EndpointOptions
-
     with ExitStack() as stack:
+        store = given.store
         if store is None:
             directory = stack.enter_context(TemporaryDirectory(prefix="delaystore-demo-"))
             store = f"sqlite:///{Path(directory) / 'demo.db'}"
-        options = EndpointOptions(store=store, schema=schema, transport=transport or store, memory=True)
-        yield stack.enter_context(closing(options.open_store())), stack.enter_context(closing(options.open_transport()))
+        where = replace(given, store=store, transport=given.transport or store, memory=True)
+        yield stack.enter_context(closing(where.open_store())), stack.enter_context(closing(where.open_transport()))
 
 
 class Arrivals:
@@ -131,7 +132,7 @@ class DemoEndpoint:
 
     store: DelayedMessageStore
     transport: Transport
-    delivery: DelayedDelivery
+    delivery: "DelayedDelivery"
     queue: str
     exactly_once: bool
 
@@ -150,6 +151,8 @@ def demo_endpoint(
         exactly_once = transport.shares_transaction_with(store)
         mode = TransactionMode.TRANSACTION_SCOPE if exactly_once else TransactionMode.RECEIVE_ONLY
         settings = DelayedDeliverySettings(transaction_mode=mode, error_queue=error_queue)
+        from delaystore.delivery import DelayedDelivery
+
         delivery = DelayedDelivery(name, store, transport, settings)
         stack.callback(_remove, store, transport, (name, error_queue), warn)
         stack.callback(delivery.stop)

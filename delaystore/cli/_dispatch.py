@@ -1,8 +1,8 @@
 """`delaystore dispatch`, with its metrics, and `delaystore control`."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,13 +12,10 @@ from delaystore.cli._broker import BrokerUrl
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     AuditOption,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
     Retention,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
+    Verbose,
     environment_option,
     error_queue_option,
     parse_address,
@@ -86,23 +83,25 @@ _DEFAULTS = DelayedDeliverySettings()
 _TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
-def dispatch(
-    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
-    batch_size: Annotated[
-        int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")
-    ] = _DEFAULTS.batch_size,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherOptions:
+    """How a dispatcher works, as given on the command line."""
+
+    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
+        _DEFAULTS.batch_size
+    )
     retries: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
-    ] = _DEFAULTS.number_of_retries,
-    error_queue: Annotated[
-        str, error_queue_option("Where undeliverable messages go.", "dispatch")
-    ] = DEFAULT_ERROR_QUEUE,
+    ] = _DEFAULTS.number_of_retries
+    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "dispatch")] = (
+        DEFAULT_ERROR_QUEUE
+    )
     mode: Annotated[
         TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode,
+    ] = _DEFAULTS.transaction_mode
     poll_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
-    ] = "500ms",
+    ] = "500ms"
     handover: Annotated[
         str,
         typer.Option(
@@ -110,9 +109,30 @@ def dispatch(
             help="Give messages to RabbitMQ's native delay this long before they are due; needs ?delays=NAME in "
             "--transport.",
         ),
-    ] = "0s",
-    audit: AuditOption = _DEFAULTS.audit,
-    retention: Retention = "90d",
+    ] = "0s"
+    audit: AuditOption = _DEFAULTS.audit
+    retention: Retention = "90d"
+
+    def settings(self) -> DelayedDeliverySettings:
+        """The same as settings. Raises ConfigurationError, which names the option."""
+        _check_name(self.error_queue)
+        with _settings_as_typed():
+            return DelayedDeliverySettings(
+                batch_size=self.batch_size,
+                number_of_retries=self.retries,
+                error_queue=self.error_queue,
+                transaction_mode=self.mode,
+                poll_interval=_longest_sleep(self.poll_interval),
+                handover_horizon=parse_duration(self.handover, "--handover"),
+                audit=self.audit,
+                retention=parse_duration(self.retention, "--retention"),
+            )
+
+
+def dispatch(
+    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
+    *,
+    of: DispatcherOptions,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
     ] = False,
@@ -135,12 +155,8 @@ def dispatch(
             group="dispatch",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    verbose: Verbose = False,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Forward messages as they fall due.
@@ -149,43 +165,28 @@ def dispatch(
     the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
     unless --fail-fast or --once is given.
     """
-    from delaystore.cli._options import EndpointOptions
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    _check_name(error_queue)
-    with _settings_as_typed():
-        settings = DelayedDeliverySettings(
-            batch_size=batch_size,
-            number_of_retries=retries,
-            error_queue=error_queue,
-            transaction_mode=mode,
-            poll_interval=_longest_sleep(poll_interval),
-            handover_horizon=parse_duration(handover, "--handover"),
-            audit=audit,
-            retention=parse_duration(retention, "--retention"),
-        )
-    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)
+    log_to_standard_error(verbose=verbose)
+    settings = of.settings()
+    name = where.require_endpoint()
     with (
-        closing(options.open_store()) as opened_store,
-        closing(options.open_transport()) as opened_transport,
+        closing(where.open_store()) as opened_store,
+        closing(where.open_transport()) as opened_transport,
         served_metrics(metrics, name, destinations=metrics_destinations, once=once) as observer,
     ):
-        _check_reachable(error_queue, opened_transport)
+        _check_reachable(of.error_queue, opened_transport)
         _check_handover(settings.handover_horizon, opened_transport)
         dispatcher = Dispatcher(
             opened_store, opened_transport, settings, endpoint=name, observer=observer, name=known_as
         )
         if observer is not None:
-            observer.watch(opened_store, opened_transport, error_queue)
+            observer.watch(opened_store, opened_transport, of.error_queue)
         what, done = "stopped", NOTHING_DONE
         stopping = _Stopping(dispatcher)
         with stopped_by(stopping.asked):
-            _set_up(opened_store, opened_transport, error_queue, fail_fast=fail_fast or once)
+            _set_up(opened_store, opened_transport, of.error_queue, fail_fast=fail_fast or once)
             if once:
                 stopping.finishes = True
                 what, done = "done", dispatcher.dispatch_due()
@@ -291,13 +292,10 @@ def control(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    verbose: Verbose = False,
     broker: BrokerUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Let AMQP clients cancel, reschedule and look up messages.
@@ -306,16 +304,13 @@ def control(
     queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
     a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
     """
-    from delaystore.cli._options import READING, EndpointOptions, require_tables
+    from delaystore.cli._options import READING, require_tables
     from delaystore.cli._output import log_to_standard_error
     from delaystore.ingress.control import ControlQueue
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=url)
-    with options.open(READING) as opened:
+    log_to_standard_error(verbose=verbose)
+    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    with replace(where, transport=url).open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
         with stopped_by(reader.stop):
             when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)

@@ -1,21 +1,18 @@
 """`delaystore errors`: list, show, replay and discard messages of the error queue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from delaystore.cli._changing import By, acting
-from delaystore.cli._examples import epilog
+from delaystore.cli._commands import add_commands, command_group, offered, require_command
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    Endpoint,
+    EndpointOptions,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
     TransportUrl,
     Wide,
     all_option,
@@ -23,9 +20,9 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import (
     body_preview,
-    is_terminal,
+    confirm,
+    message_lines,
     print_document,
-    print_rows,
     print_table,
     say,
     somebody_can_be_asked,
@@ -35,11 +32,9 @@ from delaystore.cli._output import (
 )
 from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.stores import documents
-from delaystore.text import counted, parse_instant
+from delaystore.text import counted, parse_instant, time_text
 
 if TYPE_CHECKING:
-    from delaystore.cli._options import EndpointOptions
     from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue
 
 ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
@@ -48,16 +43,7 @@ ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
 
 
-Destination = Annotated[
-    str | None,
-    typer.Option("--destination", metavar="NAME", help="Only what was to go there; '' for what says nothing of it."),
-]
-
-
-Kind = Annotated[
-    str | None,
-    typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
-]
+NotedEndpoint = Annotated[EndpointOptions, offered("transport", "store", "endpoint", "schema", "table")]
 
 
 Reason = Annotated[
@@ -66,34 +52,52 @@ Reason = Annotated[
 ]
 
 
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFilterOptions:
+    """Which messages of the error queue a command is about, as given on the command line."""
 
+    destination: Annotated[
+        str | None,
+        typer.Option(
+            "--destination", metavar="NAME", help="Only what was to go there; '' for what says nothing of it."
+        ),
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
+    ] = None
+    reason: Reason = None
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")] = (
+        None
+    )
 
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")]
+    def filter(self, message_id: str | None = None) -> "ErrorFilter":
+        """What the options say; an empty filter where none is given. Raises ConfigurationError."""
+        from delaystore.operations import ErrorFilter
+
+        return ErrorFilter(
+            destination=self.destination,
+            kind=self.kind,
+            reason=self.reason,
+            message_id=message_id,
+            since=None if self.since is None else parse_instant(self.since, "--since"),
+            until=None if self.until is None else parse_instant(self.until, "--until"),
+        )
+
+    def chosen(self, message_id: str | None, *, every: bool) -> "ErrorFilter":
+        """As `filter`; ConfigurationError where nothing says which messages are meant, or two things do."""
+        wanted = self.filter(message_id)
+        if not wanted and not every:
+            raise ConfigurationError("which messages? pass an ID, a filter such as --destination NAME, or --all")
+        if wanted and every:
+            raise ConfigurationError("which messages? pass an ID or a filter, or --all, not both")
+        return wanted
 
 
 NOT_GIVEN: Final = "looked at {} only: somebody else has the others, or the queue gives none away, as a stream"
-
-
-def filter_of(
-    destination: str | None,
-    kind: str | None,
-    reason: str | None,
-    since: str | None,
-    until: str | None,
-    message_id: str | None = None,
-) -> "ErrorFilter":
-    """What the options say; an empty filter where none is given. Raises ConfigurationError."""
-    from delaystore.operations import ErrorFilter
-
-    return ErrorFilter(
-        destination=destination,
-        kind=kind,
-        reason=reason,
-        message_id=message_id,
-        since=None if since is None else parse_instant(since, "--since"),
-        until=None if until is None else parse_instant(until, "--until"),
-    )
 
 
 @contextmanager
@@ -141,11 +145,8 @@ _SHOWN = 20
 
 def replay(
     message_id: MessageId = None,
-    destination: Destination = None,
-    kind: Kind = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_replay")] = False,
     to: Annotated[
         str | None, typer.Option("--to", metavar="NAME", help="Send them there, and not to where they were to go.")
@@ -154,11 +155,7 @@ def replay(
     dry_run: DryRun = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
-    transport: TransportUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: NotedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Send messages of the error queue again, by id or filter.
@@ -168,11 +165,8 @@ def replay(
     messages at most may be sent twice; between SQL queues none is. With --store and --endpoint the change is noted
     there. Exit code 1: something that matches stays.
     """
-    wanted = _wanted(filter_of(destination, kind, reason, since, until, message_id), every)
-    from delaystore.cli._options import EndpointOptions
-
-    given = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with open_errors(given, error_queue, by) as queue:
+    wanted = which.chosen(message_id, every=every)
+    with open_errors(where, error_queue, by) as queue:
 
         def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
             return queue.replay(
@@ -184,22 +178,15 @@ def replay(
 
 def discard(
     message_id: MessageId = None,
-    destination: Destination = None,
-    kind: Kind = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_discard")] = False,
     limit: Limit = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
-    transport: TransportUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: NotedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Remove messages from the error queue for good.
@@ -207,11 +194,8 @@ def discard(
     By id, or all that match. A terminal is asked before. With --store and --endpoint the change is noted there. Exit
     code 1: something that matches stays.
     """
-    wanted = _wanted(filter_of(destination, kind, reason, since, until, message_id), every)
-    from delaystore.cli._options import EndpointOptions
-
-    given = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with open_errors(given, error_queue, by) as queue:
+    wanted = which.chosen(message_id, every=every)
+    with open_errors(where, error_queue, by) as queue:
         if not (dry_run or yes):
             _confirm(lambda: queue.discard(wanted, limit=limit, dry_run=True), error_queue)
 
@@ -221,28 +205,18 @@ def discard(
         _change(work, "discarded", wanted, limit, as_json=as_json)
 
 
-def _wanted(wanted: "ErrorFilter", every: bool) -> "ErrorFilter":
-    """`wanted`; ConfigurationError where nothing says which messages are meant, or two things do."""
-    if not wanted and not every:
-        raise ConfigurationError("which messages? pass an ID, a filter such as --destination NAME, or --all")
-    if wanted and every:
-        raise ConfigurationError("which messages? pass an ID or a filter, or --all, not both")
-    return wanted
-
-
 def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
     """Ask a terminal; raises typer.Exit where the answer is no."""
     if not somebody_can_be_asked():
         return
     found = preview().done
-    if found and not typer.confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", err=True):
-        say("nothing is discarded")
-        raise typer.Exit(1)
+    if found:
+        confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", "nothing is discarded")
 
 
 def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
     """Do it, and report; raises typer.Exit where not all of it was done."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with second_signal_ends(), stop_requests() as stop, ProgressBar(transient=True) as bar:
         report = work(bar.show, lambda: stop.made)
@@ -282,22 +256,10 @@ def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> No
         raise typer.Exit(1)
 
 
-_GROUP = ("count", "destination", "kind", "reason", "first", "last", "example_id")
-
-
-_MESSAGE = ("message_id", "destination", "kind", "failed_at", "size", "reason")
-
-
-"""The columns that programs get."""
-
-
 def list_errors(
     messages: Annotated[bool, typer.Option("--messages", help="Each message, in place of groups.")] = False,
-    destination: Destination = None,
-    kind: Kind = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    which: ErrorFilterOptions,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Of --messages: so many at most.")
     ] = 100,
@@ -306,22 +268,19 @@ def list_errors(
         int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Look at so many at most, the oldest ones.")
     ] = 10_000,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    where: TransportUrl,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """List what is in the error queue, in groups.
 
-    By destination, kind and reason. A terminal gets a table; a file or pipe gets a line of names, then a line for each
-    group or message, separated by tabs. Looking changes nothing. It ends after 20 s, and says so, where there are too
+    By destination, kind and reason. Looking changes nothing. It ends after 20 s, and says so, where there are too
     many.
     """
-    from delaystore.cli._options import EndpointOptions
     from delaystore.operations.error_queue import groups_document, page_document
 
-    wanted = filter_of(destination, kind, reason, since, until)
-    with open_errors(EndpointOptions(transport=transport, schema=schema), error_queue) as queue:
+    wanted = which.filter()
+    with open_errors(where, error_queue) as queue:
         if messages:
             page = queue.messages(wanted, limit=limit, skip=skip, examine=examine)
         else:
@@ -338,18 +297,17 @@ def show(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
     body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    *,
+    where: TransportUrl,
     as_json: Json = False,
 ) -> None:
     """Show one message of the error queue, as it would be sent.
 
     Exit code 1: it is not among the first 10,000. Looking changes nothing.
     """
-    from delaystore.cli._options import EndpointOptions
     from delaystore.operations.error_queue import failed_document
 
-    with open_errors(EndpointOptions(transport=transport, schema=schema), error_queue) as queue:
+    with open_errors(where, error_queue) as queue:
         message = queue.get(message_id)
     if message is None:
         say(f"not found: no message {message_id!r} is in the error queue {error_queue!r}")
@@ -361,68 +319,30 @@ def show(
     if as_json:
         print_document(document)
         return
-    for name, value in document.items():
-        if name in ("headers", "properties"):
-            for key, item in value.items():
-                tell(f"{'header' if name == 'headers' else 'property':<15}{key}: {item}")
-        elif not name.startswith("body"):
-            tell(f"{name:<15}{'-' if value is None else value}")
+    for line in message_lines(document):
+        tell(line)
     write(f"\n{body_preview(message.body or b'')}\n")
 
 
 def _print_groups(found: "ErrorGroups", error_queue: str, examine: int, *, wide: bool) -> None:
-    if is_terminal():
-        rows: list[Sequence[str]] = [
-            (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", _time(group.last))
-            for group in found.groups
-        ]
-        if rows:
-            columns = ("messages", "destination", "kind", "reason", "last")
-            print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
-        tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
-    else:
-        of_groups = (
-            (
-                str(group.count),
-                group.destination or "",
-                group.kind,
-                group.reason,
-                documents.instant(group.first) or "",
-                documents.instant(group.last) or "",
-                group.message_id,
-            )
-            for group in found.groups
-        )
-        print_rows([_GROUP, *of_groups])
+    rows = [
+        (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", time_text(group.last))
+        for group in found.groups
+    ]
+    if rows:
+        columns = ("messages", "destination", "kind", "reason", "last")
+        print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
+    tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
     if not found.complete:
         say(_looked_at(found.examined, found.depth, examine))
 
 
 def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
-    if is_terminal():
-        print_table(
-            ("id", "destination", "kind", "failed", "reason"),
-            [
-                (one.message_id or "-", one.destination or "-", one.kind or "-", _time(one.failed_at), one.reason)
-                for one in found.messages
-            ],
-            unbroken=("failed",),
-            cut=("id",),
-            wide=wide,
-        )
-    else:
-        of_messages = (
-            (
-                one.message_id,
-                one.destination or "",
-                one.kind,
-                documents.instant(one.failed_at) or "",
-                str(one.size),
-                one.reason,
-            )
-            for one in found.messages
-        )
-        print_rows([_MESSAGE, *of_messages])
+    rows = [
+        (one.message_id or "-", one.destination or "-", one.kind or "-", time_text(one.failed_at), one.reason)
+        for one in found.messages
+    ]
+    print_table(("id", "destination", "kind", "failed", "reason"), rows, unbroken=("failed",), wide=wide)
     if found.next_skip is not None:
         say(f"more follow; the next page: --skip {found.next_skip}")
     elif found.examined < found.depth:
@@ -439,29 +359,16 @@ def _looked_at(examined: int, depth: int, examine: int) -> str:
     return f"looked at the first {some} only: it took too long, or somebody else has the others"
 
 
-def _time(at: datetime | None) -> str:
-    return "-" if at is None else f"{at:%m-%d %H:%M:%S}Z"
-
-
-errors_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group that this one belongs to reports errors, in one line each."""
-
-
-@errors_app.callback()
 def errors(context: typer.Context) -> None:
     """See what is in the error queue; replay or discard it.
 
     Messages of NServiceBus' endpoints in the same queue are shown, too, and replayed to where they failed.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    require_command(context)
 
 
-for name, command in (("list", list_errors), ("show", show), ("replay", replay), ("discard", discard)):
-    errors_app.command(name, epilog=epilog(f"errors {name}"))(command)
+errors_app = command_group(errors)
+add_commands(errors_app, {"list": list_errors, "show": show, "replay": replay, "discard": discard}, "errors")
 
 
 __all__: list[str] = []

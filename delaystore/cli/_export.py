@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
-from delaystore.cli import _options as filters
 from delaystore.cli._changing import DryRun, preview
-from delaystore.cli._options import (
-    Destination,
-    Endpoint,
-    Json,
-    Schema,
-    StoreUrl,
-    Table,
-    environment_option,
-    parse_position,
-    required,
-)
+from delaystore.cli._options import FilterOptions, Json, StoredEndpoint, environment_option, parse_position
 from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
@@ -68,13 +57,8 @@ def export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to; - is standard output. It must not be there yet.")
     ] = _STDOUT,
-    destination: Destination = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
-    id_prefix: filters.IdPrefix = None,
-    header: filters.Headers = None,
-    failing: filters.Failing = False,
-    paused: filters.Paused = False,
+    *,
+    which: FilterOptions,
     form: Annotated[
         MessageFormat | None,
         environment_option(
@@ -87,10 +71,7 @@ def export(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
     dry_run: DryRun = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Write waiting messages to a file, all or by filter.
@@ -98,7 +79,7 @@ def export(
     `delaystore send --file` and `load` read it back; it removes none. What is written is in FILE.part until all of it
     is. It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all. Creates no table.
     """
-    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    wanted = which.filter()
     begin = parse_position(after, "--after")
     if resume and (file == _STDOUT or begin is not None):
         raise ConfigurationError(
@@ -108,14 +89,12 @@ def export(
         raise ConfigurationError(f"{file!r} is a folder; name a file")
     if as_json and file == _STDOUT and not dry_run:
         raise ConfigurationError("--json reports on standard output, where the messages go; name a FILE")
-    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    from delaystore.cli._options import EndpointOptions
+    name = where.require_endpoint()
     from delaystore.operations.exports import ExportFile, ExportFormat
 
     chosen = ExportFormat(form or _ENDINGS.get(Path(file).suffix.lower(), MessageFormat.JSONL))
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
     with ExitStack() as stack:
-        opened = stack.enter_context(options.open())
+        opened = stack.enter_context(where.open())
         operations = opened.delivery.operations
         if dry_run:
             preview(operations, wanted, as_json=as_json)
@@ -162,7 +141,7 @@ class _Printed:
 
 def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
     """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requests())

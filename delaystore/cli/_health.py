@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.cli._broker import BrokerUrl, ManagementUrl
+from delaystore.cli._broker import BrokerOptions
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    environment_option,
     error_queue_option,
 )
 from delaystore.cli._output import about, print_document, say, tell
@@ -45,24 +40,32 @@ _TOLD: Final = (
 """What `health --json` says of an overview."""
 
 
-MaxOverdue = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """What an endpoint must fulfil to be healthy, as given on the command line."""
 
+    max_overdue: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+    ] = "5m"
+    require_dispatcher: Annotated[
+        bool, typer.Option("--require-dispatcher", help="Unhealthy, too, unless a dispatcher is running.")
+    ] = False
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
+    ] = "5s"
 
-Timeout = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
-]
+    def demands(self) -> "Demands":
+        """The same as demands. Raises ConfigurationError."""
+        from delaystore.operations.overview import Demands
+
+        return Demands(
+            max_overdue=parse_duration(self.max_overdue, "--max-overdue"), dispatcher=self.require_dispatcher
+        )
 
 
 def told_error_queue_option(command: str) -> Any:
     """--error-queue of a command that tells health."""
     return error_queue_option("The error queue, whose depth is told where --transport is given.", command)
-
-
-def require_dispatcher_option(command: str) -> Any:
-    """--require-dispatcher of a command that tells health."""
-    return environment_option("--require-dispatcher", "Unhealthy, too, unless a dispatcher is running.", group=command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +169,10 @@ class Deadline:
 
 
 def health(
-    max_overdue: MaxOverdue = "5m",
-    require_dispatcher: Annotated[bool, require_dispatcher_option("health")] = False,
-    timeout: Timeout = "5s",
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    must: HealthOptions,
+    where: DispatchedEndpoint,
+    on: BrokerOptions,
     error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
@@ -188,15 +185,13 @@ def health(
     need; with --require-dispatcher also where none is running. Failing and paused messages are told, and are not
     unhealthy. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions, reading
-    from delaystore.operations.overview import Demands
+    from delaystore.cli._options import reading
 
-    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    patience = Deadline(timeout)
-    with options.open(reading(error_queue)) as opened:
+    demands = must.demands()
+    patience = Deadline(must.timeout)
+    with where.open(reading(error_queue)) as opened:
         report = patience.report(opened)
-    warning = _limit_warning(broker, management, error_queue)
+    warning = _limit_warning(on, error_queue)
     faults = report.faults(demands)
     if as_json:
         more = {"store": report.problem, "warning": warning}
@@ -210,14 +205,13 @@ def health(
         raise typer.Exit(1)
 
 
-def _limit_warning(broker: str | None, management: str | None, error_queue: str) -> str | None:
-    if not (broker and management):
+def _limit_warning(on: BrokerOptions, error_queue: str) -> str | None:
+    if not (on.broker and on.management):
         return None
-    from delaystore.cascades import BrokerClient
     from delaystore.cascades.delivery_limits import limit_warning
 
     try:
-        with BrokerClient(broker, management) as client:
+        with on.open() as client:
             return limit_warning(client, error_queue)
     except TransportError as error:  # how messages wait is told all the same
         return f"the delivery limit of queue {error_queue!r} is unknown: {error}"

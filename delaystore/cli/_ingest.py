@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._broker import (
-    BrokerUrl,
+    BrokerOptions,
     DryRun,
-    ManagementUrl,
     ask_whether_to_delete,
     deletion_document,
     finding_document,
@@ -21,20 +20,13 @@ from delaystore.cli._broker import (
     tell_planned,
     telling_what_is_deleted,
 )
-from delaystore.cli._examples import epilog
+from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._ingest_options import (
     CreateOptions,
     CreatePlan,
-    DefinitionsFile,
-    EntranceType,
-    Exchange,
-    FromPlugin,
-    NewName,
-    Out,
-    OutType,
-    Queue,
-    Replace,
-    open_broker,
+    NameOptions,
+    ToCreate,
+    TypedNames,
     plan_for,
     plan_from,
 )
@@ -51,9 +43,8 @@ if TYPE_CHECKING:
 
 
 def delete(
-    exchange: Exchange,
-    out: Out = None,
-    queue: Queue = None,
+    *,
+    which: NameOptions,
     with_out: Annotated[
         bool,
         environment_option("--with-out", "Delete OUT, too, although queues are bound to it.", group="ingest_delete"),
@@ -63,8 +54,7 @@ def delete(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Delete an ingress: E, its queues, and OUT where nothing is bound to it.
@@ -76,14 +66,14 @@ def delete(
     from delaystore.cascades import STATISTICS_AGE, TopologyInUseError
     from delaystore.ingress import topology as ingress
 
-    names = ingress.IngressNames.of(exchange, queue=queue, out=out)
-    with open_broker(broker, management) as client:
+    names = which.names()
+    with on.open("delaystore ingest") as client:
         found = ingress.check_deletion(client, names, with_out=with_out)
         refused = found.uses.certain is not None and not force
         if dry_run or refused:
-            _print_check(found, exchange, dry_run, as_json)
+            _print_check(found, which.exchange, dry_run, as_json)
             raise typer.Exit(1 if refused else 0)
-        _confirm(found, f"{exchange!r} on {client.label}", yes)
+        _confirm(found, f"{which.exchange!r} on {client.label}", yes)
         if found.queues and not force:
             say(f"checking again in {STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[layout.Exchange | layout.Queue] = []
@@ -93,7 +83,7 @@ def delete(
         except TopologyInUseError as error:
             say(str(error))
             raise typer.Exit(1) from None
-    _print_deletion(deletion, exchange, as_json)
+    _print_deletion(deletion, which.exchange, as_json)
 
 
 def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
@@ -138,16 +128,12 @@ def _document(found: "DeletionCheck") -> dict[str, Any]:
 
 
 def verify(
-    exchange: Exchange,
-    out_type: OutType = None,
-    exchange_type: EntranceType = None,
-    out: Out = None,
-    queue: Queue = None,
+    *,
+    which: TypedNames,
     passive: Annotated[
         bool, typer.Option("--passive", help="This user may not declare: leave its permissions out.")
     ] = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Verify that a broker has an ingress as it should be. Changes nothing.
@@ -158,16 +144,16 @@ def verify(
     """
     from delaystore.ingress import topology as ingress
 
-    names = ingress.IngressNames.of(exchange, queue=queue, out=out)
-    with open_broker(broker, management) as client:
+    names = which.names()
+    with on.open("delaystore ingest") as client:
         found = ingress.verify(
             client,
             names,
-            out_type=None if out_type is None else out_type.value,
-            entrance_type=None if exchange_type is None else exchange_type.value,
+            out_type=None if which.out_type is None else which.out_type.value,
+            entrance_type=which.entrance_type,
             passive=passive,
         )
-    print_verification(found, repr(exchange), {"exchange": exchange}, as_json=as_json)
+    print_verification(found, repr(which.exchange), {"exchange": which.exchange}, as_json=as_json)
     if not found.good:
         raise typer.Exit(1)
 
@@ -272,18 +258,10 @@ def _deleted(plan: CreatePlan, replace: bool) -> str | None:
 
 def create(
     context: typer.Context,
-    exchange: Exchange,
-    out_type: OutType = None,
-    exchange_type: EntranceType = None,
-    out: Out = None,
-    queue: Queue = None,
-    from_plugin: FromPlugin = False,
-    new_name: NewName = None,
-    definitions: DefinitionsFile = None,
-    replace: Replace = False,
+    *,
+    wish: ToCreate,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Declare what an ingress needs: E, the ingress queue, and OUT. May be run again.
@@ -292,20 +270,9 @@ def create(
     with the same routing key: bind your queues there. Checks everything first. Exit code 2: something differs, each
     difference is named, and nothing was changed.
     """
-    wish = CreateOptions(
-        exchange=exchange,
-        out_type=out_type,
-        exchange_type=exchange_type,
-        out=out,
-        queue=queue,
-        from_plugin=from_plugin,
-        new_name=new_name,
-        definitions=definitions,
-        replace=replace,
-    )
     report = _by_export(wish) if dry_run and not _broker_is_typed(context) else None
     if report is None:
-        with open_broker(broker, management) as client:
+        with on.open("delaystore ingest") as client:
             plan = plan_for(wish, client)
             try:
                 report = CreationReport.of(plan, _created(client, plan, wish, dry_run), wish.replace, dry_run)
@@ -370,28 +337,10 @@ def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Transp
     return error
 
 
-ingest_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group that this one belongs to reports errors, in one line each."""
-
-
-ingest_app.callback()(run)
-
-
-ingest_app.command("create", epilog=epilog("ingest create"))(create)
-
-
-ingest_app.command("verify", epilog=epilog("ingest verify"))(verify)
-
-
-ingest_app.command("status", epilog=epilog("ingest status"))(status)
-
-
-ingest_app.command("retry", epilog=epilog("ingest retry"))(retry)
-
-
-ingest_app.command("delete", epilog=epilog("ingest delete"))(delete)
+ingest_app = command_group(run)
+add_commands(
+    ingest_app, {"create": create, "verify": verify, "status": status, "retry": retry, "delete": delete}, "ingest"
+)
 
 
 __all__: list[str] = []

@@ -5,17 +5,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._options import environment_option, error_queue_option, required
+from delaystore.cli._commands import offered
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.settings import OnDuplicate
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.text import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient, Snapshot
-    from delaystore.ingress.topology import IngressTopology, Switch
+    from delaystore.ingress.topology import IngressNames, IngressTopology, Switch
+    from delaystore.server.configuration.ingress import IngressConfiguration
 
 
 class ExchangeType(StrEnum):
@@ -28,26 +32,6 @@ class ExchangeType(StrEnum):
 
 
 Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that programs publish to.")]
-
-
-OutType = Annotated[
-    ExchangeType | None,
-    environment_option(
-        "--type", "The type of OUT: what the bindings of your queues need.", metavar="TYPE", group="ingest"
-    ),
-]
-
-
-EntranceType = Annotated[
-    ExchangeType | None,
-    environment_option(
-        "--exchange-type",
-        "The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where that "
-        "is direct.",
-        metavar="TYPE",
-        group="ingest",
-    ),
-]
 
 
 Out = Annotated[
@@ -66,229 +50,262 @@ Queue = Annotated[
 ]
 
 
-FromPlugin = Annotated[
-    bool,
-    environment_option(
-        "--from-plugin",
-        "E is an exchange of the delayed-message plugin: OUT gets its type, bindings and arguments. Prints, step by "
-        "step, how publishers change.",
-        group="ingest_create",
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameOptions:
+    """The exchanges and the queue of an ingress, as given on the command line."""
+
+    exchange: Exchange
+    out: Out = None
+    queue: Queue = None
+
+    def names(self) -> "IngressNames":
+        """The names, with defaults. Raises ConfigurationError."""
+        from delaystore.ingress.topology import IngressNames
+
+        return IngressNames.of(self.exchange, queue=self.queue, out=self.out)
 
 
-NewName = Annotated[
-    str | None,
-    environment_option(
-        "--as",
-        "With --from-plugin: publishers change to E2 one by one, without a pause.",
-        metavar="E2",
-        group="ingest_create",
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedNameOptions(NameOptions):
+    """The same, with the types of the exchanges; None: not given."""
+
+    out_type: Annotated[
+        ExchangeType | None,
+        environment_option(
+            "--type", "The type of OUT: what the bindings of your queues need.", metavar="TYPE", group="ingest"
+        ),
+    ] = None
+    exchange_type: Annotated[
+        ExchangeType | None,
+        environment_option(
+            "--exchange-type",
+            "The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where "
+            "that is direct.",
+            metavar="TYPE",
+            group="ingest",
+        ),
+    ] = None
+
+    @property
+    def entrance_type(self) -> str | None:
+        """The type of E; None: not given."""
+        return None if self.exchange_type is None else self.exchange_type.value
 
 
-DefinitionsFile = Annotated[
-    Path | None,
-    environment_option(
-        "--definitions",
-        "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is asked, unless "
-        "--broker is given beside it.",
-        metavar="FILE",
-        group="ingest_create",
-    ),
-]
-
-
-Replace = Annotated[
-    bool,
-    environment_option(
-        "--replace",
-        "With --definitions: delete the plugin's E, and declare the new one at once.",
-        group="ingest_create",
-    ),
-]
-
-
-@contextmanager
-def open_broker(broker: str | None, management: str | None) -> Iterator["BrokerClient"]:
-    """The broker, for the block. Nothing is connected yet.
-
-    ConfigurationError where none is given, or for a URL that cannot work.
-    """
-    from delaystore.cascades import BrokerClient
-
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    with BrokerClient(url, management or None, name="delaystore ingest") as client:
-        yield client
+TypedNames = Annotated[TypedNameOptions, offered("exchange", "out_type", "exchange_type", "out", "queue")]
 
 
 _GROUP = "ingest"
 
 
-IngressExchange = Annotated[
-    str | None,
-    environment_option(
-        "--exchange",
-        "The exchange that programs publish to: reads E.ingress, and forwards to E.out by the same routing keys.",
-        metavar="E",
-        group=_GROUP,
-    ),
-]
+_KEYS: Final = frozenset(
+    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
+)
 
 
-IngressQueue = Annotated[
-    str | None,
-    environment_option("--queue", "The ingress queue, in place of E.ingress.", metavar="NAME", group=_GROUP),
-]
-
-
-Destination = Annotated[
-    str | None,
-    environment_option(
-        "--destination",
-        "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-        "or one queue or address. Default: /exchanges/E.out, or header for a queue NAME.Timeouts.",
-        metavar="RULE",
-        group=_GROUP,
-    ),
-]
-
-
-Forms = Annotated[
-    str | None,
-    environment_option(
-        "--forms",
-        "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: all "
-        "but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
-        metavar="NAMES",
-        group=_GROUP,
-    ),
-]
-
-
-AllowedDestinations = Annotated[
-    list[str] | None,
-    environment_option(
-        "--allow-destination",
-        "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all but "
-        "delaystore's own queues.",
-        metavar="PATTERN",
-        group=_GROUP,
-    ),
-]
-
-
-CountsFrom = Annotated[
-    str,
-    environment_option(
-        "--count-from",
-        "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from the "
-        "queue.",
-        metavar="WHEN",
-        group=_GROUP,
-    ),
-]
-
-
-Duplicates = Annotated[
-    OnDuplicate,
-    environment_option(
-        "--on-duplicate",
-        "Another message with an id that waits: both are delivered; keep the first; replace it.",
-        metavar="both|keep|replace",
-        group=_GROUP,
-    ),
-]
-
-
-DirectBelow = Annotated[
-    str,
-    environment_option(
-        "--direct-below",
-        "What is due within less goes to its destination at once, without the store. Default: nothing does.",
-        metavar="DURATION",
-        group=_GROUP,
-    ),
-]
-
-
-RejectedQueue = Annotated[
-    str | None,
-    environment_option(
-        "--rejected-queue",
-        "Where messages go that cannot be stored. Default: QUEUE.rejected.",
-        metavar="NAME",
-        group=_GROUP,
-    ),
-]
-
-
-ErrorQueue = Annotated[
-    str,
-    error_queue_option("The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP),
-]
-
-
-BatchSize = Annotated[
-    int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
-]
-
-
-Prefetch = Annotated[
-    int,
-    environment_option(
-        "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
-    ),
-]
-
-
-Memory = Annotated[
-    int,
-    environment_option(
-        "--memory-bytes",
-        "Nothing is read while bodies of as many bytes are in memory.",
-        metavar="NUMBER",
-        group=_GROUP,
-    ),
-]
-
-
-MostBody = Annotated[
-    int,
-    environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
-]
-
-
-MetricsAddress = Annotated[
-    str | None,
-    environment_option(
-        "--metrics", "Serve metrics to Prometheus there, as at 127.0.0.1:9465.", metavar="HOST:PORT", group=_GROUP
-    ),
-]
-
-
-FailFast = Annotated[
-    bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
-]
-
-
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
+"""Keys of the configuration with which errors begin, and which are options here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateOptions:
+class IngressOptions:
+    """The options of `delaystore ingest` about what is taken from which queue, and where it goes."""
+
+    exchange: Annotated[
+        str | None,
+        environment_option(
+            "--exchange",
+            "The exchange that programs publish to: reads E.ingress, and forwards to E.out by the same routing keys.",
+            metavar="E",
+            group=_GROUP,
+        ),
+    ] = None
+    queue: Annotated[
+        str | None,
+        environment_option("--queue", "The ingress queue, in place of E.ingress.", metavar="NAME", group=_GROUP),
+    ] = None
+    destination: Annotated[
+        str | None,
+        environment_option(
+            "--destination",
+            "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
+            "or one queue or address. Default: /exchanges/E.out, or header for a queue NAME.Timeouts.",
+            metavar="RULE",
+            group=_GROUP,
+        ),
+    ] = None
+    forms: Annotated[
+        str | None,
+        environment_option(
+            "--forms",
+            "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: "
+            "all but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
+            metavar="NAMES",
+            group=_GROUP,
+        ),
+    ] = None
+    allow_destination: Annotated[
+        list[str] | None,
+        environment_option(
+            "--allow-destination",
+            "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all "
+            "but delaystore's own queues.",
+            metavar="PATTERN",
+            group=_GROUP,
+        ),
+    ] = None
+    count_from: Annotated[
+        str,
+        environment_option(
+            "--count-from",
+            "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from "
+            "the queue.",
+            metavar="WHEN",
+            group=_GROUP,
+        ),
+    ] = "received"
+    on_duplicate: Annotated[
+        OnDuplicate,
+        environment_option(
+            "--on-duplicate",
+            "Another message with an id that waits: both are delivered; keep the first; replace it.",
+            metavar="both|keep|replace",
+            group=_GROUP,
+        ),
+    ] = OnDuplicate.BOTH
+    direct_below: Annotated[
+        str,
+        environment_option(
+            "--direct-below",
+            "What is due within less goes to its destination at once, without the store. Default: nothing does.",
+            metavar="DURATION",
+            group=_GROUP,
+        ),
+    ] = "0s"
+    rejected_queue: Annotated[
+        str | None,
+        environment_option(
+            "--rejected-queue",
+            "Where messages go that cannot be stored. Default: QUEUE.rejected.",
+            metavar="NAME",
+            group=_GROUP,
+        ),
+    ] = None
+    error_queue: Annotated[
+        str,
+        error_queue_option(
+            "The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP
+        ),
+    ] = DEFAULT_ERROR_QUEUE
+    batch_size: Annotated[
+        int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
+    ] = 1000
+    prefetch: Annotated[
+        int,
+        environment_option(
+            "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
+        ),
+    ] = 2500
+    memory: Annotated[
+        int,
+        environment_option(
+            "--memory-bytes",
+            "Nothing is read while bodies of as many bytes are in memory.",
+            metavar="NUMBER",
+            group=_GROUP,
+        ),
+    ] = 64 * 1024 * 1024
+    most_body: Annotated[
+        int,
+        environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
+    ] = 16 * 1024 * 1024
+
+    def configuration(self) -> "IngressConfiguration":
+        """The same as a configuration. Raises ConfigurationError, which names the option."""
+        from delaystore.ingress.reading.content import parse_count_from
+        from delaystore.ingress.reading.forms.naming import parse_forms
+        from delaystore.server.configuration.ingress import IngressConfiguration
+
+        with _as_typed():
+            if self.queue is None and self.exchange is None:
+                raise ConfigurationError(
+                    "which messages? name the exchange that programs publish to (--exchange E), or the queue "
+                    "(--queue NAME)"
+                )
+            return IngressConfiguration(
+                exchange=self.exchange,
+                queue=self.queue,
+                destination=self.destination,
+                forms=None if self.forms is None else tuple(form.name for form in parse_forms(self.forms, "--forms")),
+                allow_destination=tuple(self.allow_destination or ()) or None,
+                count_from=parse_count_from(self.count_from, "--count-from"),
+                on_duplicate=self.on_duplicate,
+                direct_below=parse_duration(self.direct_below, "--direct-below"),
+                rejected_queue=self.rejected_queue,
+                batch_size=self.batch_size,
+                prefetch=self.prefetch,
+                memory_bytes=self.memory,
+                max_body_bytes=self.most_body,
+            )
+
+    def delivery_settings(self) -> DelayedDeliverySettings:
+        """The settings of the endpoint. Raises ConfigurationError, which names the option."""
+        with _as_typed():
+            return DelayedDeliverySettings(max_body_bytes=self.most_body)
+
+
+@contextmanager
+def _as_typed() -> Iterator[None]:
+    """Raise an error about a key, which begins with its name, as one about the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        name, _, rest = str(error).partition(" ")
+        key = name.rstrip(":")
+        if key in _KEYS:
+            name = f"--{name.replace('_', '-')}"
+        raise ConfigurationError(f"{name} {rest}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateOptions(TypedNameOptions):
     """The options of `delaystore ingest create`, and what they mean. Raises ConfigurationError for what cannot be."""
 
-    exchange: str
-    out_type: ExchangeType | None
-    exchange_type: ExchangeType | None
-    out: str | None
-    queue: str | None
-    from_plugin: bool
-    new_name: str | None
-    definitions: Path | None
-    replace: bool
+    from_plugin: Annotated[
+        bool,
+        environment_option(
+            "--from-plugin",
+            "E is an exchange of the delayed-message plugin: OUT gets its type, bindings and arguments. Prints, step "
+            "by step, how publishers change.",
+            group="ingest_create",
+        ),
+    ] = False
+    new_name: Annotated[
+        str | None,
+        environment_option(
+            "--as",
+            "With --from-plugin: publishers change to E2 one by one, without a pause.",
+            metavar="E2",
+            group="ingest_create",
+        ),
+    ] = None
+    definitions: Annotated[
+        Path | None,
+        environment_option(
+            "--definitions",
+            "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is asked, "
+            "unless --broker is given beside it.",
+            metavar="FILE",
+            group="ingest_create",
+        ),
+    ] = None
+    replace: Annotated[
+        bool,
+        environment_option(
+            "--replace",
+            "With --definitions: delete the plugin's E, and declare the new one at once.",
+            group="ingest_create",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         if not self.is_of_plugin and self.new_name is not None:
@@ -309,13 +326,13 @@ class CreateOptions:
 
     def topology(self) -> "IngressTopology":
         """What is to be there, where no exchange of the plugin is copied."""
-        from delaystore.ingress.topology import IngressNames, IngressTopology, entrance_type_for
+        from delaystore.ingress.topology import IngressTopology, entrance_type_for
 
         assert self.out_type is not None
         return IngressTopology(
-            names=IngressNames.of(self.exchange, queue=self.queue, out=self.out),
+            names=self.names(),
             out_type=self.out_type.value,
-            entrance_type=self._entrance_type or entrance_type_for(self.out_type.value),
+            entrance_type=self.entrance_type or entrance_type_for(self.out_type.value),
         )
 
     def switch(self, snapshot: "Snapshot", live: "Snapshot | None" = None) -> "Switch":
@@ -328,7 +345,7 @@ class CreateOptions:
             new_name=self.new_name,
             queue=self.queue,
             out=self.out,
-            entrance_type=self._entrance_type,
+            entrance_type=self.entrance_type,
             live=live,
         )
 
@@ -341,9 +358,21 @@ class CreateOptions:
         definitions = Definitions(self.definitions)
         return definitions.snapshot(virtual_host or definitions.virtual_host_with(self.exchange))
 
-    @property
-    def _entrance_type(self) -> str | None:
-        return None if self.exchange_type is None else self.exchange_type.value
+
+ToCreate = Annotated[
+    CreateOptions,
+    offered(
+        "exchange",
+        "out_type",
+        "exchange_type",
+        "out",
+        "queue",
+        "from_plugin",
+        "new_name",
+        "definitions",
+        "replace",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """`delaystore ingest` run, retry and status."""
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -11,24 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli import _ingest_options as options
-from delaystore.cli._broker import BrokerUrl, DryRun, ManagementUrl
+from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
+from delaystore.cli._commands import offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
-from delaystore.cli._ingest_options import Exchange, Out, Queue, open_broker
-from delaystore.cli._options import (
-    DEFAULT_ERROR_QUEUE,
-    Endpoint,
-    Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    environment_option,
-    required,
-)
+from delaystore.cli._ingest_options import IngressOptions, NameOptions
+from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, WatchOptions, environment_option, required
 from delaystore.cli._output import (
-    is_terminal,
     log_to_standard_error,
     print_document,
     printable,
@@ -38,10 +26,8 @@ from delaystore.cli._output import (
     write,
 )
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
-from delaystore.errors import ConfigurationError, TransportError
-from delaystore.ingress.settings import OnDuplicate
-from delaystore.settings import DelayedDeliverySettings
-from delaystore.text import counted, duration_text, parse_duration, rate_text
+from delaystore.errors import TransportError
+from delaystore.text import counted, duration_text, rate_text
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
@@ -57,39 +43,25 @@ _TICK: Final = 0.2
 """Seconds between two looks at whether somebody asked to stop."""
 
 
-_KEYS: Final = frozenset(
-    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
-)
-
-
-"""Keys of the configuration with which errors begin, and which are options here."""
-
-
 def run(
     context: typer.Context,
-    exchange: options.IngressExchange = None,
-    queue: options.IngressQueue = None,
-    destination: options.Destination = None,
-    forms: options.Forms = None,
-    allow_destination: options.AllowedDestinations = None,
-    count_from: options.CountsFrom = "received",
-    on_duplicate: options.Duplicates = OnDuplicate.BOTH,
-    direct_below: options.DirectBelow = "0s",
-    rejected_queue: options.RejectedQueue = None,
-    error_queue: options.ErrorQueue = DEFAULT_ERROR_QUEUE,
-    batch_size: options.BatchSize = 1000,
-    prefetch: options.Prefetch = 2500,
-    memory: options.Memory = 64 * 1024 * 1024,
-    most_body: options.MostBody = 16 * 1024 * 1024,
-    metrics: options.MetricsAddress = None,
-    fail_fast: options.FailFast = False,
-    verbose: options.Verbose = False,
+    *,
+    given: IngressOptions,
+    metrics: Annotated[
+        str | None,
+        environment_option(
+            "--metrics",
+            "Serve metrics to Prometheus there, as at 127.0.0.1:9465.",
+            metavar="HOST:PORT",
+            group="ingest",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+    ] = False,
+    verbose: Verbose = False,
     broker: BrokerUrl = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Take delayed messages from RabbitMQ, of any program.
@@ -100,68 +72,24 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    from delaystore.cli._options import EndpointOptions
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
-    from delaystore.ingress.reading.content import parse_count_from
-    from delaystore.ingress.reading.forms.naming import parse_forms
-    from delaystore.server.configuration.ingress import IngressConfiguration
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
-    log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    with _as_typed():
-        ingress_of = IngressConfiguration(
-            exchange=exchange,
-            queue=_required_queue(exchange, queue),
-            destination=destination,
-            forms=None if forms is None else tuple(form.name for form in parse_forms(forms, "--forms")),
-            allow_destination=tuple(allow_destination or ()) or None,
-            count_from=parse_count_from(count_from, "--count-from"),
-            on_duplicate=on_duplicate,
-            direct_below=parse_duration(direct_below, "--direct-below"),
-            rejected_queue=rejected_queue,
-            batch_size=batch_size,
-            prefetch=prefetch,
-            memory_bytes=memory,
-            max_body_bytes=most_body,
-        )
-        longest = DelayedDeliverySettings(max_body_bytes=most_body)
-    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
-    opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
-    with closing(opened.open_store()) as opened_store:
+    log_to_standard_error(verbose=verbose)
+    ingress_of, longest = given.configuration(), given.delivery_settings()
+    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    name = where.require_endpoint()
+    with closing(where.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
-        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check, frozenset({error_queue}))
-        ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)
+        rules = ingress_of.rules(given.exchange or "", RabbitMQTransport(url).check, frozenset({given.error_queue}))
+        ingress = Ingress(delivery, url, rules, ingress_of.settings(given.exchange or ""), longest)
         with _served(metrics, name, ingress):
             _run(ingress, delivery, name, fail_fast=fail_fast)
         health = ingress.health()
     say(_outcome(health))
     if as_json:
         print_document(health.as_dict())
-
-
-def _required_queue(exchange: str | None, queue: str | None) -> str | None:
-    if queue is None and exchange is None:
-        raise ConfigurationError(
-            "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
-        )
-    return queue
-
-
-@contextmanager
-def _as_typed() -> Iterator[None]:
-    """Raise an error about a key, which begins with its name, as one about the option."""
-    try:
-        yield
-    except ConfigurationError as error:
-        name, _, rest = str(error).partition(" ")
-        key = name.rstrip(":")
-        if key in _KEYS:
-            name = f"--{name.replace('_', '-')}"
-        raise ConfigurationError(f"{name} {rest}") from None
 
 
 def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
@@ -214,7 +142,8 @@ def retry(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
     reason: Reason = None,
     dry_run: DryRun = False,
-    broker: BrokerUrl = None,
+    *,
+    on: Annotated[BrokerOptions, offered("broker")],
     as_json: Json = False,
 ) -> None:
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
@@ -224,11 +153,11 @@ def retry(
     reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and it
     says why.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
-    url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = on.require_broker()
     tried = 0
     with stop_requests() as request, ProgressBar(transient=True) as bar:
 
@@ -293,13 +222,10 @@ _COLUMNS = ("queue", "of", "messages", "ready", "unacked", "consumers", "in", "o
 
 
 def status(
-    exchange: Exchange,
-    out: Out = None,
-    queue: Queue = None,
-    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="ingest_status")] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
-    broker: BrokerUrl = None,
-    management: ManagementUrl = None,
+    *,
+    which: NameOptions,
+    again: WatchOptions,
+    on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
     """Say what is in the queues of an ingress, who takes from them, and how fast.
@@ -309,15 +235,13 @@ def status(
     prints a document a line. Exit code 1: something is missing, nobody takes from the ingress queue, or something is
     expired or rejected.
     """
-    from delaystore.ingress.topology import IngressNames, read_status
+    from delaystore.ingress.topology import read_status
 
-    names = IngressNames.of(exchange, queue=queue, out=out)
-    seconds = parse_duration(every, "--every").total_seconds()
-    if not seconds:
-        raise ConfigurationError("--every is 0; write how often, as in 2s")
-    with open_broker(broker, management) as client:
+    names = which.names()
+    seconds = again.seconds()
+    with on.open("delaystore ingest") as client:
         found = read_status(client, names)
-        if watch:
+        if again.watch:
             _watch(client, names, seconds, as_json=as_json)
             return
     if as_json:
@@ -329,29 +253,22 @@ def status(
 
 
 def _watch(client: "BrokerClient", names: "IngressNames", seconds: float, *, as_json: bool) -> None:
-    from delaystore.cli._signals import watch_documents, watch_screen
+    from delaystore.cli._signals import watch
     from delaystore.ingress.topology import read_status
 
-    if not as_json and not is_terminal():
-        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
-    if as_json:
+    def document() -> dict[str, Any]:
+        try:
+            return _document(read_status(client, names))
+        except TransportError as error:
+            return {"good": False, "exchange": names.exchange, "problems": [str(error)]}
 
-        def document() -> dict[str, Any]:
-            try:
-                return _document(read_status(client, names))
-            except TransportError as error:
-                return {"good": False, "exchange": names.exchange, "problems": [str(error)]}
+    def lines() -> list[str]:
+        try:
+            return _lines(read_status(client, names))
+        except TransportError as error:
+            return [f"{printable(names.exchange)}: {printable(str(error))}"]
 
-        watch_documents(document, seconds)
-    else:
-
-        def lines() -> list[str]:
-            try:
-                return _lines(read_status(client, names))
-            except TransportError as error:
-                return [f"{printable(names.exchange)}: {printable(str(error))}"]
-
-        watch_screen(lines, seconds)
+    watch(lines, document, seconds, as_json=as_json)
 
 
 def _document(found: "IngressStatus") -> dict[str, Any]:

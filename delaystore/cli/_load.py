@@ -10,32 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
-from delaystore.bulk.spark import register
-from delaystore.bulk.spark.session import Java, spark_session
 from delaystore.cli import _load_options as of_load
 from delaystore.cli._load_options import (
-    given_options,
-    key_options,
     options_as_typed,
     parse_columns,
     parse_kind,
     require_existing,
 )
-from delaystore.cli._options import (
-    Endpoint,
-    Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    create_option,
-    missing_file,
-    parse_pair,
-    require_file,
-    required,
-)
-from delaystore.cli._output import ProgressBar, say
+from delaystore.cli._options import DispatchedEndpoint, Json, create_option, missing_file, parse_pair, require_file
+from delaystore.cli._output import say
 from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once
 from delaystore.errors import DelaystoreError
 from delaystore.text import counted
@@ -46,6 +29,7 @@ if TYPE_CHECKING:
     from delaystore.bulk.request import DryRun, LoadReport, LoadRequest
     from delaystore.bulk.spark.loading import Tasks
     from delaystore.bulk.staging import LoadStore
+    from delaystore.cli._progress import ProgressBar
 
 _SMALL: Final = 16 * 2**20
 
@@ -61,16 +45,8 @@ def load(
     files: of_load.Files = None,
     mapping: of_load.Map = None,
     destination: of_load.Queue = None,
-    load_id: of_load.LoadId = None,
-    key_columns: of_load.KeyColumns = None,
-    key_column: of_load.KeyColumn = None,
-    on_key: of_load.OnKeys = None,
-    max_wait: of_load.MaxWait = None,
-    on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
-    unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
-    time_zone: of_load.TimeZone = None,
-    ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
-    rejects: of_load.RejectsFolder = None,
+    *,
+    rows: of_load.RowOptions,
     kind: of_load.Format = None,
     master: of_load.Master = None,
     conf: of_load.Conf = None,
@@ -78,11 +54,7 @@ def load(
     dry_run: of_load.DryRunOption = False,
     cleanup: of_load.Cleanup = False,
     create: Annotated[bool, create_option("load")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Load files of messages into a store with Spark.
@@ -91,24 +63,7 @@ def load(
     time. Stopped or killed at any point, nothing of it is seen; run it again with the same --load-id. With --transport,
     messages that it cannot carry are rejected. Needs Java 17; see docs/spark.md for clusters.
     """
-    options = {
-        "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
-        "endpoint": required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT"),
-        "schema": schema,
-        "table": table,
-        "destination": destination,
-        "loadId": load_id,
-        "keyColumns": key_columns,
-        "keyColumn": key_column,
-        **key_options(on_key, max_wait),
-        "onDuplicate": on_duplicate.value,
-        "unknownColumns": unknown_columns.value,
-        "timeZone": time_zone,
-        "ambiguousTime": ambiguous_time.value,
-        "rejects": rejects,
-        "transport": transport,
-    }
-    given = given_options(options)
+    given = rows.given(where, destination)
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
@@ -123,10 +78,8 @@ def load(
     from delaystore.bulk.request import LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
     from delaystore.cli._load_options import report_dry_run, report_load
-    from delaystore.cli._options import EndpointOptions
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
-    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
     with closing(open_load_store(request.given)) as opened:
         if not create:
             require_existing(opened, where, dry_run=dry_run)
@@ -211,7 +164,7 @@ class SparkRun:
 
     spark: "SparkSession"
     stop: StopRequest
-    bar: ProgressBar
+    bar: "ProgressBar"
 
     def watch(self, tasks: "Tasks") -> bool:
         """Move the bar. True: cancel."""
@@ -229,6 +182,10 @@ def spark_run(
     `left`: what is true if it does not start; `small`: there is little to do. Raises as `spark_session`, and typer.Exit
     where an interrupt came before the block began.
     """
+    from delaystore.bulk.spark import register
+    from delaystore.bulk.spark.session import Java, spark_session
+    from delaystore.cli._progress import ProgressBar
+
     java, started = Java(), threading.Event()
 
     def give_up() -> None:

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
-from delaystore.cli._options import environment_option, parse_pair
+from delaystore.cli._commands import offered
+from delaystore.cli._options import EndpointOptions, environment_option, parse_pair
 from delaystore.cli._output import OutputError, print_document, say, tell
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.message import OnKey
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from delaystore.bulk.rejects import Rejects
     from delaystore.bulk.request import DryRun, LoadReport
     from delaystore.bulk.staging import Cleaned, LoadStore
-    from delaystore.cli._options import EndpointOptions
 
 # What a load says, in the command line's words: `--load-id` for "the option loadId", its name elsewhere.
 
@@ -104,24 +105,6 @@ Map = Annotated[list[str] | None, map_option("load")]
 Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
 
 
-LoadId = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
-]
-
-
-KeyColumns = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
-]
-
-
-KeyColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The column of keys: at most one message with each waits; see --on-key."),
-]
-
-
 OnKeys = Annotated[
     OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
 ]
@@ -133,31 +116,100 @@ MaxWait = Annotated[
 ]
 
 
-Duplicates = Annotated[
-    OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions:
+    """How rows become messages, as given on the command line."""
+
+    load_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
+    ] = None
+    key_columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
+    ] = None
+    key_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The column of keys: at most one message with each waits; see --on-key."),
+    ] = None
+    on_key: OnKeys = None
+    max_wait: MaxWait = None
+    on_duplicate: Annotated[
+        OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")
+    ] = OnDuplicate.ERROR
+    unknown_columns: Annotated[
+        UnknownColumns,
+        typer.Option(help="Columns that are no message's: refuse, or make headers or the body of them."),
+    ] = UnknownColumns.ERROR
+    time_zone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of times that have none, such as Europe/Berlin.")
+    ] = None
+    ambiguous_time: Annotated[
+        AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
+    ] = AmbiguousTime.REJECT
+    rejects: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
+        ),
+    ] = None
+
+    def rules(self) -> dict[str, str | None]:
+        """The options of a load, but those about keys; None: not given, or the default."""
+        return {
+            "loadId": self.load_id,
+            "keyColumns": self.key_columns,
+            "keyColumn": self.key_column,
+            "onDuplicate": None if self.on_duplicate is OnDuplicate.ERROR else self.on_duplicate.value,
+            "unknownColumns": None if self.unknown_columns is UnknownColumns.ERROR else self.unknown_columns.value,
+            "timeZone": self.time_zone,
+            "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
+            "rejects": self.rejects,
+        }
+
+    def given(
+        self, where: EndpointOptions, destination: str | None, typed: Mapping[str, str] = NO_OTHERS
+    ) -> dict[str, str]:
+        """All options of a load that are given, with those of `where`.
+
+        `typed`: options that the command has by another name. Raises ConfigurationError where a store or an endpoint is
+        missing, and for an option that is empty, as one from a variable that a shell does not know.
+        """
+        longest = None if self.max_wait is None else parse_duration(self.max_wait, "--max-wait").total_seconds()
+        options = {
+            "store": where.require_store(),
+            "endpoint": where.require_endpoint(),
+            "schema": where.schema,
+            "table": where.table,
+            "destination": destination,
+            "onKey": None if self.on_key is None else self.on_key.value,
+            "maxWait": None if longest is None else str(longest),
+            **self.rules(),
+            "transport": where.transport,
+        }
+        for name, value in options.items():
+            if value == "":
+                raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
+        return {name: value for name, value in options.items() if value is not None}
 
 
-Unknown = Annotated[
-    UnknownColumns, typer.Option(help="Columns that are no message's: refuse, or make headers or the body of them.")
-]
-
-
-Ambiguous = Annotated[
-    AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
-]
-
-
-TimeZone = Annotated[str | None, typer.Option(metavar="NAME", help="Of times that have none, such as Europe/Berlin.")]
-
-
-RejectsFolder = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
+RowsOfFile = Annotated[
+    RowOptions,
+    offered(
+        "load_id",
+        "key_columns",
+        "key_column",
+        "on_duplicate",
+        "unknown_columns",
+        "time_zone",
+        "ambiguous_time",
+        "rejects",
     ),
 ]
+
+
+"""The options of `send --file`: --on-key and --max-wait are also those of one message."""
 
 
 Format = Annotated[str | None, format_option("load")]
@@ -198,24 +250,7 @@ def parse_kind(name: str | None) -> "Kind | None":
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
 
 
-def key_options(on_key: OnKey | None, max_wait: str | None) -> Mapping[str, str | None]:
-    """What --on-key and --max-wait say, as options of a load."""
-    longest = None if max_wait is None else str(parse_duration(max_wait, "--max-wait").total_seconds())
-    return {"onKey": None if on_key is None else on_key.value, "maxWait": longest}
-
-
-def given_options(options: Mapping[str, str | None], typed: Mapping[str, str] = NO_OTHERS) -> dict[str, str]:
-    """Those that are given; ConfigurationError for an empty one, as of a variable that a shell does not know.
-
-    `typed`: those that the command has by another name.
-    """
-    for name, value in options.items():
-        if value == "":
-            raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def require_existing(store: "LoadStore", where: "EndpointOptions", *, dry_run: bool) -> None:
+def require_existing(store: "LoadStore", where: EndpointOptions, *, dry_run: bool) -> None:
     """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
     from delaystore.cli._options import UnknownEndpointError, require_file, require_tables
 

@@ -3,21 +3,19 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli import _options as filters
 from delaystore.cli._options import (
     Destination,
-    Endpoint,
+    FilterOptions,
     Json,
     Key,
-    Schema,
-    StoreUrl,
-    Table,
+    StoredEndpoint,
     TransportUrl,
     Wide,
     environment_option,
@@ -28,8 +26,8 @@ from delaystore.cli._output import (
     about,
     body_preview,
     is_terminal,
+    message_lines,
     print_document,
-    print_rows,
     print_table,
     say,
     tell,
@@ -46,71 +44,56 @@ from delaystore.text import duration_text, parse_duration, time_text
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
 
-_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size", "key")
-
-
-"""The columns that programs get, named as in --json."""
-
-
-_FAILURE: Final = ("failed_at", "failure_kind", "failure_reason")
-
-
-"""The columns that --failing adds."""
-
-
 _REASON: Final = 60
 
 
-"""Characters of a reason in a table; `show` has all of it."""
+"""Characters of a reason in a table that fits a terminal; `show` has all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions(FilterOptions):
+    """Which messages are listed; times are those of the next attempt."""
+
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")] = None
+
+    @property
+    def are_searched(self) -> bool:
+        """Whether messages are read to find those that match, which no index has."""
+        return bool(self.id_prefix or self.header or self.failing or self.paused)
 
 
 def list_messages(
-    destination: Destination = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")
-    ] = None,
-    id_prefix: filters.IdPrefix = None,
-    header: filters.Headers = None,
-    failing: filters.Failing = False,
-    paused: filters.Paused = False,
+    *,
+    which: ListOptions,
     after: Annotated[
         str | None, typer.Option(metavar="POSITION", help="The next page: what the page before says to pass.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     wide: Wide = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List what waits, the next to be tried first.
 
-    A terminal gets a table that fits it; a file or pipe gets a line of names, then a line for each message, separated
-    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full; with them --since and
-    --until are about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and
-    no file.
+    A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
+    --header, --failing and --paused read what waits until the page is full; with them --since and --until are about due
+    times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
     """
-    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    wanted = which.filter()
     start = parse_position(after, "--after")
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        look = _searched if id_prefix or header or failing or paused else _listed
+    with where.open() as opened:
+        look = _searched if which.are_searched else _listed
         pages = look(opened, wanted, start, limit, every)
         if as_json:
             messages, next_key = _collected(pages)
             next_text = None if next_key is None else str(next_key)
             print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
             return
-        if is_terminal():
-            next_key = _print_as_table(pages, opened.store.now(), failing=failing, wide=wide)
-        else:
-            next_key = _print_as_lines(pages, failing=failing)
+        next_key = _print_pages(pages, opened.store.now(), failing=which.failing, wide=wide)
     if next_key is not None:
         say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
@@ -132,7 +115,7 @@ def _searched(
     opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
 ) -> Iterator[Page]:
     """Pieces of a page, until it is full: a search reads so many messages at a time."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     missing, read, total = limit, 0, None
     with ProgressBar(transient=True) as bar:
@@ -158,44 +141,31 @@ def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | 
     return messages, next_key
 
 
-def _print_as_table(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
-    """`now`: on the store's clock."""
-    messages, next_key = _collected(pages)
-    columns: tuple[str, ...]
-    if failing:
-        columns = ("id", "destination", "overdue", "failures", "again", "last failure")
-        rows: Sequence[Sequence[str]] = [_failing_row(message, now) for message in messages]
-    else:
-        keys = any(message.key is not None for message in messages)
-        columns = ("id", "destination", "due", "failures", "bytes", *["key"] * keys)
-        rows = [(*_row(message), *[message.key or ""] * keys) for message in messages]
-    unbroken = ("again",) if failing else ("due",)
-    print_table(columns, rows, right=("overdue", "failures", "bytes"), unbroken=unbroken, cut=("id", "key"), wide=wide)
-    return next_key
+def _print_pages(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
+    """Print one table. For files and pipes each page is printed as it comes, so that only one is in memory.
 
-
-def _print_as_lines(pages: Iterator[Page], *, failing: bool) -> Position | None:
-    """Print each page as it comes, so that only one is in memory."""
-    header, next_key = [(*_LINE, *(_FAILURE if failing else ()))], None
+    `now`: on the store's clock. Returns the key of the next page.
+    """
+    whole = wide or not is_terminal()
+    if is_terminal():
+        messages, next_key = _collected(pages)
+        pages = iter([Page(messages, next_key)])
+    headed, next_key = True, None
     for page in pages:
-        rows = [(*_line(message), *(_failure_cells(message) if failing else ())) for message in page.messages]
-        print_rows([*header, *rows])
-        header, next_key = [], page.next_key
+        columns: Sequence[str] = ("id", "destination", "due", "failures", "bytes")
+        if failing:
+            columns = ("id", "destination", "overdue", "failures", "again", "last failure")
+            rows = [_failing_row(message, now, whole=whole) for message in page.messages]
+        elif not is_terminal() or any(message.key for message in page.messages):
+            columns = (*columns, "key")
+            rows = [(*_row(message), message.key or "") for message in page.messages]
+        else:
+            rows = [_row(message) for message in page.messages]
+        print_table(
+            columns, rows, right=("overdue", "failures", "bytes"), unbroken=("due", "again"), wide=wide, headed=headed
+        )
+        headed, next_key = False, page.next_key
     return next_key
-
-
-def _line(message: DelayedMessage) -> list[str]:
-    told = documents.summary(message)
-    if message.is_parked:
-        told["next_attempt"] = "parked"
-    return ["" if told[name] is None else str(told[name]) for name in _LINE]
-
-
-def _failure_cells(message: DelayedMessage) -> tuple[str, str, str]:
-    if not message.failures:
-        return "", "", ""
-    last = documents.failure(message.failures[-1])
-    return last["at"], last["kind"], last["reason"]
 
 
 def _row(message: DelayedMessage) -> tuple[str, ...]:
@@ -203,18 +173,18 @@ def _row(message: DelayedMessage) -> tuple[str, ...]:
     return message.message_id, message.destination, due, f"{message.failure_count:,}", f"{len(message.body):,}"
 
 
-def _failing_row(message: DelayedMessage, now: datetime) -> tuple[str, ...]:
+def _failing_row(message: DelayedMessage, now: datetime, *, whole: bool) -> tuple[str, ...]:
     overdue = duration_text(now - message.due_time) if message.due_time < now else ""
     shown_again = "when resumed" if message.is_parked else f"in {duration_text(message.next_attempt - now)}"
-    count, failure = f"{message.failure_count:,}", _last_failure(message, now)
+    count, failure = f"{message.failure_count:,}", _last_failure(message, now, whole=whole)
     return message.message_id, message.destination, overdue, count, shown_again, failure
 
 
-def _last_failure(message: DelayedMessage, now: datetime) -> str:
+def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str:
     if not message.failures:
         return "not kept"
     last = message.failures[-1]
-    reason = last.reason if len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
+    reason = last.reason if whole or len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
     return f"{last.kind} {duration_text(now - last.at)} ago: {reason}"
 
 
@@ -222,10 +192,8 @@ def show(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
     key: Key = None,
     body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Show one waiting message. Exit code 1: it does not wait here.
@@ -233,9 +201,7 @@ def show(
     Creates no table and no file.
     """
     id_or_key(message_id, key)
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
     if message is None:
         named = repr(message_id) if key is None else f"with the key {key!r}"
@@ -253,15 +219,10 @@ def show(
 
 def _lines(message: DelayedMessage) -> list[str]:
     """A message's fields, aligned; each header, property and failure on a line of its own."""
-    lines = []
-    for name, value in documents.waiting(message).items():
-        if name in ("headers", "properties"):
-            kind = {"headers": "header", "properties": "property"}[name]
-            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
-        elif name == "next_attempt" and message.is_parked:
-            lines.append(f"{name:<15}parked: at once when its destination is resumed")
-        elif not name.startswith("body") and name not in ("failures", "last_failure", "parked"):
-            lines.append(f"{name:<15}{'-' if value is None else value}")
+    document = documents.waiting(message)
+    if message.is_parked:
+        document["next_attempt"] = "parked: at once when its destination is resumed"
+    lines = list(message_lines(document, "failures", "last_failure", "parked"))
     return lines + [f"{'failure':<15}{time_text(each.at)} {each.kind}: {each.reason}" for each in message.failures]
 
 
@@ -282,19 +243,15 @@ def count(
     by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
     destination: Destination = None,
     exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
 
     Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
         if buckets is not None:
             total = Count(sum(buckets.values()), exact=True)
@@ -319,19 +276,17 @@ def receive(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="The most messages to take.")] = 1,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
-    transport: TransportUrl = None,
-    schema: Schema = None,
+    *,
+    where: TransportUrl,
     as_json: Json = False,
 ) -> None:
     """Take messages from a queue and print them. Exit code 1: there were none.
 
     They leave the queue once they are printed. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-    opened = EndpointOptions(schema=schema, transport=transport).open_transport(existing=True)
-    with closing(opened), opened.receive(queue, limit, seconds) as messages:
+    transport = where.open_transport(existing=True)
+    with closing(transport), transport.receive(queue, limit, seconds) as messages:
         if as_json:
             print_document({"messages": [documents.received(message) for message in messages]})
         else:

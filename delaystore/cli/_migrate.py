@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
-from delaystore.cli import _migrate_reports
+from delaystore.cli._commands import add_commands, command_group, require_command
 from delaystore.cli._migrate_reports import (
     COUNTS,
     REJECTED_REMAIN,
+    MigrationOptions,
     collected,
     count_cells,
     print_counts,
@@ -33,11 +34,8 @@ if TYPE_CHECKING:
 
 
 def abort(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - the same
+    *,
+    given: MigrationOptions,
     target_lost: Annotated[
         bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
     ] = False,
@@ -49,18 +47,18 @@ def abort(
     it has received. After a run that is complete, this gives back what was rejected.
     Exit code 3: a rejected message remains, since one with its id waits again.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
 
-    _migrate_reports.check_endpoints(endpoint, all_endpoints)
+    given.check_endpoints()
     remaining = 0
-    with stop_requests() as stop, _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
-        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
+    with stop_requests() as stop, given.open_source() as from_source, collected(as_json) as document:
+        for name in given.endpoints(from_source, begun=True):
             if stop.made:
                 break
-            if not target and not target_lost:
+            if not given.target and not target_lost:
                 _check_none_in_flight(from_source, name)
-            opened = _migrate_reports.opened_target(target, name) if target and not target_lost else nullcontext()
+            opened = given.open_target(name) if given.target and not target_lost else nullcontext()
             with opened as to_target, ProgressBar() as bar:
                 report = runner.abort(
                     from_source, name, target=to_target, listener=bar.show, stopping=lambda: stop.made
@@ -108,11 +106,8 @@ def _print_abort(name: str, report: "Report") -> None:
 
 
 def cleanup(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    *,
+    given: MigrationOptions,
     force: Annotated[
         bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
     ] = False,
@@ -124,11 +119,11 @@ def cleanup(
     """
     from delaystore.migrations import runner
 
-    _migrate_reports.check_endpoints(endpoint, all_endpoints)
-    _migrate_reports.given_target(target)
-    with _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
-        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
-            with _migrate_reports.opened_target(target, name) as to_target:
+    given.check_endpoints()
+    given.require_target()
+    with given.open_source() as from_source, collected(as_json) as document:
+        for name in given.endpoints(from_source, begun=True):
+            with given.open_target(name) as to_target:
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             document["endpoints"].append(verification_document(name, verified))
             if not as_json:
@@ -142,23 +137,21 @@ _NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0
 
 
 def status(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - the same
+    *,
+    given: MigrationOptions,
     rejections: Annotated[
         bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
-    _migrate_reports.check_endpoints(endpoint, all_endpoints or not endpoint)
-    with _migrate_reports.opened_source(source) as from_source:
+    if given.endpoint:
+        given.check_endpoints()
+    with given.open_source() as from_source:
         shown = None if rejections else _REJECTIONS_SHOWN if as_json else 0
         found = {
             name: [_RunEntry.of(from_source, run, shown) for run in from_source.runs(name)]
-            for name in _migrate_reports.chosen_endpoints(from_source, endpoint)
+            for name in given.endpoints(from_source)
         }
     if as_json:
         print_document({"endpoints": [_document(name, entries) for name, entries in found.items()]})
@@ -222,11 +215,8 @@ def _run_document(entry: "_RunEntry") -> dict[str, Any]:
 
 
 def verify(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    *,
+    given: MigrationOptions,
     as_json: Json = False,
 ) -> None:
     """Count what became of all that the last run took, and compare checksums where the target can be read.
@@ -236,13 +226,13 @@ def verify(
     """
     from delaystore.migrations import runner
 
-    _migrate_reports.check_endpoints(endpoint, all_endpoints)
-    _migrate_reports.given_target(target)
+    given.check_endpoints()
+    given.require_target()
     found: list[RunVerification] = []
-    with _migrate_reports.opened_source(source) as from_source, collected(as_json) as document:
+    with given.open_source() as from_source, collected(as_json) as document:
         document["good"] = False
-        for name in _migrate_reports.chosen_endpoints(from_source, endpoint, begun=True):
-            with _migrate_reports.opened_target(target, name) as to_target:
+        for name in given.endpoints(from_source, begun=True):
+            with given.open_target(name) as to_target:
                 verified = runner.verify(from_source, to_target, name)
             found.append(verified)
             document["endpoints"].append(verification_document(name, verified))
@@ -270,26 +260,21 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
         say(f"{name}: {remark}")
 
 
-migrate_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-
-
-"""The group to which this one belongs reports errors."""
-
-
-@migrate_app.callback()
 def migrate(context: typer.Context) -> None:
     """Move waiting messages out of a store, live.
 
     Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
     it is run again; abort gives back what has not moved.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    require_command(context)
 
 
-for command in (preview, run, status, abort, verify, cleanup):
-    migrate_app.command()(command)
+migrate_app = command_group(migrate)
+add_commands(
+    migrate_app,
+    {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},
+    "migrate",
+)
 
 
 __all__: list[str] = []

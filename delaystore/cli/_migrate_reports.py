@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,50 +26,6 @@ if TYPE_CHECKING:
     )
     from delaystore.migrations.runner import RunCheck, RunVerification
 
-From = Annotated[
-    str | None,
-    url_option(
-        "--from",
-        "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
-        "apscheduler+URL?destination=QUEUE, file:///PATH.",
-        group="migrate",
-    ),
-]
-
-
-To = Annotated[
-    str | None,
-    url_option(
-        "--to",
-        "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
-        "noop: (noop:URL), a dry run.",
-        group="migrate",
-    ),
-]
-
-
-EndpointName = Annotated[
-    str | None,
-    environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
-]
-
-
-AllEndpoints = Annotated[
-    bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
-]
-
-
-CutoffTime = Annotated[
-    str | None,
-    environment_option(
-        "--cutoff-time",
-        "Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
-        metavar="TIME",
-        group="migrate",
-    ),
-]
-
-
 AllowRejects = Annotated[
     bool,
     environment_option(
@@ -80,71 +36,110 @@ AllowRejects = Annotated[
 ]
 
 
-@contextmanager
-def opened_source(url: str | None) -> Iterator["MigrationSource"]:
-    """The source, for the block, in which a second interrupt ends the process at once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationOptions:
+    """From where to where messages are moved, and of which endpoints, as given on the command line.
 
-    ConfigurationError where none is given, or its SQLite file does not exist.
+    All commands take all of these options, so that a line can be repeated with another command.
     """
-    from delaystore.migrations.sources import open_source
 
-    given = required(url, "source", "--from URL", "DELAYSTORE_MIGRATE_FROM")
-    require_file(given)
-    with second_signal_ends(), closing(open_source(given)) as source:
-        yield source
+    source: Annotated[
+        str | None,
+        url_option(
+            "--from",
+            "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+            "apscheduler+URL?destination=QUEUE, file:///PATH.",
+            group="migrate",
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        url_option(
+            "--to",
+            "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
+            "noop: (noop:URL), a dry run.",
+            group="migrate",
+        ),
+    ] = None
+    endpoint: Annotated[
+        str | None,
+        environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
+    ] = None
+    all_endpoints: Annotated[
+        bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
+    ] = False
+    cutoff_time: Annotated[
+        str | None,
+        environment_option(
+            "--cutoff-time",
+            "Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
+            metavar="TIME",
+            group="migrate",
+        ),
+    ] = None
 
+    @contextmanager
+    def open_source(self) -> Iterator["MigrationSource"]:
+        """The source, for the block, in which a second interrupt ends the process at once.
 
-@contextmanager
-def opened_target(url: str | None, endpoint: str) -> Iterator["MigrationTarget"]:
-    """The target for one endpoint, for the block. ConfigurationError where none is given, or the URL cannot work."""
-    from delaystore.migrations.targets import open_target
+        ConfigurationError where none is given, or its SQLite file does not exist.
+        """
+        from delaystore.migrations.sources import open_source
 
-    with closing(open_target(given_target(url), endpoint)) as target:
-        yield target
+        given = required(self.source, "source", "--from URL", "DELAYSTORE_MIGRATE_FROM")
+        require_file(given)
+        with second_signal_ends(), closing(open_source(given)) as source:
+            yield source
 
+    @contextmanager
+    def open_target(self, endpoint: str) -> Iterator["MigrationTarget"]:
+        """The target for one endpoint, for the block.
 
-def given_target(url: str | None) -> str:
-    """The URL; ConfigurationError where none is given."""
-    return required(url, "target", "--to URL", "DELAYSTORE_MIGRATE_TO")
+        ConfigurationError where none is given, or the URL cannot work.
+        """
+        from delaystore.migrations.targets import open_target
 
+        with closing(open_target(self.require_target(), endpoint)) as target:
+            yield target
 
-def check_different(source: str | None, target: str | None) -> None:
-    """ConfigurationError where both URLs are the same store: a run would move messages into the table they are in."""
-    if source and target and _same(source, target):
-        raise ConfigurationError(
-            "--from and --to are the same database, where the endpoint has one table; give another"
-        )
+    def require_target(self) -> str:
+        """The target's URL; ConfigurationError where none is given."""
+        return required(self.target, "target", "--to URL", "DELAYSTORE_MIGRATE_TO")
 
+    def check_different(self) -> None:
+        """ConfigurationError where both URLs are one store: a run would move messages into the table they are in."""
+        if self.source and self.target and _same(self.source, self.target):
+            raise ConfigurationError(
+                "--from and --to are the same database, where the endpoint has one table; give another"
+            )
 
-def check_endpoints(endpoint: str | None, all_endpoints: bool) -> None:
-    """ConfigurationError unless exactly one of the two is given."""
-    if endpoint and all_endpoints:
-        raise ConfigurationError("pass --endpoint NAME or --all-endpoints, not both")
-    if not endpoint and not all_endpoints:
-        raise ConfigurationError("pass --endpoint NAME, or --all-endpoints")
+    def check_endpoints(self) -> None:
+        """ConfigurationError unless either an endpoint or --all-endpoints is given."""
+        if self.endpoint and self.all_endpoints:
+            raise ConfigurationError("pass --endpoint NAME or --all-endpoints, not both")
+        if not self.endpoint and not self.all_endpoints:
+            raise ConfigurationError("pass --endpoint NAME, or --all-endpoints")
 
+    def endpoints(self, source: "MigrationSource", *, begun: bool = False) -> Sequence[str]:
+        """The endpoint given, or all of the source's (`begun`: that have a run).
 
-def chosen_endpoints(source: "MigrationSource", endpoint: str | None, *, begun: bool = False) -> Sequence[str]:
-    """The endpoint given, or all of the source's (`begun`: that have a run).
+        ConfigurationError where the source has no endpoint, MigrationError where none of them has a run.
+        """
+        if self.endpoint:
+            return [self.endpoint]
+        endpoints = source.endpoints()
+        if not endpoints:
+            raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
+        if not begun:
+            return endpoints
+        with_run = [name for name in endpoints if source.run(name) is not None]
+        if not with_run:
+            raise MigrationError(f"there is no run of any endpoint in {source.label}")
+        return with_run
 
-    ConfigurationError where the source has no endpoint, MigrationError where none of them has a run.
-    """
-    if endpoint:
-        return [endpoint]
-    endpoints = source.endpoints()
-    if not endpoints:
-        raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
-    if not begun:
-        return endpoints
-    with_run = [name for name in endpoints if source.run(name) is not None]
-    if not with_run:
-        raise MigrationError(f"there is no run of any endpoint in {source.label}")
-    return with_run
-
-
-def cutoff_of(text: str | None) -> datetime | None:
-    """The cut-off in UTC; None: none is given. ConfigurationError for what is no time with an offset."""
-    return None if text is None else parse_instant(text, "--cutoff-time").astimezone(UTC)
+    def cutoff(self) -> datetime | None:
+        """The cut-off in UTC; None: none is given. ConfigurationError for what is no time with an offset."""
+        return None if self.cutoff_time is None else parse_instant(self.cutoff_time, "--cutoff-time").astimezone(UTC)
 
 
 def _same(one: str, other: str) -> bool:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli import _migrate_reports
 from delaystore.cli._migrate_reports import (
     REJECTED_REMAIN,
+    AllowRejects,
+    MigrationOptions,
     check_document,
     collected,
     print_checks,
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,
+    *,
+    given: MigrationOptions,
     batch_size: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
     ] = None,
@@ -43,7 +41,7 @@ def run(
     max_rejects: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
     ] = None,
-    allow_rejects: _migrate_reports.AllowRejects = False,
+    allow_rejects: AllowRejects = False,
     patience: Patience = "60s",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
@@ -61,11 +59,11 @@ def run(
     """
     from delaystore.migrations.runner import RunSettings
 
-    _migrate_reports.check_endpoints(endpoint, all_endpoints)
-    _migrate_reports.given_target(target)
-    _migrate_reports.check_different(source, target)
+    given.check_endpoints()
+    given.require_target()
+    given.check_different()
     settings = RunSettings(
-        cutoff=_migrate_reports.cutoff_of(cutoff_time),
+        cutoff=given.cutoff(),
         batch_size=batch_size,
         max_rate=max_rate,
         max_rejects=max_rejects,
@@ -78,15 +76,15 @@ def run(
     reports: list[Report] = []
     with (
         stop_requests(asking.interrupted) as stop,
-        _migrate_reports.opened_source(source) as from_source,
+        given.open_source() as from_source,
         collected(as_json) as document,
     ):
-        names = _migrate_reports.chosen_endpoints(from_source, endpoint)
+        names = given.endpoints(from_source)
         if len(names) > 1:
-            _check_all(from_source, target, names, settings)
+            _check_all(from_source, given, names, settings)
         for name in names:
             if not stop.made:
-                report = _run(from_source, target, name, settings, lambda: stop.made, asking)
+                report = _run(from_source, given, name, settings, lambda: stop.made, asking)
                 reports.append(report)
                 document["endpoints"].append(report_document(name, report))
                 if not as_json:
@@ -127,27 +125,29 @@ class _Asking:
             raise KeyboardInterrupt
 
 
-def _check_all(source: "MigrationSource", target: str | None, names: Sequence[str], settings: "RunSettings") -> None:
+def _check_all(
+    source: "MigrationSource", given: MigrationOptions, names: Sequence[str], settings: "RunSettings"
+) -> None:
     """Raise MigrationError where something hinders any of them, before the first is begun."""
     from delaystore.migrations.runner import check
 
     for name in names:
-        with _migrate_reports.opened_target(target, name) as to_target:
+        with given.open_target(name) as to_target:
             check(source, to_target, name, settings.cutoff).refuse(allow_rejects=settings.allow_rejects)
 
 
 def _run(
     source: "MigrationSource",
-    target: str | None,
+    given: MigrationOptions,
     name: str,
     settings: "RunSettings",
     stopping: Callable[[], bool],
     asking: _Asking,
 ) -> "Report":
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
 
-    with _migrate_reports.opened_target(target, name) as to_target, ProgressBar() as bar:
+    with given.open_target(name) as to_target, ProgressBar() as bar:
 
         def confirm(checked: "RunCheck") -> bool:
             for problem in checked.problems:
@@ -192,29 +192,26 @@ def _dry_run(report: "Report") -> str:
 
 
 def preview(
-    source: _migrate_reports.From = None,
-    target: _migrate_reports.To = None,
-    endpoint: _migrate_reports.EndpointName = None,
-    all_endpoints: _migrate_reports.AllEndpoints = False,
-    cutoff_time: _migrate_reports.CutoffTime = None,
-    allow_rejects: _migrate_reports.AllowRejects = False,
+    *,
+    given: MigrationOptions,
+    allow_rejects: AllowRejects = False,
     as_json: Json = False,
 ) -> None:
     """Say what a run would move, and what hinders it. Changes nothing.
 
     Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
     """
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
     from delaystore.migrations.runner import check
 
-    _migrate_reports.check_endpoints(endpoint, all_endpoints)
-    _migrate_reports.given_target(target)
-    _migrate_reports.check_different(source, target)
-    cutoff = _migrate_reports.cutoff_of(cutoff_time)
+    given.check_endpoints()
+    given.require_target()
+    given.check_different()
+    cutoff = given.cutoff()
     found = []
-    with _migrate_reports.opened_source(source) as from_source:
-        for name in _migrate_reports.chosen_endpoints(from_source, endpoint):
-            with _migrate_reports.opened_target(target, name) as to_target:
+    with given.open_source() as from_source:
+        for name in given.endpoints(from_source):
+            with given.open_target(name) as to_target:
                 with ProgressBar(transient=True) as bar:
                     found.append(check(from_source, to_target, name, cutoff, every_message=True, listener=bar.show))
                 label = to_target.label

@@ -1,7 +1,7 @@
 """Options that several commands have, how their values are read, and the endpoint they open."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import typer
 
 from delaystore.calls import Call
-from delaystore.delivery import DelayedDelivery
+from delaystore.cli._commands import offered
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
-from delaystore.server.components import store_at, transport_at
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores import DelayedMessageStore
+from delaystore.stores.opening import store_at
 from delaystore.stores.operable import Way
 from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
 from delaystore.transports import Transport
+from delaystore.transports.opening import transport_at
 
 if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
     from delaystore.stores.sql import SqlDelayedMessageStore
 
 _MAX_PORT: Final = 65535
@@ -113,44 +115,6 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
     return url
 
 
-StoreUrl = Annotated[
-    str | None,
-    url_option(
-        "--store",
-        "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
-    ),
-]
-
-
-TransportUrl = Annotated[
-    str | None,
-    url_option(
-        "--transport",
-        "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
-    ),
-]
-
-
-Endpoint = Annotated[
-    str | None,
-    environment_option(
-        "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
-    ),
-]
-
-
-Schema = Annotated[
-    str | None,
-    environment_option("--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"),
-]
-
-
-Table = Annotated[
-    str | None,
-    environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
-]
-
-
 Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
@@ -171,7 +135,10 @@ def error_queue_option(text: str, command: str) -> Any:
     return typer.Option("--error-queue", envvar=[own, _ERROR_QUEUE], metavar="NAME", help=text)
 
 
-Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
+Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
+
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
 
 
 Delay = Annotated[
@@ -232,52 +199,58 @@ def id_or_key(message_id: str | None, key: str | None) -> dict[str, str]:
     raise ConfigurationError("which message? pass its ID or --key KEY, one of them")
 
 
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only what is due then or later, as 2027-01-31T09:00:00+01:00.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterOptions:
+    """Which waiting messages a command is about, as given on the command line."""
 
-
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")]
-
-
-IdPrefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")]
-
-
-Headers = Annotated[
-    list[str] | None,
-    typer.Option("--header", metavar="KEY=VALUE", help="Only messages with this header, compared as text; repeatable."),
-]
-
-
-Failing = Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")]
-
-
-Paused = Annotated[bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")]
-
-
-def filter_of(
-    destination: str | None,
-    since: str | None,
-    until: str | None,
-    id_prefix: str | None,
-    header: Sequence[str] | None,
-    *,
-    failing: bool,
-    paused: bool,
-) -> MessageFilter:
-    """What the options say; an empty filter where none is given. Raises ConfigurationError, InvalidMessageError."""
-    headers = [parse_pair(text, "--header") for text in header or ()]
-    if len(dict(headers)) < len(headers):
-        raise ConfigurationError("one header is named twice; no message has two values of it")
-    return MessageFilter(
-        destination=destination,
-        since=None if since is None else parse_instant(since, "--since"),
-        until=None if until is None else parse_instant(until, "--until"),
-        id_prefix=id_prefix,
-        headers=dict(headers),
-        failing=failing or None,
-        paused=paused or None,
+    destination: Destination = None
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is due then or later, as 2027-01-31T09:00:00+01:00.")
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None
+    id_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="KEY=VALUE", help="Only messages with this header, compared as text; repeatable."
+        ),
+    ] = None
+    failing: Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")] = (
+        False
     )
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")
+    ] = False
+
+    def filter(self) -> MessageFilter:
+        """What the options say; an empty filter where none is given. Raises ConfigurationError, InvalidMessageError."""
+        headers = [parse_pair(text, "--header") for text in self.header or ()]
+        if len(dict(headers)) < len(headers):
+            raise ConfigurationError("one header is named twice; no message has two values of it")
+        return MessageFilter(
+            destination=self.destination,
+            since=None if self.since is None else parse_instant(self.since, "--since"),
+            until=None if self.until is None else parse_instant(self.until, "--until"),
+            id_prefix=self.id_prefix,
+            headers=dict(headers),
+            failing=self.failing or None,
+            paused=self.paused or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """Whether and how often a command shows again what it shows."""
+
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again.")] = False
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
+
+    def seconds(self) -> float:
+        """Seconds from one time to the next; ConfigurationError where that is 0."""
+        seconds = parse_duration(self.every, "--every").total_seconds()
+        if not seconds:
+            raise ConfigurationError("--every is 0; write how often, as in 2s")
+        return seconds
 
 
 def standard_input() -> BinaryIO:
@@ -405,16 +378,56 @@ class EndpointOptions:
     `memory`: True where a store or transport in memory will do, which ends with the command.
     """
 
-    store: str | None = None
-    endpoint: str | None = None
-    schema: str | None = None
-    table: str | None = None
-    transport: str | None = None
+    store: Annotated[
+        str | None,
+        url_option("--store", "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://..."),
+    ] = None
+    endpoint: Annotated[
+        str | None,
+        environment_option(
+            "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
+        ),
+    ] = None
+    schema: Annotated[
+        str | None,
+        environment_option(
+            "--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
+    ] = None
+    transport: Annotated[
+        str | None,
+        url_option("--transport", "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues."),
+    ] = None
     memory: bool = False
+
+    def over(self, before: "EndpointOptions") -> "EndpointOptions":
+        """These options; those that are not given are as in `before`, of the group of the command."""
+        return EndpointOptions(
+            store=self.store or before.store,
+            endpoint=self.endpoint or before.endpoint,
+            schema=self.schema or before.schema,
+            table=self.table or before.table,
+        )
+
+    def require_store(self) -> str:
+        """The store's URL; ConfigurationError where none is given."""
+        return required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+
+    def require_endpoint(self) -> str:
+        """The endpoint's name; ConfigurationError where none is given."""
+        return required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+
+    def require_transport(self) -> str:
+        """The transport's URL; ConfigurationError where none is given."""
+        return required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
 
     def open_store(self) -> DelayedMessageStore:
         """The store. ConfigurationError where none is given, it is in memory, or it takes no schema or table."""
-        url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+        url = self.require_store()
         self._check_lasting(url, "store", "a database, as in sqlite:///app.db")
         return store_at(url, self.schema, self.table)
 
@@ -423,7 +436,7 @@ class EndpointOptions:
 
         `existing`: ConfigurationError, too, for a SQLite file that does not exist.
         """
-        url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
+        url = self.require_transport()
         self._check_lasting(url, "transport", "amqp://... or a database")
         transport = transport_at(url, self.schema)
         if existing:
@@ -439,7 +452,9 @@ class EndpointOptions:
         `existing`: UnknownEndpointError where the endpoint has no tables yet, or no SQLite file. So it is, too, if
         `settings` set up nothing.
         """
-        endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+        from delaystore.delivery import DelayedDelivery
+
+        endpoint = self.require_endpoint()
         with ExitStack() as stack:
             store = stack.enter_context(closing(self.open_store()))
             if existing or not settings.automatic_setup:
@@ -470,6 +485,18 @@ class EndpointOptions:
             )
 
 
+TransportUrl = Annotated[EndpointOptions, offered("transport", "schema")]
+
+
+StoredEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table")]
+
+
+"""The options of a command that needs no transport."""
+
+
+DispatchedEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table", "transport")]
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedEndpoint:
     """What the options name, opened. `transport`: None where none is given."""
@@ -478,4 +505,4 @@ class OpenedEndpoint:
     error_queue: str
     store: DelayedMessageStore
     transport: Transport | None
-    delivery: DelayedDelivery
+    delivery: "DelayedDelivery"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._changing import By, acting
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, environment_option
+from delaystore.cli._options import Json, StoredEndpoint, environment_option
 from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
@@ -50,10 +50,8 @@ def pause(
         ),
     ] = None,
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Pause a destination: its messages wait.
@@ -65,9 +63,7 @@ def pause(
         raise ConfigurationError("--until and --for are both given; pass one of them")
     span = None if for_ is None else parse_duration(for_, "--for")
     instant = None if until is None else parse_instant(until, "--until")
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         if span is not None:
             instant = _after(opened.store.now(), span)
@@ -86,19 +82,15 @@ def pause(
 def resume(
     destination: Name,
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Resume a paused destination: what is parked goes, too.
 
     Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         found = next((each for each in operations.destinations() if each.name == destination), None)
         was_paused = found is not None and (found.paused or found.resuming)
@@ -123,10 +115,8 @@ def limit(
         ),
     ],
     by: By = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """Limit how many messages a second go to a destination.
@@ -135,9 +125,7 @@ def limit(
     file.
     """
     rate = parse_rate(max_rate, "--max-rate")
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         operations.limit_rate(destination, rate)
         nothing = rate is not None and _nothing_waits(operations, destination)
@@ -175,7 +163,7 @@ def _after(now: datetime, span: timedelta) -> datetime:
 @contextmanager
 def _watched(step: str, left: str) -> Iterator["CountListener"]:
     """What shows progress. After a signal it ends the block: says what is `left`, and raises typer.Exit."""
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar, stop_requests() as stop:
 
@@ -211,19 +199,15 @@ def destinations(
     backlog: Annotated[
         bool, typer.Option("--backlog", help="Also how many messages wait for each; reads all that waits.")
     ] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List the destinations that are paused or limited.
 
     With --backlog, all that messages wait for. Creates no table and no file.
     """
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         operations = opened.delivery.operations
         told = {each.name: each for each in operations.destinations()}
         waiting = operations.backlog() if backlog else {}
@@ -244,10 +228,8 @@ def destinations(
 def changes(
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 100,
     before: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was changed before this time.")] = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
+    *,
+    where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List who changed what, by which way, the last changes first.
@@ -256,9 +238,7 @@ def changes(
     report it. Creates no table and no file.
     """
     instant = None if before is None else parse_instant(before, "--before")
-    from delaystore.cli._options import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    with where.open() as opened:
         found = opened.delivery.operations.changes(limit, instant)
         kept = opened.delivery.operations.audit_kept()
     if as_json:

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.cli import _load_options as of_load
 from delaystore.cli._load_options import (
-    given_options,
-    key_options,
     option_of,
     options_as_typed,
     parse_columns,
@@ -27,20 +24,15 @@ from delaystore.cli._load_options import (
 from delaystore.cli._options import (
     At,
     Delay,
-    Endpoint,
+    DispatchedEndpoint,
     EndpointOptions,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     create_option,
     environment_option,
     missing_file,
     parse_due,
     parse_headers,
     parse_pair,
-    required,
     standard_input,
 )
 from delaystore.cli._output import print_document, say, tell
@@ -107,21 +99,11 @@ def send(
     ] = None,
     mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
     kind: Annotated[str | None, of_load.format_option("send")] = None,
-    load_id: of_load.LoadId = None,
-    key_columns: of_load.KeyColumns = None,
-    key_column: of_load.KeyColumn = None,
-    on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
-    unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
-    time_zone: of_load.TimeZone = None,
-    ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
-    rejects: of_load.RejectsFolder = None,
+    *,
+    rows: of_load.RowsOfFile,
     dry_run: of_load.DryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Store a message for later, and print its id.
@@ -133,19 +115,6 @@ def send(
     With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without
     Spark: up to some 100,000 of them, all or none.
     """
-    rules = {
-        "loadId": load_id,
-        "keyColumns": key_columns,
-        "keyColumn": key_column,
-        "onDuplicate": None if on_duplicate is OnDuplicate.ERROR else on_duplicate.value,
-        "unknownColumns": None if unknown_columns is UnknownColumns.ERROR else unknown_columns.value,
-        "timeZone": time_zone,
-        "ambiguousTime": None if ambiguous_time is AmbiguousTime.REJECT else ambiguous_time.value,
-        "rejects": rejects,
-    }
-    from delaystore.cli._options import EndpointOptions
-
-    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     if file is not None:
         one = {
             "BODY": body, "--body-file": body_file, "--delay": delay, "--at": at, "--header": header,
@@ -155,23 +124,12 @@ def send(
         if not file:
             raise ConfigurationError("--file is empty; name a file, or - for standard input")
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
-        given = {
-            **rules,
-            **key_options(on_key, max_wait),
-            "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
-            "endpoint": required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT"),
-            "schema": schema,
-            "table": table,
-            "destination": destination,
-            "transport": transport,
-        }
-
-        options = given_options(given, _TYPED)
+        options = replace(rows, on_key=on_key, max_wait=max_wait).given(where, destination, _TYPED)
         send_file(
             file, options, where, mapping=mapping or (), kind=kind, create=create, dry_run=dry_run, as_json=as_json
         )
         return
-    of_file = {option_of(name): value for name, value in rules.items()}
+    of_file = {option_of(name): value for name, value in rows.rules().items()}
     _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
@@ -200,7 +158,7 @@ def send(
             print_document({"message_id": sent})
         else:
             tell(sent)
-        if opened.transport is not None and not _may_reach(opened.transport, transport or "", destination):
+        if opened.transport is not None and not _may_reach(opened.transport, where.transport or "", destination):
             say(
                 f"warning: nothing takes messages for {destination!r} at present; if that is so when this one is due, "
                 "it goes to the error queue"
@@ -360,7 +318,7 @@ def _progress(total: int | None) -> Iterator["ProgressListener"]:
     if total is not None and total < _WATCHED:
         yield unwatched
         return
-    from delaystore.cli._output import ProgressBar
+    from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
         yield bar.show

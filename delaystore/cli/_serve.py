@@ -5,22 +5,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
+from delaystore.cli._dispatch import DispatcherOptions
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    AuditOption,
-    Endpoint,
+    DispatchedEndpoint,
     Json,
-    Retention,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     environment_option,
     error_queue_option,
     required,
@@ -30,13 +26,9 @@ from delaystore.cli._output import log_to_standard_error, print_document, say, t
 from delaystore.cli._signals import look_for_garbage_seldom, second_signal_ends, stop_requests, stop_told, tell_at_once
 from delaystore.errors import ConfigurationError
 from delaystore.server.running import Requests
-from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
     from delaystore.server.configuration.tree import ServiceConfiguration
-
-_DEFAULTS: Final = DelayedDeliverySettings()
-
 
 _UNFINISHED: Final = 1
 
@@ -85,6 +77,19 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
 """What the keys of the configuration are called as options."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDispatcherOptions(DispatcherOptions):
+    """The same of a dispatcher within the service."""
+
+    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE
+    handover: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
+        ),
+    ] = "0s"
+
+
 def serve(
     context: typer.Context,
     config: Annotated[
@@ -128,27 +133,8 @@ def serve(
     control: Annotated[
         bool, typer.Option("--control", help="Read the control queue ENDPOINT.control, as `delaystore control` does.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
-        _DEFAULTS.batch_size
-    ),
-    retries: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
-    ] = _DEFAULTS.number_of_retries,
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE,
-    mode: Annotated[
-        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode,
-    poll_interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
-    ] = "500ms",
-    handover: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
-        ),
-    ] = "0s",
-    audit: AuditOption = _DEFAULTS.audit,
-    retention: Retention = "90d",
+    *,
+    of: ServedDispatcherOptions,
     known_as: Annotated[
         str | None,
         environment_option(
@@ -158,11 +144,7 @@ def serve(
             group="serve",
         ),
     ] = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
     """Run the whole service in one process.
@@ -187,23 +169,23 @@ def serve(
                 "metrics": {"listen": metrics, "destinations": metrics_destinations},
                 "health": {"listen": health},
                 "endpoint": {
-                    required(endpoint, "endpoint", "--endpoint NAME or --config FILE", "DELAYSTORE_ENDPOINT"): {
-                        "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
-                        "transport": required(transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT"),
-                        "schema": schema,
-                        "table": table,
-                        "error_queue": error_queue,
-                        "audit": audit.value,
-                        "retention": retention,
+                    required(where.endpoint, "endpoint", "--endpoint NAME or --config FILE", "DELAYSTORE_ENDPOINT"): {
+                        "store": where.require_store(),
+                        "transport": where.require_transport(),
+                        "schema": where.schema,
+                        "table": where.table,
+                        "error_queue": of.error_queue,
+                        "audit": of.audit.value,
+                        "retention": of.retention,
                         "ingress": {name: {} for name in ingest or ()},
                         "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,
-                            "batch_size": batch_size,
-                            "retries": retries,
-                            "mode": mode.value,
-                            "poll_interval": poll_interval,
-                            "handover": handover,
+                            "batch_size": of.batch_size,
+                            "retries": of.retries,
+                            "mode": of.mode.value,
+                            "poll_interval": of.poll_interval,
+                            "handover": of.handover,
                         },
                     }
                 },
@@ -341,11 +323,8 @@ def web(
     hash_password: Annotated[
         bool, typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, end.")
     ] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     error_queue: Annotated[str, error_queue_option("The error queue that it shows.", "web")] = DEFAULT_ERROR_QUEUE,
 ) -> None:
     """Serve the web page, and the JSON API at /api/v1.
@@ -357,19 +336,18 @@ def web(
     if hash_password:
         _print_hash()
         return
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
     from delaystore.server.web import Cascade, app
     from delaystore.server.web.serving import PageServer, address_of, listening
     from delaystore.server.web.users import accounts_from_environment
 
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     shown = None
     if cascade is not None or management is not None:
-        if transport is None or not transport.startswith("amqp"):
+        if where.transport is None or not where.transport.startswith("amqp"):
             raise ConfigurationError("--cascade and --management go with a --transport of amqp:// or amqps://")
-        shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
+        shown = Cascade(broker=where.transport, management=management, name=cascade or "nservicebus-v2")
     protected = bool(accounts_from_environment())
-    with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
+    with where.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
         ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
         log_to_standard_error()

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from delaystore.cli._commands import offered
 from delaystore.cli._health import Deadline
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    Endpoint,
+    DispatchedEndpoint,
+    EndpointOptions,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
     environment_option,
     error_queue_option,
 )
@@ -45,11 +43,8 @@ def setup(
         QueueType | None,
         typer.Option(help="The type of --queue in RabbitMQ; a Celery worker declares classic ones. Default: quorum."),
     ] = None,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    where: DispatchedEndpoint,
     check: Annotated[
         bool, typer.Option("--check", help="Only report what is missing or wrong; change nothing.")
     ] = False,
@@ -61,17 +56,16 @@ def setup(
     queue. Missing tables and indexes are made, and invalid indexes made again. Each defect that is left is reported in
     a line with its remedy; exit code 1 then. May be run again, and by several processes at once.
     """
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
 
-    if queue and transport is None:
+    if queue and where.transport is None:
         raise ConfigurationError("--queue needs a transport; pass --transport URL or set DELAYSTORE_TRANSPORT")
     if queue_type and not queue:
         raise ConfigurationError("--queue-type is the type of --queue; pass --queue NAME too")
-    if queue_type and (transport or "").partition(":")[0].lower() not in ("amqp", "amqps"):
+    if queue_type and (where.transport or "").partition(":")[0].lower() not in ("amqp", "amqps"):
         raise ConfigurationError("--queue-type goes with RabbitMQ only; leave it out")
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     settings = reading(error_queue) if check else DelayedDeliverySettings(error_queue=error_queue)
-    with options.open(settings) as opened:
+    with where.open(settings) as opened:
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]
         if check:
             defects = [*opened.store.defects(), *_missing(opened.transport, queues)]
@@ -84,12 +78,12 @@ def setup(
                 assert opened.transport is not None
                 _declare(opened.transport, name, queue_type)
     if as_json:
-        print_document({"endpoint": endpoint, "queues": queues, "ready": not defects, "defects": defects})
+        print_document({"endpoint": where.endpoint, "queues": queues, "ready": not defects, "defects": defects})
     elif defects:
         for each in defects:
             tell(f"not ready: {each}")
     else:
-        tell(f"ready: the store of endpoint {endpoint!r}")
+        tell(f"ready: the store of endpoint {where.endpoint!r}")
         for name in queues:
             tell(f"ready: the queue {name!r}")
     if defects:
@@ -120,8 +114,8 @@ def endpoints(
     timeout: Annotated[
         str, typer.Option(metavar="DURATION", help="How long each answer of the database may take.")
     ] = "5s",
-    store: StoreUrl = None,
-    schema: Schema = None,
+    *,
+    where: Annotated[EndpointOptions, offered("store", "schema")],
     as_json: Json = False,
 ) -> None:
     """List the endpoints of a database.
@@ -129,7 +123,7 @@ def endpoints(
     What waits, live dispatchers, and whether tables need an upgrade. A "?" is what the database does not tell in time,
     or to this user. Creates no table and no file.
     """
-    report_endpoints(store, schema, timeout, all_schemas=all_schemas, as_json=as_json)
+    report_endpoints(where, timeout, all_schemas=all_schemas, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +167,16 @@ class FoundEndpoint:
         return "upgrade needed: run `delaystore setup`" if self.found.is_older else "current"
 
 
-def report_endpoints(store: str | None, schema: str | None, timeout: str, *, all_schemas: bool, as_json: bool) -> None:
-    """Print the endpoints of the database that `store` names. ConfigurationError where it is none."""
-    from delaystore.cli._options import EndpointOptions, require_file
+def report_endpoints(where: EndpointOptions, timeout: str, *, all_schemas: bool, as_json: bool) -> None:
+    """Print the endpoints of the database that `where` names. ConfigurationError where it is none."""
+    from delaystore.cli._options import require_file
     from delaystore.stores.sql import SqlDelayedMessageStore
 
-    if all_schemas and schema is not None:
+    if all_schemas and where.schema is not None:
         raise ConfigurationError("--schema and --all-schemas are both given; pass one of them")
-    patience, schema = Deadline(timeout), schema or None
-    with closing(EndpointOptions(store=store).open_store()) as opened:
-        require_file(store or "")
+    patience, schema = Deadline(timeout), where.schema or None
+    with closing(EndpointOptions(store=where.store).open_store()) as opened:
+        require_file(where.store or "")
         if not isinstance(opened, SqlDelayedMessageStore):
             raise ConfigurationError("only a SQL database can list its endpoints; name one with --endpoint")
         found = list(_found(opened, patience, schema, all_schemas=all_schemas))
@@ -194,8 +188,8 @@ def report_endpoints(store: str | None, schema: str | None, timeout: str, *, all
         rows = [each.row()[first:] for each in found]
         print_table(columns[first:], rows, right=("waiting", "dispatchers"))
     else:
-        where = "the database" if schema is None else f"the schema {schema!r}"
-        tell(f"{where} has no endpoints")
+        place = "the database" if schema is None else f"the schema {schema!r}"
+        tell(f"{place} has no endpoints")
         if not all_schemas:
             say("--all-schemas looks into every schema; `delaystore setup` makes an endpoint")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from delaystore.cli._output import say, write
-from delaystore.errors import StoreUnavailableError, TransportUnavailableError
+from delaystore.cli._output import is_terminal, say, write
+from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportUnavailableError
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 
@@ -256,7 +256,20 @@ class _Stopped(BaseException):
     """Somebody has asked to stop."""
 
 
-def watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
+def watch(lines: Callable[[], Sequence[str]], document: Callable[[], Any], seconds: float, *, as_json: bool) -> None:
+    """Show `lines()` on the screen, or `as_json` `document()`, every so many seconds, until SIGINT or SIGTERM.
+
+    ConfigurationError for lines where standard output is no terminal. Raises OutputError.
+    """
+    if as_json:
+        _watch_documents(document, seconds)
+    elif is_terminal():
+        _watch_screen(lines, seconds)
+    else:
+        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
+
+
+def _watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
     """Show `lines()` every so many seconds, until SIGINT or SIGTERM; what was last remains. Raises OutputError."""
     shown: Sequence[str] = ()
     dumb = os.environ.get("TERM") in (None, "", "dumb")
@@ -271,7 +284,7 @@ def watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
             write("" if dumb else _LEAVE + "".join(f"{line}\n" for line in shown))
 
 
-def watch_documents(document: Callable[[], Any], seconds: float) -> None:
+def _watch_documents(document: Callable[[], Any], seconds: float) -> None:
     """Print `document()` every so many seconds, each on one line, until SIGINT or SIGTERM. Raises OutputError."""
     with _until_stopped():
         while True:

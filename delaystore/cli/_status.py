@@ -10,31 +10,25 @@ import typer
 
 from delaystore.cli._health import (
     Deadline,
-    MaxOverdue,
+    HealthOptions,
     StoreReport,
-    Timeout,
-    require_dispatcher_option,
     told_error_queue_option,
 )
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
-    Endpoint,
+    DispatchedEndpoint,
+    EndpointOptions,
     Json,
-    Schema,
-    StoreUrl,
-    Table,
-    TransportUrl,
-    environment_option,
+    WatchOptions,
 )
-from delaystore.cli._output import about, is_terminal, print_document, printable, table_lines, write
+from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
-from delaystore.operations.overview import Demands, Recent
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.text import duration_text, limit_text, named, parse_duration, rate_text, time_text, up_to
+from delaystore.text import duration_text, limit_text, named, rate_text, time_text, up_to
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
-    from delaystore.operations.overview import Overview
+    from delaystore.operations.overview import Demands, Overview, Recent
     from delaystore.stores.operable import Destination, DispatcherRecord, IngressRecord
     from delaystore.stores.sql.faults import TableSize
 
@@ -67,16 +61,10 @@ _LEFT_OUT: Final = ("activity", "rate", "lateness")
 
 
 def status(
-    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="status")] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
-    max_overdue: MaxOverdue = "5m",
-    require_dispatcher: Annotated[bool, require_dispatcher_option("status")] = False,
-    timeout: Timeout = "5s",
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    transport: TransportUrl = None,
+    *,
+    again: WatchOptions,
+    must: HealthOptions,
+    where: DispatchedEndpoint,
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
@@ -88,27 +76,22 @@ def status(
     Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
     file.
     """
-    from delaystore.operations.overview import Demands
-
-    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
-    seconds = parse_duration(every, "--every").total_seconds()
-    if not seconds:
-        raise ConfigurationError("--every is 0; write how often, as in 2s")
-    Deadline(timeout)
-    if not endpoint:
-        _list_endpoints(store, schema, timeout, watch=watch, as_json=as_json)
+    demands = must.demands()
+    seconds = again.seconds()
+    Deadline(must.timeout)
+    if not where.endpoint:
+        _list_endpoints(where, must.timeout, watch=again.watch, as_json=as_json)
         return
-    from delaystore.cli._options import EndpointOptions, reading
+    from delaystore.cli._options import reading
 
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with options.open(reading(error_queue)) as opened:
-        first = _Status.of(opened, timeout, demands)
-        if not watch:
+    with where.open(reading(error_queue)) as opened:
+        first = _Status.of(opened, must.timeout, demands)
+        if not again.watch:
             _print(first, as_json=as_json)
             if first.report.faults(demands):
                 raise typer.Exit(1)
             return
-        _watch(first, opened, timeout, seconds, as_json=as_json)
+        _watch(first, opened, must.timeout, seconds, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,37 +138,29 @@ def _print(found: _Status, *, as_json: bool) -> None:
 
 
 def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: float, *, as_json: bool) -> None:
-    from delaystore.cli._signals import watch_documents, watch_screen
+    from delaystore.cli._signals import watch
 
-    if not as_json and not is_terminal():
-        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
-    demands = first.demands
-    if as_json:
+    def document() -> dict[str, Any]:
+        try:
+            return _Status.of(opened, timeout, first.demands).document()
+        except StoreError as error:
+            return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
 
-        def document() -> dict[str, Any]:
-            try:
-                return _Status.of(opened, timeout, demands).document()
-            except StoreError as error:
-                return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
+    def lines() -> list[str]:
+        try:
+            return _Status.of(opened, timeout, first.demands).lines()
+        except StoreError as error:
+            return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
 
-        watch_documents(document, seconds)
-    else:
-
-        def lines() -> list[str]:
-            try:
-                return _Status.of(opened, timeout, demands).lines()
-            except StoreError as error:
-                return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
-
-        watch_screen(lines, seconds)
+    watch(lines, document, seconds, as_json=as_json)
 
 
-def _list_endpoints(store: str | None, schema: str | None, timeout: str, *, watch: bool, as_json: bool) -> None:
+def _list_endpoints(where: EndpointOptions, timeout: str, *, watch: bool, as_json: bool) -> None:
     from delaystore.cli._setup import report_endpoints
 
     if watch:
         raise ConfigurationError("--watch shows one endpoint; pass --endpoint NAME or set DELAYSTORE_ENDPOINT")
-    report_endpoints(store, schema, timeout, all_schemas=False, as_json=as_json)
+    report_endpoints(where, timeout, all_schemas=False, as_json=as_json)
 
 
 def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
@@ -208,7 +183,7 @@ _JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
-def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSize] | None") -> list[str]:
+def status_lines(report: StoreReport, demands: "Demands", sizes: "Sequence[TableSize] | None") -> list[str]:
     """All of it; `sizes` None: they were not told in time. Raises OutputError."""
     seen = report.overview
     lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
@@ -219,6 +194,8 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
         rows = [_ingress(each, seen.now) for each in seen.ingresses]
         lines += ["", *table_lines(("ingress", *_PLACE, "stored", "rejected", "state"), rows, right=_NUMBERS)]
     if seen.activity is not None and seen.now is not None:
+        from delaystore.operations.overview import Recent
+
         recent = [recent_row(Recent.of(seen.activity, seen.now, minutes)) for minutes in WINDOWS]
         lines += ["", *table_lines(COLUMNS, recent, right=COLUMNS)]
     if sizes:
@@ -226,7 +203,7 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
     return lines
 
 
-def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
+def _facts(report: StoreReport, demands: "Demands") -> Iterator[tuple[str, str]]:
     seen, faults = report.overview, report.faults(demands)
     yield "endpoint", seen.endpoint
     yield "health", "unhealthy: " + "; ".join(faults) if faults else "healthy"

@@ -11,11 +11,11 @@ import typer.main
 from typing_extensions import override
 
 from delaystore.cli._changing import cancel, operations_app, reschedule
+from delaystore.cli._commands import add_commands
 from delaystore.cli._delays import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._dispatch import control, dispatch
 from delaystore.cli._errors import errors_app
-from delaystore.cli._examples import epilog
 from delaystore.cli._export import export
 from delaystore.cli._health import health
 from delaystore.cli._ingest import ingest_app
@@ -85,32 +85,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"auto_envvar_prefix": ENVIRONMENT_PREFIX, "help_option_names": ["-h", "--help"]},
 )
-for name, function in (
-    ("demo", demo),
-    ("setup", setup),
-    ("send", send),
-    ("load", load),
-    ("dispatch", dispatch),
-    ("serve", serve),
-    ("list", list_messages),
-    ("show", show),
-    ("count", count),
-    ("cancel", cancel),
-    ("reschedule", reschedule),
-    ("export", export),
-    ("pause", pause),
-    ("resume", resume),
-    ("limit", limit),
-    ("destinations", destinations),
-    ("changes", changes),
-    ("receive", receive),
-    ("status", status),
-    ("endpoints", endpoints),
-    ("health", health),
-    ("web", web),
-    ("control", control),
-):
-    app.command(name, epilog=epilog(name))(function)
+add_commands(
+    app,
+    {
+        "demo": demo,
+        "setup": setup,
+        "send": send,
+        "load": load,
+        "dispatch": dispatch,
+        "serve": serve,
+        "list": list_messages,
+        "show": show,
+        "count": count,
+        "cancel": cancel,
+        "reschedule": reschedule,
+        "export": export,
+        "pause": pause,
+        "resume": resume,
+        "limit": limit,
+        "destinations": destinations,
+        "changes": changes,
+        "receive": receive,
+        "status": status,
+        "endpoints": endpoints,
+        "health": health,
+        "web": web,
+        "control": control,
+    },
+)
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")

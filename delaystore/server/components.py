@@ -16,37 +16,11 @@ from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tree import ControlConfiguration, EndpointConfiguration, MetricsConfiguration
-from delaystore.stores import DelayedMessageStore, open_store
-from delaystore.transports import RabbitMQTransport, Transport, open_transport
+from delaystore.stores import store_at
+from delaystore.transports import RabbitMQTransport, transport_at
 
 if TYPE_CHECKING:
     from delaystore.server.telemetry import OpenTelemetryMetrics
-
-
-def store_at(url: str, schema: str | None, table: str | None) -> DelayedMessageStore:
-    """The store; raises ConfigurationError, also where it takes no schema or table. It connects to nothing yet."""
-    store = open_store(url)
-    if schema is None and table is None:
-        return store
-    from delaystore.stores.sql import SqlDelayedMessageStore
-
-    store.close()
-    if not isinstance(store, SqlDelayedMessageStore):
-        raise ConfigurationError("a schema and a table go with a SQL store only; leave them out")
-    return SqlDelayedMessageStore(url, schema=schema, table=table)
-
-
-def transport_at(url: str, schema: str | None) -> Transport:
-    """The transport, whose SQL queues are in the schema. Raises ConfigurationError. It connects to nothing yet."""
-    transport = open_transport(url)
-    if schema is None:
-        return transport
-    from delaystore.transports.sql_queue import SqlQueueTransport
-
-    if not isinstance(transport, SqlQueueTransport):
-        return transport
-    transport.close()
-    return SqlQueueTransport(url, schema=schema)
 
 
 class OpenedEndpoint:

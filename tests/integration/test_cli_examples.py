@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delaystore.cli._examples import EXAMPLES
+from delaystore.cli._commands import EXAMPLES
 from tests.integration.cli import CommandLine
 from tests.integration.plugin_stand_in import RECORDED
 from tests.servers import RabbitMQVhosts

@@ -62,8 +62,8 @@ def test_list_finds_what_fails_and_why(run: CommandLine) -> None:
     assert (bad["message_id"], bad["failure_count"], bad["parked"]) == ("bad", 2, False)
     assert (bad["last_failure"]["kind"], bad["last_failure"]["reason"]) == ("Refused", FULL)
     names, line = run("list", "--failing").out.splitlines()
-    assert names.split("\t")[-3:] == ["failed_at", "failure_kind", "failure_reason"]
-    assert line.split("\t")[-2:] == ["Refused", FULL]
+    assert names.endswith("last failure")
+    assert line.endswith(f"ago: {FULL}")
     assert ids(run, "--paused") == ["parked"]
     assert ids(run, "--id-prefix", "well-", "--limit", "2") == ["well-0", "well-1"]
     assert len(ids(run, "--header", "tenant=a", "--destination", "billing")) == 5
@@ -99,7 +99,7 @@ def test_show_has_all_failures_and_says_parked(run: CommandLine) -> None:
     assert "9999" not in parked
     document = run("show", "parked", "--json").document
     assert (document["parked"], document["next_attempt"]) == (True, None)
-    assert "\tparked\t" in run("list", "--paused").out
+    assert "(parked)" in run("list", "--paused").out
 
 
 @pytest.mark.long

@@ -236,3 +236,10 @@ def test_help_imports_neither_database_nor_broker_libraries() -> None:
         timeout=PATIENCE,
     )
     assert result.stdout == "[]\n"
+
+
+def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
+    heavy = ("pika", "pyarrow", "pyspark", "rich", "sqlalchemy", "starlette")
+    program = f"import sys, delaystore.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

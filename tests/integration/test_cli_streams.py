@@ -109,7 +109,7 @@ def test_a_closed_pipe_ends_the_command_quietly_as_it_ends_other_tools(environme
 
 def test_of_a_long_list_the_first_line_can_be_had_alone(environment: dict[str, str]) -> None:
     result = shell("delaystore list --all | head -1", environment)
-    assert result.stdout.startswith("message_id\t")
+    assert result.stdout.startswith("id ")
     assert result.stderr == ""
 
 
@@ -135,7 +135,6 @@ def test_people_at_a_terminal_get_a_table(environment: dict[str, str]) -> None:
         os.close(theirs)
         os.close(ours)
     assert "failures" in shown
-    assert "\t" not in shown
     assert "m00000" in shown
 
 

@@ -129,7 +129,7 @@ def test_a_cascade_at_rest_is_good(run: CommandLine, broker: Broker) -> None:
     assert document["blocked"] == []
     told = run("delays", "status")
     assert told.code == 0
-    assert "4 s" in told.out
+    assert " 4s " in told.out
     assert told.out.splitlines()[-1].endswith("good")
 
 

@@ -405,5 +405,4 @@ def test_tables_fit_a_terminal_of_80_columns(
     tables = [sample, *(run(*each).out for each in (["destinations", "--backlog"], ["operations"], ["changes"]))]
     for table in tables:
         assert all(len(line) <= 80 for line in table.splitlines()), table
-    assert destination in sample
-    assert "…" in sample
+    assert "…" not in sample

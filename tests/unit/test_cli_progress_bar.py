@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from delaystore.cli._output import ProgressBar
+from delaystore.cli._progress import ProgressBar
 
 MOVED = re.compile(r"moved .* 30/40 ")
 

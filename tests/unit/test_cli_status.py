@@ -203,7 +203,7 @@ def test_a_duration_is_shown_as_it_is_typed_and_without_microseconds(span: str, 
 
 
 def test_a_duration_is_rounded_to_what_people_say() -> None:
-    assert duration_text(timedelta(seconds=0.9996)) == "1.0s"
+    assert duration_text(timedelta(seconds=0.9996)) == "1s"
     assert duration_text(timedelta(seconds=9.97)) == "10s"
     assert duration_text(timedelta(days=1, seconds=59)) == "1d"
     assert time_text(NOW + timedelta(microseconds=999_999)) == "2026-11-24 06:30:15Z"

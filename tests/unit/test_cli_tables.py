@@ -3,87 +3,92 @@
 import pytest
 from rich.cells import cell_len
 
-from delaystore.cli._output import SHORTEST_CUT, TableText, cut_middle, table_text
+from delaystore.cli._output import print_table, table_lines
 
 COLUMNS = ("id", "destination", "due", "failures", "bytes")
 ID = "0198a1f2-7c3b-7d11-8f00-112233449c3e"
 LONG = "/exchanges/orders/of.everything.that.there.is.and.of.some.that.is.not"
+DUE = "2026-11-24 05:52:18Z"
 
 
-def laid_out(
-    destination: str, width: int | None, id_: str = ID, *, encoding: str = "utf-8", styled: bool = False
-) -> TableText:
-    row = (id_, destination, "2026-11-24 05:52:18Z", "0", "12")
-    right, given = ("failures", "bytes"), {"width": width, "encoding": encoding, "styled": styled}
-    return table_text(COLUMNS, [row], right=right, unbroken=("due",), cut=("id",), **given)  # type: ignore[arg-type]
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A terminal of 80 columns, for what is printed; set COLUMNS for another width."""
+    monkeypatch.setattr("delaystore.cli._output.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    return monkeypatch
 
 
-def widest(table: TableText) -> int:
-    return max(map(cell_len, table.text.splitlines()))
+def show(destination: str, id_: str = ID, *, wide: bool | None = None) -> None:
+    row = (id_, destination, DUE, "0", "12")
+    print_table(COLUMNS, [row], right=("failures", "bytes"), unbroken=("due",), wide=wide)
 
 
-def test_what_fits_is_not_cut() -> None:
-    table = laid_out("billing", 100)
-    assert ID in table.text
-    assert not table.cut
+def cells(shown: str, column: int) -> str:
+    """What a column holds, of a table with one row; `column`: where it begins in the line of names."""
+    names, _, *rows = [line for line in shown.splitlines() if line]
+    begin = names.index(COLUMNS[column])
+    return "".join(row[begin : names.index(COLUMNS[column + 1])].strip() for row in rows)
 
 
-def test_in_80_columns_an_id_is_cut_in_the_middle_no_more_than_need_be() -> None:
-    table = laid_out("billing", 80)
-    assert widest(table) <= 80
-    assert table.cut == ["id"]
-    assert "0198a1f2-7c3b-7d1…33449c3e " in table.text
+@pytest.mark.usefixtures("terminal")
+def test_what_fits_is_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show("b", "order-17", wide=False)
+    shown = capsys.readouterr()
+    assert any("order-17" in line and DUE in line for line in shown.out.splitlines())
+    assert shown.err == ""
 
 
-@pytest.mark.parametrize("destination", [LONG, "请求队列" * 20, "x" * 255])
-def test_a_destination_is_never_cut(destination: str) -> None:
-    table = laid_out(destination, 80)
-    assert widest(table) <= 80
-    assert "0198a1f2…9c3e" in table.text
-    destinations = [line[16:].split("  ")[0].strip() for line in table.text.splitlines()[3:]]
-    assert "".join(destinations) == destination
+@pytest.mark.usefixtures("terminal")
+def test_in_80_columns_long_cells_go_on_in_the_next_line_and_nothing_is_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(LONG, wide=False)
+    shown = capsys.readouterr()
+    assert max(map(cell_len, shown.out.splitlines())) <= 80
+    assert (cells(shown.out, 0), cells(shown.out, 1)) == (ID, LONG)
+    assert any(DUE in line for line in shown.out.splitlines())
+    assert shown.err == "lines are broken to fit; --wide shows them whole\n"
 
 
-@pytest.mark.parametrize("width", [1, 20, 40, 60])
-def test_what_does_not_fit_even_so_is_written_in_blocks(width: int) -> None:
-    table = laid_out(LONG, width)
-    assert f"id           {ID}\ndestination  {LONG}\n" in table.text
-    assert not table.cut
+@pytest.mark.usefixtures("terminal")
+def test_a_wide_table_is_as_wide_as_it_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    show(LONG, wide=True)
+    shown = capsys.readouterr()
+    assert any(ID in line and LONG in line for line in shown.out.splitlines())
+    assert shown.err == ""
 
 
-def test_without_a_width_everything_is_whole_on_one_line() -> None:
-    assert any(ID in line and LONG in line for line in laid_out(LONG, None).text.splitlines())
+def test_in_a_pipe_everything_is_whole_on_one_line_without_a_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    show(LONG)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        list(COLUMNS),
+        [ID, LONG, *DUE.split(), "0", "12"],
+    ]
 
 
-@pytest.mark.parametrize("width", range(75, 140, 5))
+@pytest.mark.parametrize("width", [30, 40, 60, 75, 100, 135])
 @pytest.mark.parametrize("id_", [ID, "消息" * 20, "a", "é" * 60])
-def test_a_table_is_never_wider_than_its_terminal(width: int, id_: str) -> None:
-    assert widest(laid_out(LONG, width, id_)) <= width
+def test_a_table_is_never_wider_than_its_terminal(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, id_: str
+) -> None:
+    terminal.setenv("COLUMNS", str(width))
+    show(LONG, id_)
+    shown = capsys.readouterr().out
+    assert max(map(cell_len, shown.splitlines())) <= width
+    assert "…" not in shown
+    assert sorted(set(LONG + id_ + DUE) - set(shown)) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "cut"),
-    [
-        (ID, SHORTEST_CUT, "0198a1f2…9c3e"),
-        (ID, 36, ID),
-        ("消息消息消息消息", 9, "消息消…息"),
-        ("", 5, ""),
-        ("abcdef", 5, "abc…f"),
-    ],
-)
-def test_a_cut_text_shows_its_beginning_and_its_end(text: str, width: int, cut: str) -> None:
-    assert cut_middle(text, width) == cut
-    assert cell_len(cut) <= width
-
-
-def test_there_are_no_colours_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("terminal")
+def test_there_are_no_colours_where_nobody_wants_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[3" not in laid_out("billing", 80, styled=True).text
-
-
-def test_what_the_encoding_lacks_comes_as_an_escape() -> None:
-    assert "\\u2026" in laid_out("billing", 80, encoding="latin-1").text
+    show("billing")
+    assert "\x1b[3" not in capsys.readouterr().out
 
 
 def test_an_empty_table_has_its_names() -> None:
-    assert "destination" in table_text(COLUMNS, [], width=80, encoding="utf-8", styled=False).text
+    assert table_lines(COLUMNS, []) == ["id  destination  due  failures  bytes"]

@@ -1,0 +1,136 @@
+"""How a function becomes a command: its options, and the examples that end its help."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, Final, get_args, get_origin
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """In the annotation of an options object: the names of the fields that a command offers, in its help's order."""
+
+    names: tuple[str, ...]
+
+
+def offered(*names: str) -> Offered:
+    """The mark of an options object of which a command offers only some fields."""
+    return Offered(names)
+
+
+def add_commands(app: typer.Typer, commands: Mapping[str, Callable[..., None]], group: str = "") -> None:
+    """Add each function to `app` under its name, with its examples. `group`: the name of `app`, as in `errors`."""
+    for name, function in commands.items():
+        app.command(name, epilog=epilog(f"{group} {name}".strip()))(with_flat_options(function))
+
+
+def command_group(callback: Callable[..., None]) -> typer.Typer:
+    """A group of commands that `callback` describes. The group to which this one belongs reports errors."""
+    app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+    app.callback()(with_flat_options(callback))
+    return app
+
+
+def require_command(context: typer.Context) -> None:
+    """Where a group is called without a command, print its help. Raises typer.Exit then."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def with_flat_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as Typer can read it: in place of each options object, a dataclass, come the fields of it.
+
+    Typer has no options that several commands share. So a command takes an options object, as in
+    `where: EndpointOptions`, whose fields are annotated as options. Its annotation may hold `offered(...)`.
+    """
+    groups: dict[str, tuple[type[Any], Sequence[str]]] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        options, names = _options_object(parameter.annotation)
+        if options is None:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        else:
+            groups[parameter.name] = options, names
+            parameters += _parameters(options, names)
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, (options, names) in groups.items():
+            given[name] = options(**{each: given.pop(each) for each in names})
+        command(**given)
+
+    flat.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    return flat
+
+
+def _options_object(annotation: Any) -> tuple[type[Any] | None, Sequence[str]]:
+    """The class of an options object, and the fields that are offered; None: it is an option of its own."""
+    kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return None, ()
+    names = next((mark.names for mark in marks if isinstance(mark, Offered)), None)
+    return kind, [each.name for each in fields(kind)] if names is None else names
+
+
+def _parameters(options: type[Any], names: Sequence[str]) -> list[Parameter]:
+    known = {each.name: each for each in fields(options)}
+    return [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if known[name].default is MISSING else known[name].default,
+            annotation=known[name].type,
+        )
+        for name in names
+    ]
+
+
+# What `--help` of a command ends with: calls that work as they are, given a store, a transport and an endpoint.
+# Those about an ingress: given a broker and its management API.
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "send": (
+        "send billing 'pay me' --delay 3d --header kind=reminder",
+        "send billing 'pay me' --at 2027-01-31T09:00:00+01:00 --message-id invoice-7",
+    ),
+    "serve": (
+        "serve --config delaystore.toml --check",
+        "serve --check --web 127.0.0.1:8080 --metrics 127.0.0.1:9464",
+        "serve --print-config",
+    ),
+    "list": ("list --destination billing --until 2027-02-01T00:00:00Z", "list --failing"),
+    "count": ("count --by hour",),
+    "cancel": ("cancel invoice-7", "cancel --header campaign=spring --dry-run"),
+    "reschedule": ("reschedule invoice-7 --delay 2h30m", "reschedule --destination billing --failing --delay 0"),
+    "export": ("export spring.jsonl --header campaign=spring",),
+    "pause": ("pause billing --for 2h",),
+    "limit": ("limit billing --max-rate 200/s", "limit billing --max-rate none"),
+    "health": ("health --max-overdue 10m --require-dispatcher",),
+    "errors list": ("errors list", "errors list --messages --destination billing"),
+    "errors replay": ("errors replay --destination bilng --to billing --dry-run", "errors replay --kind Unroutable"),
+    "ingest create": (
+        "ingest create orders --type topic",
+        "ingest create reminders --definitions before.json --dry-run",
+    ),
+    "ingest verify": ("ingest verify orders",),
+    "ingest status": ("ingest status orders",),
+    "ingest retry": (
+        "ingest retry orders.ingress.rejected --dry-run",
+        "ingest retry orders.ingress.rejected invoice-7",
+    ),
+    "ingest delete": ("ingest delete orders --dry-run",),
+    "errors discard": ("errors discard --destination bilng --until 2027-01-01T00:00:00Z",),
+}
+
+
+def epilog(command: str) -> str | None:
+    """The examples of a command as the end of its help; None: it has none."""
+    if command not in EXAMPLES:
+        return None
+    lines = [f"  delaystore {example}" for example in EXAMPLES[command]]
+    return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *lines])
