@@ -184,11 +184,7 @@ CascadeName = Annotated[
         metavar="NAME",
     ),
 ]
-
-
 """Give it the default `DEFAULT_CASCADE`."""
-
-
 DEFAULT_CASCADE = "nservicebus-v2"
 
 

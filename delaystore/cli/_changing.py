@@ -37,25 +37,13 @@ if TYPE_CHECKING:
     from delaystore.operations import Operations, Preview
 
 ASKED: Final = 1_000
-
-
 """From more messages on, a terminal is asked whether it is meant."""
-
-
 _NAMED: Final = 10
-
-
 """Ids that are named of what dispatchers had."""
-
-
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many match, and show the first five.")]
-
-
 Yes = Annotated[
     bool, typer.Option("--yes", help=f"Do not ask, on a terminal, before more than {ASKED:,} messages are changed.")
 ]
-
-
 Resume = Annotated[
     str | None,
     typer.Option(metavar="OPERATION", help="Go on with one that was interrupted; `delaystore operations` lists them."),

@@ -40,33 +40,21 @@ DueByOption = Annotated[
         "level. either: the headers, or else the key.",
     ),
 ]
-
-
 RoutingOption = Annotated[
     Routing,
     typer.Option(
         "--routing", help="How destinations are bound on the target: the queue, or the exchange of that name."
     ),
 ]
-
-
 PoisonQueue = Annotated[
     str,
     typer.Option(
         "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
     ),
 ]
-
-
 _POISON_QUEUE = "delays.poison"
-
-
 _PATIENCE = "60s"
-
-
 _SHOWN = 20
-
-
 """How many destinations, and reasons, are listed."""
 
 
@@ -220,8 +208,6 @@ def _remarks(report: "MoveReport", poison_queue: str) -> list[str]:
 
 
 _COUNTS = ("messages", "ready", "unacked", "dead-lettering")
-
-
 _COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
 
 

@@ -176,11 +176,7 @@ def _remove(
 
 
 _AT_ONCE: Final = 1000
-
-
 _WAIT: Final = 0.25
-
-
 """Seconds."""
 
 
@@ -278,20 +274,10 @@ def _milliseconds(value: float | None) -> str:
 
 
 GRACE: Final = 30.0
-
-
 """Seconds after the last due time; what has not arrived by then counts as lost."""
-
-
 _CHUNK: Final = 1000
-
-
 _SCHEDULING_RATE: Final = 10_000
-
-
 """Messages a second that any store takes; the first message is due once the last should be stored."""
-
-
 _SHOWN_EVERY: Final = 0.05
 
 

@@ -78,8 +78,6 @@ def metrics_server(address: str) -> "Iterator[MetricsServer]":
 
 
 _DEFAULTS = DelayedDeliverySettings()
-
-
 _TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 

@@ -38,14 +38,8 @@ if TYPE_CHECKING:
     from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue
 
 ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
-
-
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
-
-
 NotedEndpoint = Annotated[EndpointOptions, offered("transport", "store", "endpoint", "schema", "table")]
-
-
 Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Only this reason, as `list` shows it; ids and numbers may differ."),
@@ -126,20 +120,10 @@ if TYPE_CHECKING:
 
 
 MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
-
-
 Limit = Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="So many messages at most, the oldest first.")]
-
-
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
-
-
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal.")]
-
-
 _SHOWN = 20
-
-
 """Destinations, and reasons, that are listed."""
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from delaystore.operations.overview import Demands, Overview
 
 T = TypeVar("T")
-
-
 _TOLD: Final = (
     "waiting",
     "exact",
@@ -35,8 +33,6 @@ _TOLD: Final = (
     "error_queue",
     "error_queue_depth",
 )
-
-
 """What `health --json` says of an overview."""
 
 

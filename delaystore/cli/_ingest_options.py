@@ -32,16 +32,12 @@ class ExchangeType(StrEnum):
 
 
 Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that programs publish to.")]
-
-
 Out = Annotated[
     str | None,
     environment_option(
         "--out", "The exchange for what is due; your queues are bound to it. [E.out]", metavar="OUT", group="ingest"
     ),
 ]
-
-
 Queue = Annotated[
     str | None,
     environment_option(
@@ -93,16 +89,10 @@ class TypedNameOptions(NameOptions):
 
 
 TypedNames = Annotated[TypedNameOptions, offered("exchange", "out_type", "exchange_type", "out", "queue")]
-
-
 _GROUP = "ingest"
-
-
 _KEYS: Final = frozenset(
     {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
 )
-
-
 """Keys of the configuration with which errors begin, and which are options here."""
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from delaystore.ingress.topology import IngressNames, IngressStatus, QueueStatus
 
 _TICK: Final = 0.2
-
-
 """Seconds between two looks at whether somebody asked to stop."""
 
 

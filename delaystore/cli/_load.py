@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from delaystore.cli._progress import ProgressBar
 
 _SMALL: Final = 16 * 2**20
-
-
 """Bytes of files that Spark reads within seconds of its start."""
-
-
 _NOTHING_WRITTEN: Final = "a dry run writes nothing"
 
 

@@ -27,20 +27,12 @@ if TYPE_CHECKING:
 # What a load says, in the command line's words: `--load-id` for "the option loadId", its name elsewhere.
 
 _WORDS: Final = re.compile("(?=[A-Z])")
-
-
 _OPTIONS: Final = (
     "destination", "schema", "table", "loadId", "keyColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
     "unknownColumns", "timeZone", "ambiguousTime", "rejects",
 )  # fmt: skip
-
-
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
-
-
 _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
-
-
 NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -100,16 +92,10 @@ def format_option(group: str) -> Any:
 
 
 Map = Annotated[list[str] | None, map_option("load")]
-
-
 Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
-
-
 OnKeys = Annotated[
     OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
 ]
-
-
 MaxWait = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
@@ -207,31 +193,17 @@ RowsOfFile = Annotated[
         "rejects",
     ),
 ]
-
-
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""
-
-
 Format = Annotated[str | None, format_option("load")]
-
-
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
-
-
 Conf = Annotated[
     list[str] | None,
     typer.Option(
         "--conf", metavar="KEY=VALUE", help="A setting of Spark's, such as spark.driver.memory=4g; repeatable."
     ),
 ]
-
-
 SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="Where to keep what Spark itself logs.")]
-
-
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
-
-
 Cleanup = Annotated[
     bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")
 ]
@@ -288,8 +260,6 @@ _OBSTACLES: Final[Mapping[str, str]] = {
     "twice": "a message_id comes twice (see --on-duplicate)",
     "waiting": "a message_id waits in the store already (see --on-duplicate)",
 }
-
-
 """Why a load would fail, in words."""
 
 

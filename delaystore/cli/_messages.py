@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
 
 _REASON: Final = 60
-
-
 """Characters of a reason in a table that fits a terminal; `show` has all of it."""
 
 

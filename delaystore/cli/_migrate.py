@@ -131,8 +131,6 @@ def cleanup(
 
 
 _REJECTIONS_SHOWN: Final = 20
-
-
 _NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0), "rejections": []}
 
 

@@ -159,17 +159,9 @@ def _same(one: str, other: str) -> bool:
 
 
 REJECTED_REMAIN: Final = 3
-
-
 """The exit code of a command that has done all it could, where rejected rows remain."""
-
-
 COUNTS: Final = ("prepared", "moved", "rejected", "returned", "pending")
-
-
 _DESTINATIONS_SHOWN: Final = 20
-
-
 _LEFT_SHOWN: Final = 20
 
 

@@ -86,11 +86,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
-
-
 DEFAULT_ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
-
-
 _ERROR_QUEUE: Final = f"{ENVIRONMENT_PREFIX}_ERROR_QUEUE"
 
 
@@ -136,43 +132,27 @@ def error_queue_option(text: str, command: str) -> Any:
 
 
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
-
-
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
-
-
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
-
-
 AuditOption = Annotated[
     Audit,
     typer.Option(
         "--audit", help="Which changes of messages the store notes: those of operators, or also those of programs."
     ),
 ]
-
-
 Retention = Annotated[
     str, typer.Option(metavar="DURATION", help="How long the store keeps its audit trail and ended operations.")
 ]
-
-
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00."),
 ]
-
-
 Destination = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
-
-
 MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
-
-
 Patience = Annotated[
     str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
 ]
@@ -288,17 +268,9 @@ def missing_file(url: str) -> Path | None:
 
 
 _SHOWN: Final = 5
-
-
 """Endpoints that are named where none is similar."""
-
-
 _SECONDS: Final = 30.0
-
-
 """How long the store may take to say what tables it has."""
-
-
 _CREATE: Final = "for a new one add --create, or run `delaystore setup` first"
 
 
@@ -358,8 +330,6 @@ def _similar(wanted: str, known: list[str]) -> str:
 
 
 READING = DelayedDeliverySettings(automatic_setup=False)
-
-
 """For commands that only read: no tables are created for a mistyped endpoint."""
 
 
@@ -486,14 +456,8 @@ class EndpointOptions:
 
 
 TransportUrl = Annotated[EndpointOptions, offered("transport", "schema")]
-
-
 StoredEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table")]
-
-
 """The options of a command that needs no transport."""
-
-
 DispatchedEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table", "transport")]
 
 

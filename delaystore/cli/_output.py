@@ -230,20 +230,10 @@ def _writing() -> Iterator[None]:
 
 
 _ENDLESS: Final = 1_000_000
-
-
 """The width of a table that is not to be broken."""
-
-
 _LINES: Final = 25
-
-
 """Lines of the screen, which rich must be told: otherwise it takes a dumb terminal to have 80 columns."""
-
-
 _NARROWEST: Final = 10
-
-
 """Cells that a column whose lines are broken has at least; with less room, all columns are broken."""
 
 

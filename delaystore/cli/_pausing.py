@@ -23,17 +23,9 @@ if TYPE_CHECKING:
     from delaystore.operations import CountListener, Operations
 
 _LOOKED_FOR: Final = 2.0
-
-
 """Seconds for which a message of the destination is looked for, at most."""
-
-
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
-
-
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-
-
 Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination, as messages have it.")]
 
 

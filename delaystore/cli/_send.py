@@ -52,11 +52,7 @@ if TYPE_CHECKING:
     from delaystore.calls import ProgressListener
 
 _TYPED: Final = {"destination": "DESTINATION"}
-
-
 _LOOKING: Final = 3.0
-
-
 """Seconds that it may take to find out whether there is a queue."""
 
 
@@ -227,14 +223,8 @@ def _property(text: str) -> tuple[str, Any]:
 
 
 MOST: Final = 1_000_000
-
-
 _WATCHED: Final = 10_000
-
-
 """Rows from which on progress is shown."""
-
-
 _STDIN: Final = "-"
 
 

@@ -31,20 +31,10 @@ if TYPE_CHECKING:
     from delaystore.server.configuration.tree import ServiceConfiguration
 
 _UNFINISHED: Final = 1
-
-
 """The exit code where something did not finish within --drain."""
-
-
 _WITH_A_FILE: Final = frozenset({"config", "check", "print_config", "print_systemd", "as_json"})
-
-
 """Options that go with --config."""
-
-
 _USUAL_PLACE: Final = Path("/etc/delaystore/delaystore.toml")
-
-
 _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("drain",): "--drain",
     ("log_level",): "--log-level",
@@ -72,8 +62,6 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("endpoint", "dispatcher", "poll_interval"): "--poll-interval",
     ("endpoint", "dispatcher", "handover"): "--handover",
 }
-
-
 """What the keys of the configuration are called as options."""
 
 

@@ -16,23 +16,11 @@ from delaystore.cli._output import is_terminal, say, write
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportUnavailableError
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-
-
 """The exit code of a program that SIGINT ended, as shells count: 128 and the signal's number."""
-
-
 READER_GONE: Final = 141
-
-
 """The exit code of a program that SIGPIPE ended: nobody reads its output any more."""
-
-
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
 _SHOW_CURSOR: Final = b"\x1b[?25h"
-
-
 """For a terminal: a progress bar may have hidden the cursor."""
 
 
@@ -181,8 +169,6 @@ def _end(number: int) -> NoReturn:
 
 
 _ALLOCATIONS: Final = 20_000
-
-
 """Objects that are made, and not freed, between two looks. By Python's 700 a look comes with every 35 messages, finds
 nothing, as messages are in no cycle, and takes a quarter of what an ingress does in all."""
 
@@ -194,11 +180,7 @@ def look_for_garbage_seldom() -> None:
 
 
 _LONGEST_PAUSE: Final = 5
-
-
 """Seconds between two attempts, in the end."""
-
-
 _OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
 
 
@@ -235,20 +217,10 @@ def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) ->
 
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
-
-
 """The terminal's other screen, without a cursor."""
-
-
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-
-
 _HOME: Final = "\x1b[H"
-
-
 _REST_OF_LINE: Final = "\x1b[K"
-
-
 _REST_OF_SCREEN: Final = "\x1b[J"
 
 

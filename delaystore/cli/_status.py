@@ -33,11 +33,7 @@ if TYPE_CHECKING:
     from delaystore.stores.sql.faults import TableSize
 
 WINDOWS: Final = (1, 5, 60)
-
-
 """Minutes."""
-
-
 COLUMNS: Final = ("last", "delivered", "failed", "to error queue", "rate", "late p50", "p90", "p99")
 
 
@@ -55,8 +51,6 @@ def _lateness(lateness: LatenessHistogram, percent: int) -> str:
 
 
 _LEFT_OUT: Final = ("activity", "rate", "lateness")
-
-
 """Of an overview: `recent` says more."""
 
 
@@ -172,14 +166,8 @@ def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize]
 
 
 _PLACE = ("process", "version", "since", "beat")
-
-
 _NUMBERS = ("since", "beat", "rate", "stored", "rejected")
-
-
 _JUST_NOW = timedelta(seconds=1)
-
-
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 

@@ -21,7 +21,7 @@ from delaystore.message import DelayedMessage, marked
 from delaystore.migrations.abc import BatchStatus, Problem, RunStatus, checksum, clock_problems
 from delaystore.migrations.runner import RunSettings, abort, check, clean_up, run, verify
 from delaystore.migrations.targets import open_target
-from delaystore.migrations.targets._brokers import DryRunTarget
+from delaystore.migrations.targets._dry_run import DryRunTarget
 from delaystore.migrations.targets._stores import StoreTarget, store_each
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore

@@ -22,7 +22,7 @@ def open_target(url: str, endpoint: str) -> MigrationTarget:
     """
     scheme = url.partition(":")[0].lower()
     if scheme == _DRY_RUN:
-        from delaystore.migrations.targets._brokers import DryRunTarget
+        from delaystore.migrations.targets._dry_run import DryRunTarget
 
         checked = url.partition(":")[2].strip("/")
         return DryRunTarget(open_target(checked, endpoint) if checked else None)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from delaystore.ingress.ingress import Ingress
-    from delaystore.server.telemetry._metrics import CountedLateness, IngressMetrics, OpenTelemetryMetrics
+    from delaystore.server.telemetry._ingress import IngressMetrics
+    from delaystore.server.telemetry._metrics import CountedLateness, OpenTelemetryMetrics
 
 _SILENCE: Final = 10
 """Seconds that a client may take for the next part of its request, and of the answer."""
@@ -95,7 +96,7 @@ class MetricsServer:
 
     def watch_ingress(self, endpoint: str, ingress: "Ingress") -> "IngressMetrics":
         """Have metrics of an ingress served here, for as long as somebody keeps what this returns."""
-        from delaystore.server.telemetry._metrics import IngressMetrics
+        from delaystore.server.telemetry._ingress import IngressMetrics
 
         return IngressMetrics(endpoint, ingress, meter_provider=self.meter_provider)
 

@@ -1,24 +1,17 @@
-"""Connections of drivers, lent to SQLAlchemy for the caller's transaction."""
+"""Connections of drivers, lent to SQLAlchemy for the caller's transaction; a module for each driver imports it."""
 
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Final, NoReturn, TypeVar
+from typing import Any, ClassVar, Final, NoReturn
 from weakref import WeakKeyDictionary
 
-import psycopg
-import pymysql
-from psycopg.adapt import AdaptersMap
-from psycopg.rows import TupleRow, tuple_row
-from pymysql.cursors import Cursor
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.sql.dialects import store_dialect_of
-from delaystore.stores.sql.dialects.sqlite import text_of
 from delaystore.stores.sql.drivers import driver_of
 
 
@@ -217,174 +210,3 @@ def _info_of(raw: Any) -> dict[Any, Any]:
 
 def _no_connection() -> NoReturn:
     raise AssertionError("an engine that lends makes no connections")
-
-
-class PsycopgLoan(Loan):
-    """A psycopg.Connection."""
-
-    driver: ClassVar[str] = "psycopg"
-    taken: ClassVar[type] = psycopg.Connection
-
-    @property
-    @override
-    def address(self) -> URL:
-        info = self.raw.info
-        return URL.create("postgresql", host=info.host, port=info.port, database=info.dbname)
-
-    @property
-    @override
-    def is_closed(self) -> bool:
-        return bool(self.raw.closed)
-
-    @override
-    def check(self) -> None:
-        """In a pipeline statements have no answers yet."""
-        super().check()
-        if self.raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
-            raise ConfigurationError("the connection is in a pipeline; use what was enlisted before or after it")
-
-    @override
-    def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        return _PlainPsycopgCursor(self.raw)
-
-
-class AsyncPsycopgLoan(PsycopgLoan):
-    """A psycopg.AsyncConnection, as SQLAlchemy wraps one: to be used in greenlets."""
-
-    taken: ClassVar[type] = psycopg.AsyncConnection
-    is_async: ClassVar[bool] = True
-
-    @override
-    def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        return self._wrapped.cursor()
-
-    @cached_property
-    def _wrapped(self) -> Any:
-        async def taken() -> _WithPlainCursors:
-            return _WithPlainCursors(self.raw)
-
-        return self.driver_module.connect(async_creator_fn=taken)
-
-
-class _WithPlainCursors:
-    """An AsyncConnection whose cursors are plain."""
-
-    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
-        self._raw = raw
-
-    def cursor(self) -> "_PlainAsyncCursor":
-        return _PlainAsyncCursor(self._raw)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
-
-
-class _PlainAsyncCursor(psycopg.AsyncCursor[TupleRow]):
-    """As _PlainPsycopgCursor."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self._plain = AdaptersMap(psycopg.adapters)
-        super().__init__(connection, row_factory=tuple_row)
-
-    @property
-    @override
-    def adapters(self) -> AdaptersMap:
-        return self._plain
-
-
-class _PlainPsycopgCursor(psycopg.Cursor[TupleRow]):
-    """Rows are tuples of psycopg's own types, whatever the connection's row factory and adapters make of them."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._plain = AdaptersMap(psycopg.adapters)
-        super().__init__(connection, row_factory=tuple_row)
-
-    @property
-    @override
-    def adapters(self) -> AdaptersMap:
-        return self._plain
-
-
-class PyMySqlLoan(Loan):
-    """A pymysql.Connection."""
-
-    driver: ClassVar[str] = "pymysql"
-    taken: ClassVar[type] = pymysql.connections.Connection
-
-    @property
-    @override
-    def address(self) -> URL | None:
-        database = self.raw.db
-        name = database.decode() if isinstance(database, bytes) else database
-        return URL.create("mysql", host=self.raw.host, port=self.raw.port, database=name)
-
-    @property
-    @override
-    def is_closed(self) -> bool:
-        return not self.raw.open
-
-    @override
-    def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        """One whose rows are tuples."""
-        return self.raw.cursor(Cursor)
-
-
-Result = TypeVar("Result")
-
-
-class SqliteLoan(Loan):
-    """A sqlite3.Connection."""
-
-    driver: ClassVar[str] = "pysqlite"
-    taken: ClassVar[type] = sqlite3.Connection
-
-    @property
-    @override
-    def address(self) -> None:
-        return None
-
-    @property
-    @override
-    def is_closed(self) -> bool:
-        try:
-            self.raw.total_changes  # noqa: B018 - there is no other way to know
-        except sqlite3.ProgrammingError:
-            return True
-        return False
-
-    @override
-    def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        return _PlainSqliteCursor(self.raw)
-
-
-class _PlainSqliteCursor(sqlite3.Cursor):
-    """Rows are tuples, whose texts are str, whatever the connection's factories make of them."""
-
-    @override
-    def execute(self, *arguments: Any) -> "_PlainSqliteCursor":
-        self._as_str(super().execute, *arguments)
-        return self
-
-    @override
-    def executemany(self, *arguments: Any) -> "_PlainSqliteCursor":
-        self._as_str(super().executemany, *arguments)
-        return self
-
-    @override
-    def fetchone(self) -> Any:
-        return self._as_str(super().fetchone)
-
-    @override
-    def fetchmany(self, *arguments: Any, **options: Any) -> list[Any]:
-        return self._as_str(super().fetchmany, *arguments, **options)
-
-    @override
-    def fetchall(self) -> list[Any]:
-        return self._as_str(super().fetchall)
-
-    def _as_str(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        before, self.connection.text_factory = self.connection.text_factory, text_of
-        try:
-            return work(*arguments, **options)
-        finally:
-            self.connection.text_factory = before
