@@ -156,9 +156,9 @@ class DjangoTarget(Target):
 
 
 _LOANS: Final = {
-    "psycopg": ("_psycopg", ("PsycopgLoan", "AsyncPsycopgLoan")),
-    "sqlite3": ("_sqlite3", ("SqliteLoan",)),
-    "pymysql": ("_pymysql", ("PyMySqlLoan",)),
+    "psycopg": ("_drivers", ("PsycopgLoan", "AsyncPsycopgLoan")),
+    "sqlite3": ("_drivers", ("SqliteLoan",)),
+    "pymysql": ("_drivers", ("PyMySqlLoan",)),
 }
 
 
