@@ -21,9 +21,10 @@ from delaystore.integrations.django import delayed
 from delaystore.integrations.django._delivery import store_engine, store_url
 from delaystore.integrations.django.admin import WaitingMessageAdmin
 from delaystore.integrations.django.apps import check_settings
+from delaystore.message import FailedAttempt
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import STEP
+from delaystore.stores.operable import STEP, FailedDelivery
 from delaystore.transports.memory import InMemoryTransport
 
 HOUR = 3600
@@ -293,6 +294,19 @@ class Messages(AdminCase):
         self.user.user_permissions.add(Permission.objects.get(codename="view_body"))
         self.assertContains(self.client.get(f"{LIST}a_2Fb/change/"), "&lt;script&gt;")
 
+    def test_it_shows_why_forwarding_failed(self) -> None:
+        delayed.send("queue", b"", delay=0, message_id="one", headers={"a": 1})
+        now = datetime.now(UTC)
+        with transaction.atomic():
+            store = delayed.store.enlist(connection)
+            claimed = store.fetch_next_due_timeout(store.now())
+            attempt = FailedAttempt(at=now, kind="Refused", reason="<no queue>")
+            store.count_failures([FailedDelivery(message=claimed, next_attempt=now, attempt=attempt)])
+        self.assertContains(self.client.get(LIST, {"state": "failing"}), "Refused: &lt;no queue&gt;")
+        page = self.client.get(f"{LIST}one/change/")
+        self.assertContains(page, "Refused: &lt;no queue&gt;</div>")
+        self.assertContains(page, "<div>a: 1</div>")
+
     def test_its_buttons_are_those_of_the_user_s_permissions(self) -> None:
         delayed.send("queue", b"", delay=HOUR, message_id="one")
 
@@ -461,9 +475,10 @@ class Claims(Emptied):
         delayed.send("queue", b"", delay=HOUR, message_id="free")
         other = SqlDelayedMessageStore(store_engine(connection.settings_dict))
         other.initialize("shop", TransactionMode.RECEIVE_ONLY)
-        if connection.vendor == "sqlite":  # a lease outlives the transaction
-            self.assertIsNotNone(other.fetch_next_due_timeout(other.now()))
+        if connection.vendor == "sqlite":  # where a lease outlives the transaction
+            claimed = other.fetch_next_due_timeout(other.now())
             page = self.post("cancel_messages", "claimed", "free")
+            self.assertTrue(other.increment_failure_count(claimed))
         else:
             with other.transaction() as dispatcher:
                 self.assertIsNotNone(dispatcher.fetch_next_due_timeout(other.now()))

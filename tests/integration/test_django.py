@@ -61,7 +61,7 @@ def test_the_cases(database: str, request: pytest.FixtureRequest, tmp_path: Path
 def test_the_example_s_own_tests() -> None:
     done = run("manage.py", "test", folder=SHOP)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Ran 2 tests" in done.stderr
+    assert "Ran 3 tests" in done.stderr
 
 
 @pytest.mark.long

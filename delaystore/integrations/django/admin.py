@@ -6,7 +6,7 @@ service makes. A page's buttons run the same actions, with the same confirmation
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -228,9 +228,9 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         """The queue or exchange that the message is for; this and the following are columns, or fields of the page."""
         return obj.message.destination
 
-    def key(self, obj: WaitingMessage) -> str | None:
+    def key(self, obj: WaitingMessage) -> str:
         """The key, if the message has one."""
-        return obj.message.key
+        return obj.message.key or self.get_empty_value_display()
 
     def due_time(self, obj: WaitingMessage) -> str:
         """When it is due, in Django's current time zone."""
@@ -244,23 +244,23 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         """How often forwarding has failed."""
         return obj.message.failure_count
 
-    def last_failure(self, obj: WaitingMessage) -> str | None:
+    def last_failure(self, obj: WaitingMessage) -> str:
         """Why forwarding failed last, in short."""
         found = obj.message.failures
-        return f"{found[-1].kind}: {found[-1].reason}"[:100] if found else None
+        return f"{found[-1].kind}: {found[-1].reason}"[:100] if found else self.get_empty_value_display()
 
-    def failures(self, obj: WaitingMessage) -> str | None:
+    def failures(self, obj: WaitingMessage) -> str:
         """Why forwarding has failed, as far as the store knows."""
-        found = [(_local(each.at), each.kind, each.reason) for each in obj.message.failures]
-        return format_html_join("", "<div>{} {}: {}</div>", found) or None
+        found = [(f"{_local(each.at)} {each.kind}", each.reason) for each in obj.message.failures]
+        return _lines(found) or self.get_empty_value_display()
 
-    def headers(self, obj: WaitingMessage) -> str | None:
+    def headers(self, obj: WaitingMessage) -> str:
         """A line for each header."""
-        return format_html_join("", "<div>{}: {}</div>", obj.message.headers.items()) or None
+        return _lines(obj.message.headers.items()) or self.get_empty_value_display()
 
-    def properties(self, obj: WaitingMessage) -> str | None:
+    def properties(self, obj: WaitingMessage) -> str:
         """A line for each AMQP property."""
-        return format_html_join("", "<div>{}: {}</div>", obj.message.properties.items()) or None
+        return _lines(obj.message.properties.items()) or self.get_empty_value_display()
 
     def body(self, obj: WaitingMessage) -> Any:
         """The beginning of the body, as text."""
@@ -414,6 +414,11 @@ def _log(
         )
         for message_id in message_ids
     )
+
+
+def _lines(named: Iterable[tuple[str, Any]]) -> str:
+    """A line for each name with its value, as HTML."""
+    return str(format_html_join("", "<div>{}: {}</div>", named))
 
 
 def _local(time: datetime) -> str:
