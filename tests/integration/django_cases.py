@@ -172,6 +172,8 @@ class Transactions(Emptied):
 
 
 LIST = "/admin/delaystore/waitingmessage/"
+EVERY = str(EVERYTHING)
+"""What confirms an action on all messages."""
 
 
 class AdminCase(TestCase):
@@ -190,8 +192,8 @@ class AdminCase(TestCase):
     def listed(self, **query: str) -> list[str]:
         return [each.pk for each in self.client.get(LIST, query).context["cl"].result_list]
 
-    def act(self, action: str, *selected: str, url: str = LIST, confirmed: bool = True, **data: str) -> HttpResponse:
-        given = {"action": action, ACTION_CHECKBOX_NAME: selected, **({"post": "yes"} if confirmed else {}), **data}
+    def act(self, action: str, *selected: str, url: str = LIST, confirmed: str = "yes", **data: str) -> HttpResponse:
+        given = {"action": action, ACTION_CHECKBOX_NAME: selected, "post": confirmed, **data}
         return self.client.post(url, given, follow=True)
 
     def noted(self) -> list[tuple[str, str | None, str, str]]:
@@ -338,7 +340,7 @@ class Actions(AdminCase):
     def test_each_asks_before_it_changes_anything(self) -> None:
         for action in ("cancel_messages", "send_now", "reschedule"):
             with self.subTest(action):
-                page = self.act(action, "m0", "m2", confirmed=False, index="0", select_across="0")
+                page = self.act(action, "m0", "m2", confirmed="", index="0", select_across="0")
                 self.assertContains(page, "2 waiting messages")
                 for text in ("m0 to queue", "m2 to queue"):
                     self.assertContains(page, text)
@@ -385,9 +387,13 @@ class Actions(AdminCase):
     def test_all_that_match_are_changed_by_one_operation(self) -> None:
         delayed.send("other", b"", delay=HOUR, message_id="kept")
         url = f"{LIST}?destination=queue"
-        asked = self.act("cancel_messages", "m0", url=url, confirmed=False, index="0", select_across="1")
+        asked = self.act("cancel_messages", "m0", url=url, confirmed="", index="0", select_across="1")
         self.assertContains(asked, "Cancel 3 waiting messages: destination queue?")
-        page = self.act("cancel_messages", "m0", url=url, select_across="1")
+        self.assertContains(asked, 'name="post" value="destination queue"')
+        for other in ("yes", "all messages"):
+            again = self.act("cancel_messages", "m0", url=url, confirmed=other, select_across="1")
+            self.assertContains(again, "Cancel 3 waiting messages: destination queue?")
+        page = self.act("cancel_messages", "m0", url=url, confirmed="destination queue", select_across="1")
         self.assertContains(page, "Cancelled: 3 messages (destination queue).")
         self.assertEqual(waiting(), ["kept"])
         begun, ended = reversed(delayed.operations.changes())
@@ -398,9 +404,9 @@ class Actions(AdminCase):
         self.assertContains(self.client.get("/admin/"), "destination queue (operation")
 
     def test_all_that_match_are_sent_now_and_rescheduled(self) -> None:
-        self.act("reschedule", "m0", select_across="1", at_0="2099-01-01", at_1="12:00:00")
+        self.act("reschedule", "m0", confirmed=EVERY, select_across="1", at_0="2099-01-01", at_1="12:00:00")
         self.assertEqual({delayed.get(each).due_time.year for each in waiting()}, {2099})
-        self.act("send_now", "m0", select_across="1")
+        self.act("send_now", "m0", confirmed=EVERY, select_across="1")
         self.assertEqual({delayed.get(each).due_time.year > 2098 for each in waiting()}, {False})
 
     def test_a_long_operation_is_continued_by_the_next_request(self) -> None:
@@ -414,7 +420,7 @@ class Actions(AdminCase):
             for number in range(STEP)
         )
         with patch.object(WaitingMessageAdmin, "run_seconds", 0.0):
-            page = self.act("cancel_messages", "m0", select_across="1")
+            page = self.act("cancel_messages", "m0", confirmed=EVERY, select_across="1")
             self.assertContains(page, f"Cancelled so far: {STEP} of {STEP} messages looked at.")
             operation_id = page.context["operation"].operation_id
             self.assertEqual(len(waiting()), 3)
@@ -428,8 +434,9 @@ class Actions(AdminCase):
         for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
             for day, hour in (("0001-01-01", "00:00"), ("9999-12-31", "23:59")):
                 with self.subTest(zone=zone, day=day), override_settings(TIME_ZONE=zone):
-                    for across in "01":
-                        page = self.act("reschedule", "m0", at_0=day, at_1=hour, select_across=across)
+                    for confirmed, across in (("yes", "0"), (EVERY, "1")):
+                        time = {"at_0": day, "at_1": hour}
+                        page = self.act("reschedule", "m0", confirmed=confirmed, select_across=across, **time)
                         self.assertContains(page, "out of range")
         self.assertContains(self.act("reschedule", "m0", at_0="nonsense", at_1="12:00"), "Enter a valid date.")
         self.assertEqual(self.noted(), [])
@@ -493,7 +500,7 @@ class Claims(Emptied):
         with patch.object(LogEntry.objects, "bulk_create", side_effect=Declined), self.assertRaises(Declined):
             self.post("cancel_messages", "one")
         with patch.object(LogEntry.objects, "bulk_create", side_effect=Declined), self.assertRaises(Declined):
-            self.post("cancel_messages", "one", select_across="1")
+            self.post("cancel_messages", "one", post=EVERY, select_across="1")
         self.assertEqual(waiting(), ["one"])
         self.assertEqual(delayed.operations.operations(), [])
 

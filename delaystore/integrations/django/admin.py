@@ -289,7 +289,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         """Do what the user has confirmed, or show the page on which to confirm it."""
         if operation_id := request.POST.get("operation"):
             return self._continue(request, operation_id, action)
-        given = request.POST if request.POST.get("post") else None
+        given = request.POST if request.POST.get("post") == _confirmation(selection) else None
         form = RescheduleForm(given) if action is RESCHEDULE else None
         if given is not None and (form is None or form.is_valid()):
             try:
@@ -302,20 +302,31 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
                 if form is None:
                     raise
                 form.add_error("at", str(error))
-        return self._page(request, action, selection=selection, form=form)
+        return self._ask(request, selection, action, form)
+
+    def _ask(
+        self, request: HttpRequest, selection: Selection, action: MessageAction, form: RescheduleForm | None
+    ) -> HttpResponse:
+        """The page that lists what is selected and asks whether to change it."""
+        listed = selection.page(None, SHOWN).messages
+        return self._page(
+            request,
+            action,
+            selection=selection,
+            form=form,
+            media=self.media if form is None else self.media + form.media,
+            counted=selection.counted(),
+            confirmation=_confirmation(selection),
+            listed=[(message, _local(message.due_time)) for message in listed],
+        )
 
     def _page(self, request: HttpRequest, action: MessageAction, **more: Any) -> HttpResponse:
-        selection = more.get("selection")
-        listed = [] if selection is None else selection.page(None, SHOWN).messages
-        form = more.get("form")
+        """A page between the list and the end of `action`; its form posts the same selection again."""
         context = {
             **self.admin_site.each_context(request),
             "title": f"{action.title}: are you sure?",
             "opts": self.opts,
-            "media": self.media if form is None else self.media + form.media,
             "action": action,
-            "counted": None if selection is None else selection.counted(),
-            "listed": [(each, _local(each.due_time)) for each in listed],
             "is_across": request.POST.get("select_across") == "1",
             "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
             "checkbox": ACTION_CHECKBOX_NAME,
@@ -373,7 +384,8 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         try:
             found = operations.run(operation_id, listen)
         except _TimeIsUpError:
-            return self._page(request, action, operation=operations.operation(operation_id))
+            unfinished = operations.operation(operation_id)
+            return self._page(request, action, title=f"{action.title}: not finished", operation=unfinished)
         messages.success(request, f"{action.done}: {counted(found.changed, 'message')} ({found.wanted}).")
         if found.held:
             held = counted(found.held, "message")
@@ -384,6 +396,11 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
 def _operations(request: HttpRequest) -> Operations:
     """What operators do, by the user of the request."""
     return delayed.operations.acting_as(request.user.get_username())
+
+
+def _confirmation(selection: Selection) -> str:
+    """What the confirmation page posts. For all that match it is the filter, so that no other filter is confirmed."""
+    return str(selection.wanted) if selection.message_ids is None else "yes"
 
 
 def _request(action: MessageAction, message_id: str, due_time: datetime) -> MessageRequest:
