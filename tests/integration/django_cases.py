@@ -5,18 +5,26 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from django.conf import settings
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.http import HttpResponse
 from django.test import Client, SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
 from delaystore.errors import DuplicateMessageError, StoreSetupError
+from delaystore.filters import EVERYTHING
 from delaystore.integrations.django import delayed
 from delaystore.integrations.django._delivery import store_engine, store_url
+from delaystore.integrations.django.admin import WaitingMessageAdmin
 from delaystore.integrations.django.apps import check_settings
+from delaystore.message import FailedAttempt
+from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import STEP, FailedDelivery
 from delaystore.transports.memory import InMemoryTransport
 
 HOUR = 3600
@@ -27,9 +35,8 @@ class Declined(Exception):
 
 
 def waiting() -> list[str]:
-    """The ids of what waits, as somebody else sees it."""
-    with delayed.reading() as store:
-        return sorted(message.message_id for message in store.list().messages)
+    """The ids of the waiting messages."""
+    return sorted(message.message_id for message in delayed.operations.search(EVERYTHING).messages)
 
 
 class Emptied(TransactionTestCase):
@@ -164,8 +171,13 @@ class Transactions(Emptied):
         self.assertEqual(waiting(), [])
 
 
-class Pages(TestCase):
-    """The admin's list."""
+LIST = "/admin/delaystore/waitingmessage/"
+EVERY = str(EVERYTHING)
+"""What confirms an action on all messages."""
+
+
+class AdminCase(TestCase):
+    """A staff user who may see waiting messages."""
 
     def setUp(self) -> None:
         self.client = Client()
@@ -177,113 +189,330 @@ class Pages(TestCase):
         names = [f"{action}_waitingmessage" for action in actions]
         self.user.user_permissions.add(*Permission.objects.filter(codename__in=names))
 
-    def status(self, path: str, **data: str) -> int:
-        return self.client.post(f"/admin/delaystore/waitingmessage/{path}", data).status_code
+    def listed(self, **query: str) -> list[str]:
+        return [each.pk for each in self.client.get(LIST, query).context["cl"].result_list]
 
-    def test_it_lists_what_waits(self) -> None:
+    def act(self, action: str, *selected: str, url: str = LIST, confirmed: str = "yes", **data: str) -> HttpResponse:
+        given = {"action": action, ACTION_CHECKBOX_NAME: selected, "post": confirmed, **data}
+        return self.client.post(url, given, follow=True)
+
+    def noted(self) -> list[tuple[str, str | None, str, str]]:
+        """The audit trail of the store, the oldest entry first."""
+        changes = reversed(delayed.operations.changes())
+        return [(each.action, each.message_id, each.by, each.way) for each in changes]
+
+
+class Lists(AdminCase):
+    """The change list and its filters."""
+
+    def test_it_pages_by_the_store_s_positions(self) -> None:
         for number in range(101):
-            delayed.send("even" if number % 2 == 0 else "odd", b"body", delay=HOUR + number, message_id=f"m/{number}")
-        page = self.client.get("/admin/delaystore/waitingmessage/")
-        self.assertContains(page, "101 waiting in all")
+            delayed.send("queue", b"body", delay=HOUR + number, message_id=f"m/{number}")
+        self.allow("delete")
+        page = self.client.get(LIST)
+        self.assertContains(page, "101 waiting messages")
+        self.assertContains(page, f'href="{LIST}m_2F0/change/')
+        self.assertContains(page, "Select all 101 waiting messages")
         self.assertNotContains(page, "m/100<")
-        rest = self.client.get(f"/admin/delaystore/waitingmessage/?{page.context['next']}")
-        self.assertEqual([each.message_id for _, each in rest.context["messages_waiting"]], ["m/100"])
-        even = self.client.get("/admin/delaystore/waitingmessage/", {"destination": "odd"})
-        self.assertEqual(len(even.context["messages_waiting"]), 50)
+        rest = self.client.get(LIST + page.context["cl"].next_page)
+        self.assertEqual([each.pk for each in rest.context["cl"].result_list], ["m/100"])
+        self.assertContains(rest, "First page")
 
-    def test_it_refuses_what_is_no_page(self) -> None:
-        page = self.client.get("/admin/delaystore/waitingmessage/", {"after": "nonsense"})
-        self.assertContains(page, "this is no page")
+    def test_it_shows_what_a_user_looks_for(self) -> None:
+        delayed.send("queue", b"", delay=HOUR, message_id="one", key="order 7")
+        page = self.client.get(LIST)
+        for text in ("one", "queue", "order 7", "Next attempt", "Failed attempts", "Last failure", "1 waiting message"):
+            self.assertContains(page, text)
+
+    def test_it_searches_by_key_and_by_the_beginning_of_ids(self) -> None:
+        delayed.send("queue", b"", delay=HOUR, message_id="order-1", key="ada")
+        delayed.send("queue", b"", delay=HOUR + 1, message_id="order-2")
+        delayed.send("queue", b"", delay=HOUR + 2, message_id="bill-1")
+        self.assertEqual(self.listed(q="order"), ["order-1", "order-2"])
+        self.assertEqual(self.listed(q="order-2"), ["order-2"])
+        self.assertEqual(self.listed(q=" ada "), ["order-1"])
+        self.assertEqual(self.listed(q="ada", destination="other"), [])
+        self.assertEqual(self.listed(q="nothing"), [])
+
+    def test_it_filters(self) -> None:
+        now = datetime.now(UTC)
+        delayed.send("even", b"", at=now + timedelta(minutes=30), message_id="soon")
+        delayed.send("odd", b"", at=now + timedelta(days=2), message_id="later")
+        page = self.client.get(LIST)
+        links = {
+            choice["display"]: choice["query_string"]
+            for spec in page.context["cl"].filter_specs
+            for choice in spec.choices(page.context["cl"])
+        }
+        for title, found in (("even", ["soon"]), ("Next hour", ["soon"]), ("Next 7 days", ["soon", "later"])):
+            with self.subTest(title):
+                listed = self.client.get(LIST + links[title]).context["cl"].result_list
+                self.assertEqual([each.pk for each in listed], found)
+        self.assertEqual(self.listed(state="failing"), [])
+        self.assertEqual(self.listed(destination="odd", q="later"), ["later"])
+        delayed.operations.pause("odd")
+        delayed.operations.reschedule_one("later", delay=0)
+        delayed.store.park(delayed.store.now())
+        self.assertEqual(self.listed(state="paused"), ["later"])
+        self.assertContains(self.client.get(LIST, {"state": "paused"}), "when its destination resumes")
+
+    def test_it_refuses_what_no_list_has(self) -> None:
+        for name, value, reason in (
+            ("p", "nonsense", "This page does not exist"),
+            ("since", "nonsense", "is no time"),
+            ("state", "nonsense", "No message has the state"),
+            ("message_id", "one", "The list has no filter"),
+            ("destination", "a\nb", "control character"),
+        ):
+            with self.subTest(name):
+                answer = self.client.get(LIST, {name: value})
+                self.assertRedirects(answer, f"{LIST}?e=1", fetch_redirect_response=False)
+                self.assertContains(self.client.get("/admin/"), reason)
+
+    def test_it_takes_a_permission(self) -> None:
+        self.user.user_permissions.clear()
+        self.assertEqual(self.client.get(LIST).status_code, 403)
+
+    def test_nothing_can_be_added_saved_or_deleted(self) -> None:
+        """Django's own ways to change rows know nothing of claims."""
+        self.client.force_login(User.objects.create_superuser("root"))
+        delayed.send("queue", b"", delay=HOUR, message_id="one")
+        self.assertEqual(self.client.get(f"{LIST}add/").status_code, 403)
+        self.assertEqual(self.client.post(f"{LIST}one/change/").status_code, 403)
+        self.assertEqual(self.client.post(f"{LIST}one/delete/", {"post": "yes"}).status_code, 403)
+        self.act("delete_selected", "one")
+        self.assertIsNotNone(delayed.get("one"))
+
+
+class Messages(AdminCase):
+    """The page of a message."""
 
     def test_it_shows_a_message_and_escapes_it(self) -> None:
-        delayed.send("queue", b"<script>", delay=HOUR, message_id="a/b", headers={"kind": "<b>"})
-        page = self.client.get("/admin/delaystore/waitingmessage/a_2Fb/change/")
-        self.assertContains(page, "&lt;script&gt;")
+        delayed.send("queue", b"<script>", delay=HOUR, message_id="a/b", headers={"kind": "<b>"}, key="k&1")
+        page = self.client.get(f"{LIST}a_2Fb/change/")
         self.assertContains(page, "&lt;b&gt;")
-        self.assertNotContains(page, "Cancel this message")
+        self.assertContains(page, "k&amp;1")
+        self.assertNotContains(page, "script&gt;")
+        self.user.user_permissions.add(Permission.objects.get(codename="view_body"))
+        self.assertContains(self.client.get(f"{LIST}a_2Fb/change/"), "&lt;script&gt;")
 
-    def test_what_does_not_wait_is_not_found(self) -> None:
-        self.assertEqual(self.client.get("/admin/delaystore/waitingmessage/gone/change/").status_code, 404)
+    def test_it_shows_why_forwarding_failed(self) -> None:
+        delayed.send("queue", b"", delay=0, message_id="one", headers={"a": 1})
+        now = datetime.now(UTC)
+        with transaction.atomic():
+            store = delayed.store.enlist(connection)
+            claimed = store.fetch_next_due_timeout(store.now())
+            attempt = FailedAttempt(at=now, kind="Refused", reason="<no queue>")
+            store.count_failures([FailedDelivery(message=claimed, next_attempt=now, attempt=attempt)])
+        self.assertContains(self.client.get(LIST, {"state": "failing"}), "Refused: &lt;no queue&gt;")
+        page = self.client.get(f"{LIST}one/change/")
+        self.assertContains(page, "Refused: &lt;no queue&gt;</div>")
+        self.assertContains(page, "<div>a: 1</div>")
 
-    def test_it_changes_nothing_without_the_permission(self) -> None:
+    def test_its_buttons_are_those_of_the_user_s_permissions(self) -> None:
         delayed.send("queue", b"", delay=HOUR, message_id="one")
-        self.assertEqual(self.status("one/cancel/"), 403)
-        self.assertEqual(self.status("one/reschedule/", at="2099-01-01 00:00"), 403)
-        self.user.user_permissions.clear()
-        self.assertEqual(self.client.get("/admin/delaystore/waitingmessage/").status_code, 403)
-        self.assertIsNotNone(delayed.get("one"))
+
+        def buttons() -> list[str]:
+            return [each.title for each in self.client.get(f"{LIST}one/change/").context["buttons"]]
+
+        self.assertEqual(buttons(), [])
+        self.allow("delete")
+        self.assertEqual(buttons(), ["Cancel"])
+        self.allow("change")
+        self.assertEqual(buttons(), ["Cancel", "Send now", "Reschedule"])
+
+    def test_a_message_that_does_not_wait_is_not_found(self) -> None:
+        for message_id in ("gone", "x" * 300, "a_00b"):
+            with self.subTest(message_id):
+                page = self.client.get(f"{LIST}{message_id}/change/", follow=True)
+                self.assertContains(page, "Perhaps it was deleted?")
+
+
+class Actions(AdminCase):
+    """Changes of selected messages, with their confirmation, audit entries and log."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.allow("change", "delete")
+        for number in range(3):
+            delayed.send("queue", b"", delay=HOUR + number, message_id=f"m{number}")
+
+    def test_each_asks_before_it_changes_anything(self) -> None:
+        for action in ("cancel_messages", "send_now", "reschedule"):
+            with self.subTest(action):
+                page = self.act(action, "m0", "m2", confirmed="", index="0", select_across="0")
+                self.assertContains(page, "2 waiting messages")
+                for text in ("m0 to queue", "m2 to queue"):
+                    self.assertContains(page, text)
+                self.assertNotContains(page, "m1 to queue")
+        self.assertEqual(waiting(), ["m0", "m1", "m2"])
+        self.assertEqual(self.noted(), [])
+        self.assertFalse(LogEntry.objects.exists())
 
     def test_it_cancels(self) -> None:
-        self.allow("delete")
-        delayed.send("queue", b"", delay=HOUR, message_id="one")
-        self.assertEqual(self.client.get("/admin/delaystore/waitingmessage/one/cancel/").status_code, 405)
-        self.assertEqual(self.status("one/cancel/"), 302)
-        self.assertIsNone(delayed.get("one"))
-        page = self.client.post("/admin/delaystore/waitingmessage/one/cancel/", follow=True)
-        self.assertContains(page, "The message one waits no longer")
+        page = self.act("cancel_messages", "m0", "m2", "gone")
+        self.assertContains(page, "Cancelled: 2 messages (m0, m2).")
+        self.assertContains(page, "No longer waiting, and therefore not changed: 1 message (gone).")
+        self.assertEqual(waiting(), ["m1"])
+        done = [("cancel", "m0", "operator", "django"), ("cancel", "m2", "operator", "django")]
+        self.assertCountEqual(self.noted(), done)
+        entries = LogEntry.objects.filter(user=self.user, action_flag=DELETION)
+        self.assertCountEqual([(each.object_id, each.object_repr) for each in entries], [("m0", "m0"), ("m2", "m2")])
 
-    def test_it_reschedules(self) -> None:
-        self.allow("change")
-        delayed.send("queue", b"", delay=HOUR, message_id="one")
-        self.assertEqual(self.status("one/reschedule/", at="nonsense"), 200)
-        self.assertEqual(self.status("one/reschedule/", at="2099-01-01 00:00"), 302)
-        self.assertEqual(delayed.get("one").due_time.year, 2099)
+    @override_settings(TIME_ZONE="UTC")
+    def test_it_reschedules_and_the_message_s_history_says_so(self) -> None:
+        page = self.act("reschedule", "m0", at_0="2099-01-01", at_1="12:00:00")
+        self.assertContains(page, "Rescheduled: 1 message (m0).")
+        self.assertEqual(delayed.get("m0").due_time, datetime(2099, 1, 1, 12, tzinfo=UTC))
+        self.assertEqual(self.noted(), [("reschedule", "m0", "operator", "django")])
+        self.assertContains(self.client.get(f"{LIST}m0/history/"), "Rescheduled to Jan. 1, 2099, noon.")
 
-    def test_nothing_can_be_added(self) -> None:
-        self.assertEqual(self.client.get("/admin/delaystore/waitingmessage/add/").status_code, 404)
+    def test_it_sends_now(self) -> None:
+        self.assertContains(self.act("send_now", "m1"), "Made due now: 1 message (m1).")
+        self.assertLessEqual(delayed.get("m1").due_time, datetime.now(UTC) + timedelta(minutes=1))
+        self.assertEqual(self.noted(), [("send-now", "m1", "operator", "django")])
+
+    def test_it_changes_nothing_without_the_permission(self) -> None:
+        for kept, refused in (("delete", ("reschedule", "send_now")), ("change", ("cancel_messages",))):
+            self.user.user_permissions.clear()
+            self.allow("view", kept)
+            self.user = User.objects.get(pk=self.user.pk)
+            for action in refused:
+                with self.subTest(action):
+                    page = self.act(action, "m0", at_0="2099-01-01", at_1="12:00:00")
+                    self.assertContains(page, "No action selected.")
+        self.assertEqual(self.noted(), [])
+        self.assertEqual(waiting(), ["m0", "m1", "m2"])
+
+    def test_all_that_match_are_changed_by_one_operation(self) -> None:
+        delayed.send("other", b"", delay=HOUR, message_id="kept")
+        url = f"{LIST}?destination=queue"
+        asked = self.act("cancel_messages", "m0", url=url, confirmed="", index="0", select_across="1")
+        self.assertContains(asked, "Cancel 3 waiting messages: destination queue?")
+        self.assertContains(asked, 'name="post" value="destination queue"')
+        for other in ("yes", "all messages"):
+            again = self.act("cancel_messages", "m0", url=url, confirmed=other, select_across="1")
+            self.assertContains(again, "Cancel 3 waiting messages: destination queue?")
+        page = self.act("cancel_messages", "m0", url=url, confirmed="destination queue", select_across="1")
+        self.assertContains(page, "Cancelled: 3 messages (destination queue).")
+        self.assertEqual(waiting(), ["kept"])
+        begun, ended = reversed(delayed.operations.changes())
+        self.assertEqual((begun.way, begun.by, ended.count), ("django", "operator", 3))
+        entry = LogEntry.objects.get()
+        self.assertEqual((entry.object_id, entry.action_flag), (None, DELETION))
+        self.assertIn(begun.operation_id, entry.change_message)
+        self.assertContains(self.client.get("/admin/"), "destination queue (operation")
+
+    def test_all_that_match_are_sent_now_and_rescheduled(self) -> None:
+        self.act("reschedule", "m0", confirmed=EVERY, select_across="1", at_0="2099-01-01", at_1="12:00:00")
+        self.assertEqual({delayed.get(each).due_time.year for each in waiting()}, {2099})
+        self.act("send_now", "m0", confirmed=EVERY, select_across="1")
+        self.assertEqual({delayed.get(each).due_time.year > 2098 for each in waiting()}, {False})
+
+    def test_a_long_operation_is_continued_by_the_next_request(self) -> None:
+        delayed.send_many(
+            DelayedMessage(
+                message_id=f"n{number:05}",
+                destination="queue",
+                due_time=datetime.now(UTC) + timedelta(hours=1),
+                body=b"",
+            )
+            for number in range(STEP)
+        )
+        with patch.object(WaitingMessageAdmin, "run_seconds", 0.0):
+            page = self.act("cancel_messages", "m0", confirmed=EVERY, select_across="1")
+            self.assertContains(page, f"Cancelled so far: {STEP} of {STEP} messages looked at.")
+            operation_id = page.context["operation"].operation_id
+            self.assertEqual(len(waiting()), 3)
+            refused = self.act("reschedule", "m0", operation=operation_id)
+            self.assertEqual(refused.status_code, 403)
+            page = self.act("cancel_messages", "m0", operation=operation_id)
+        self.assertContains(page, f"Cancelled: {STEP + 3:,} messages (all messages).")
+        self.assertEqual(waiting(), [])
 
     def test_a_time_out_of_range_is_told_beside_its_field(self) -> None:
-        self.allow("change")
-        delayed.send("queue", b"", delay=HOUR, message_id="one")
         for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
-            for when in ("0001-01-01 00:00", "9999-12-31 23:59"):
-                with self.subTest(zone=zone, when=when), override_settings(TIME_ZONE=zone):
-                    page = self.client.post("/admin/delaystore/waitingmessage/one/reschedule/", {"at": when})
-                    self.assertContains(page, "out of range")
-
-    def test_an_id_that_no_message_can_have_is_not_found(self) -> None:
-        self.allow("change", "delete")
-        for message_id in ("x" * 300, "a_00b"):
-            self.assertEqual(self.client.get(f"/admin/delaystore/waitingmessage/{message_id}/change/").status_code, 404)
-        self.assertEqual(self.status(f"{'x' * 300}/cancel/"), 404)
-        self.assertEqual(self.status(f"{'x' * 300}/reschedule/", at="2099-01-01 00:00"), 404)
+            for day, hour in (("0001-01-01", "00:00"), ("9999-12-31", "23:59")):
+                with self.subTest(zone=zone, day=day), override_settings(TIME_ZONE=zone):
+                    for confirmed, across in (("yes", "0"), (EVERY, "1")):
+                        time = {"at_0": day, "at_1": hour}
+                        page = self.act("reschedule", "m0", confirmed=confirmed, select_across=across, **time)
+                        self.assertContains(page, "out of range")
+        self.assertContains(self.act("reschedule", "m0", at_0="nonsense", at_1="12:00"), "Enter a valid date.")
+        self.assertEqual(self.noted(), [])
 
     def test_times_are_local_also_without_use_tz(self) -> None:
-        self.allow("change")
-        delayed.send("queue", b"", delay=HOUR, message_id="one")
         for use_tz in (True, False):
             with self.subTest(use_tz=use_tz), override_settings(USE_TZ=use_tz, TIME_ZONE="Asia/Tokyo"):
-                self.assertEqual(self.status("one/reschedule/", at="2099-01-01 12:00"), 302)
-                self.assertEqual(delayed.get("one").due_time, datetime(2099, 1, 1, 3, tzinfo=UTC))
-                page = self.client.get("/admin/delaystore/waitingmessage/one/change/")
-                self.assertContains(page, "2099-01-01 12:00:00", 3)  # due time, next attempt, form
-                for since, found in (("2099-01-01 11:59", 1), ("2099-01-01 12:01", 0)):
-                    listed = self.client.get("/admin/delaystore/waitingmessage/", {"since": since})
-                    self.assertEqual(len(listed.context["messages_waiting"]), found)
-                    self.assertContains(listed, "2099-01-01 12:00:00", found)
+                self.act("reschedule", "m0", at_0="2099-01-01", at_1="12:10:00")
+                self.assertEqual(delayed.get("m0").due_time, datetime(2099, 1, 1, 3, 10, tzinfo=UTC))
+                shown = "Jan. 1, 2099, 12:10 p.m."
+                self.assertContains(self.client.get(f"{LIST}m0/change/"), shown, 2)  # due time and next attempt
+                self.assertContains(self.client.get(LIST, {"since": "2099-01-01T12:10"}), shown, 2)
+                self.assertEqual(self.listed(since="2099-01-01T12:11"), [])
 
     def test_what_another_site_posts_is_refused(self) -> None:
-        self.allow("delete")
-        delayed.send("queue", b"", delay=HOUR, message_id="one")
         hostile = Client(enforce_csrf_checks=True)
         hostile.force_login(self.user)
-        self.assertEqual(hostile.post("/admin/delaystore/waitingmessage/one/cancel/").status_code, 403)
-        self.assertIsNotNone(delayed.get("one"))
+        given = {"action": "cancel_messages", ACTION_CHECKBOX_NAME: "m0", "post": "yes"}
+        self.assertEqual(hostile.post(LIST, given).status_code, 403)
+        self.assertIsNotNone(delayed.get("m0"))
+
+    def test_ids_that_no_message_can_have_are_told(self) -> None:
+        self.assertContains(self.act("cancel_messages", "x" * 300), "at most 255 are allowed")
+        self.assertEqual(waiting(), ["m0", "m1", "m2"])
 
 
-class Outages(Emptied):
-    """What the store says is told by a page."""
+class Claims(Emptied):
+    """What needs a transaction of its own."""
 
-    def test_all_pages_tell_it(self) -> None:
-        client, pages = Client(), "/admin/delaystore/waitingmessage/"
-        client.force_login(User.objects.create_superuser("operator"))
+    def setUp(self) -> None:
+        super().setUp()
+        self.client = Client()
+        self.client.force_login(User.objects.create_superuser("operator"))
+
+    def post(self, action: str, *selected: str, **data: str) -> HttpResponse:
+        given = {"action": action, ACTION_CHECKBOX_NAME: selected, "post": "yes", **data}
+        return self.client.post(LIST, given, follow=True)
+
+    def test_a_message_that_is_being_dispatched_stays(self) -> None:
+        if connection.settings_dict["NAME"].startswith("file:"):
+            self.skipTest("a database in memory has no second connection")
+        delayed.send("queue", b"", delay=0, message_id="claimed")
+        delayed.send("queue", b"", delay=HOUR, message_id="free")
+        other = SqlDelayedMessageStore(store_engine(connection.settings_dict))
+        other.initialize("shop", TransactionMode.RECEIVE_ONLY)
+        if connection.vendor == "sqlite":  # where a lease outlives the transaction
+            claimed = other.fetch_next_due_timeout(other.now())
+            page = self.post("cancel_messages", "claimed", "free")
+            self.assertTrue(other.increment_failure_count(claimed))
+        else:
+            with other.transaction() as dispatcher:
+                self.assertIsNotNone(dispatcher.fetch_next_due_timeout(other.now()))
+                page = self.post("cancel_messages", "claimed", "free")
+        self.assertContains(page, "Cancelled: 1 message (free).")
+        self.assertContains(page, "Being dispatched, and therefore not changed: 1 message (claimed).")
+        self.assertEqual([each.object_id for each in LogEntry.objects.all()], ["free"])
+        self.assertEqual(waiting(), ["claimed"])
+
+    def test_a_change_and_its_entry_in_the_log_are_made_together(self) -> None:
+        delayed.send("queue", b"", delay=HOUR, message_id="one")
+        with patch.object(LogEntry.objects, "bulk_create", side_effect=Declined), self.assertRaises(Declined):
+            self.post("cancel_messages", "one")
+        with patch.object(LogEntry.objects, "bulk_create", side_effect=Declined), self.assertRaises(Declined):
+            self.post("cancel_messages", "one", post=EVERY, select_across="1")
+        self.assertEqual(waiting(), ["one"])
+        self.assertEqual(delayed.operations.operations(), [])
+
+    def test_all_pages_tell_what_the_store_says(self) -> None:
         with override_settings(DELAYSTORE={"ENDPOINT": "without tables"}):
             for answer in (
-                client.get(f"{pages}one/change/", follow=True),
-                client.post(f"{pages}one/cancel/", follow=True),
-                client.post(f"{pages}one/reschedule/", {"at": "2099-01-01 00:00"}, follow=True),
+                self.client.get(LIST, follow=True),
+                self.client.get(f"{LIST}one/change/", follow=True),
+                self.client.get(f"{LIST}one/history/", follow=True),
+                self.post("cancel_messages", "one"),
             ):
-                self.assertContains(answer, "tables are missing", 2)  # as a message, and in place of the list
+                self.assertContains(answer, "tables are missing")
 
 
 class Settings(SimpleTestCase):

@@ -61,7 +61,7 @@ def test_the_cases(database: str, request: pytest.FixtureRequest, tmp_path: Path
 def test_the_example_s_own_tests() -> None:
     done = run("manage.py", "test", folder=SHOP)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Ran 2 tests" in done.stderr
+    assert "Ran 3 tests" in done.stderr
 
 
 @pytest.mark.long
@@ -79,5 +79,6 @@ def test_the_command_line_knows_the_endpoint(tmp_path: Path) -> None:
 
 
 def test_there_is_a_migration_of_django_s_for_each_version_of_the_tables() -> None:
-    files = sorted((ROOT / "delaystore" / "integrations" / "django" / "migrations").glob("0*.py"))
-    assert f'UpgradeTables("{HEAD}"' in files[-1].read_text(), "write a migration of Django's for the new version"
+    files = (ROOT / "delaystore" / "integrations" / "django" / "migrations").glob("0*.py")
+    is_there = any(f'UpgradeTables("{HEAD}"' in each.read_text() for each in files)
+    assert is_there, "write a migration of Django's for the new version"

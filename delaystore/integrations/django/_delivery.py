@@ -2,19 +2,21 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
-from sqlalchemy import URL, Engine, NullPool, create_engine
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
+from typing_extensions import override
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import ConfigurationError
-from delaystore.operations.changes import MessageChanges
+from delaystore.operations import Operations
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.operable import Way
 from delaystore.stores.sql import SqlDelayedMessageStore
@@ -166,6 +168,46 @@ def django_settings() -> DjangoSettings:
     return read
 
 
+@contextmanager
+def in_transaction(alias: str) -> Iterator[Any]:
+    """Django's connection `alias` in the transaction that is open, or in a new one that ends with the block."""
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        yield connection
+        return
+    with transaction.atomic(using=alias):
+        yield connection
+
+
+class DjangoStore(SqlDelayedMessageStore):
+    """The store on Django's connection: each call is part of the open transaction, or has a transaction of its own.
+
+    Only the methods that create, upgrade and drop tables open connections of their own.
+    """
+
+    def __init__(self, alias: str, *, schema: str | None, table: str | None) -> None:
+        super().__init__(store_engine(connections[alias].settings_dict), schema=schema, table=table)
+        self.alias: Final = alias
+
+    @override
+    def now(self) -> datetime:
+        with self._one_call() as bound:
+            return bound.now()
+
+    @override
+    def latest_now(self) -> datetime:
+        return self.now()
+
+    @contextmanager
+    @override
+    def _bound(
+        self, connect: Callable[[], AbstractContextManager[Connection]], token: str | None = None
+    ) -> Iterator[BoundSqlStore]:
+        """Every call of the store opens its transaction here."""
+        with in_transaction(self.alias) as connection:
+            yield self.enlist(connection)
+
+
 P = ParamSpec("P")
 
 
@@ -179,7 +221,8 @@ def _enlisted(
 
     @wraps(operation)
     def call(self: "DjangoDelivery", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._transaction() as (delivery, connection):
+        store, delivery = self._open()
+        with in_transaction(store.alias) as connection:
             return operation(delivery.enlist(connection), *args, **kwargs)
 
     return call
@@ -194,7 +237,7 @@ class DjangoDelivery:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._opened: tuple[Any, SqlDelayedMessageStore, DelayedDelivery] | None = None
+        self._opened: tuple[Any, DjangoStore, DelayedDelivery] | None = None
 
     send = _enlisted(EnlistedDelivery.send)
     send_many = _enlisted(EnlistedDelivery.send_many)
@@ -202,41 +245,27 @@ class DjangoDelivery:
     reschedule = _enlisted(EnlistedDelivery.reschedule)
     get = _enlisted(EnlistedDelivery.get)
 
-    @contextmanager
-    def changing(self, by: str) -> Iterator[MessageChanges]:
-        """Cancel, reschedule and send now in the block, as an operator whose changes are noted in the store as `by`."""
-        with self._transaction() as (delivery, connection):
-            yield delivery.enlist(connection).changes_as(Way.DJANGO, by)
+    @property
+    def operations(self) -> Operations:
+        """Search and change waiting messages as an operator does, on Django's connection.
 
-    @contextmanager
-    def reading(self) -> Iterator[BoundSqlStore]:
-        """The store in Django's transaction, or in one of the block's own, to list and count what waits."""
-        with self._transaction() as (_, connection):
-            yield self.store.enlist(connection)
+        Example:
+            `delayed.operations.acting_as("ada").cancel(MessageFilter(destination="reminders"))`
+
+        """
+        return self._open()[1].operations.acting_as(way=Way.DJANGO)
 
     @property
-    def store(self) -> SqlDelayedMessageStore:
-        """The store at the database that DELAYSTORE names; it opens no connection by itself."""
+    def store(self) -> DjangoStore:
+        """The store at the database that DELAYSTORE names."""
         return self._open()[0]
 
-    @contextmanager
-    def _transaction(self) -> Iterator[tuple[DelayedDelivery, Any]]:
-        _, delivery, alias = self._open()
-        connection = connections[alias]
-        if connection.in_atomic_block or not connection.get_autocommit():
-            yield delivery, connection
-            return
-        with transaction.atomic(using=alias):
-            yield delivery, connection
-
-    def _open(self) -> tuple[SqlDelayedMessageStore, DelayedDelivery, str]:
-        """Store, delivery and the database's alias; made anew where the settings changed, as test runners do."""
+    def _open(self) -> tuple[DjangoStore, DelayedDelivery]:
+        """Store and delivery; they are created again after the settings have changed, as test runners change them."""
         settings = django_settings()
-        database = connections[settings.database].settings_dict
-        key = (settings, store_url(database))
+        key = (settings, store_url(connections[settings.database].settings_dict))
         with self._lock:
             if self._opened is None or self._opened[0] != key:
-                store = SqlDelayedMessageStore(store_engine(database), schema=settings.schema, table=settings.table)
+                store = DjangoStore(settings.database, schema=settings.schema, table=settings.table)
                 self._opened = (key, store, DelayedDelivery(settings.endpoint, store, None, settings.delivery))
-            _, store, delivery = self._opened
-        return store, delivery, settings.database
+            return self._opened[1:]

@@ -1,279 +1,449 @@
-"""Waiting messages in Django's admin."""
+"""Waiting messages in Django's admin: Django's own change list, read-only pages, actions and log, over the store.
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+Pages and actions come from Django; `_change_list` says how they read the store. Django may neither save nor delete a
+message, so that it offers no way around the claims of dispatchers: every change is an action, which the store's one
+service makes. A page's buttons run the same actions, with the same confirmation.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Any, Concatenate, Final, ParamSpec
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.core.management.base import CommandError
-from django.db import router
-from django.db.migrations.operations.base import Operation
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST
+from django.utils.formats import localize
+from django.utils.html import format_html, format_html_join
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.integrations.django import delayed
-from delaystore.integrations.django._delivery import django_settings
+from delaystore.integrations.django._change_list import (
+    DestinationFilter,
+    DueTimeFilter,
+    MessageChangeList,
+    Selection,
+    StateFilter,
+)
 from delaystore.integrations.django.models import WaitingMessage
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import waiting_until
+from delaystore.operations import Operations
+from delaystore.operations.changes import CancelRequest, MessageRequest, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.operable import ChangeAction, Operation, OperationKind
+from delaystore.text import counted
+
+SHOWN: Final = 100
+"""Messages that a confirmation page lists."""
+_BODY_SHOWN: Final = 4096
+"""Bytes of a body that are shown."""
+_REPORTED: Final = 10
+"""Ids that a message above the page names."""
+
+P = ParamSpec("P")
 
 
-class TimeField(forms.DateTimeField):  # type: ignore[misc] # Django ships no types
-    """A time in Django's current time zone, also where USE_TZ is False."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAction:
+    """An action of the admin.
+
+    Attributes:
+        name: The name of the method.
+        title: The imperative, for buttons and headings.
+        done: The participle, for reports.
+        flag: The kind of the entry in Django's log.
+        kind: The operation on all messages that match a filter.
+
+    """
+
+    name: str
+    title: str
+    done: str
+    flag: int
+    kind: OperationKind
+
+
+CANCEL: Final = MessageAction(
+    name="cancel_messages", title="Cancel", done="Cancelled", flag=DELETION, kind=OperationKind.CANCEL
+)
+SEND_NOW: Final = MessageAction(
+    name="send_now", title="Send now", done="Made due now", flag=CHANGE, kind=OperationKind.RESCHEDULE
+)
+RESCHEDULE: Final = MessageAction(
+    name="reschedule", title="Reschedule", done="Rescheduled", flag=CHANGE, kind=OperationKind.RESCHEDULE
+)
+
+
+class TimeField(forms.SplitDateTimeField):  # type: ignore[misc] # Django ships no types
+    """A time in Django's current time zone, also if USE_TZ is False."""
+
+    widget = AdminSplitDateTime
 
     @override
-    def prepare_value(self, value: Any) -> Any:
-        given = isinstance(value, datetime) and timezone.is_aware(value)
-        return super().prepare_value(timezone.make_naive(value) if given else value)
-
-    @override
-    def to_python(self, value: Any) -> datetime | None:
-        time: datetime | None = super().to_python(value)
+    def compress(self, data_list: Any) -> datetime | None:
+        time: datetime | None = super().compress(data_list)
         return time if time is None or timezone.is_aware(time) else timezone.make_aware(time)
 
 
-class FilterForm(forms.Form):  # type: ignore[misc] # Django ships no types
-    """Which messages to list."""
-
-    destination = forms.CharField(required=False)
-    since = TimeField(required=False, label="due from")
-    until = TimeField(required=False, label="due before")
-    after = forms.CharField(required=False, widget=forms.HiddenInput)
-
-    def clean_after(self) -> Position | None:
-        """The position behind which the page begins."""
-        text = self.cleaned_data["after"]
-        try:
-            return Position.parse(text) if text else None
-        except ValueError:
-            raise forms.ValidationError("this is no page; begin at the first one") from None
-
-    def filters(self) -> dict[str, Any]:
-        """Arguments of `list`."""
-        return {name: value or None for name, value in self.cleaned_data.items()}
-
-    def query(self, after: str) -> str:
-        """The query of the next page, with these filters."""
-        given = {name: value for name, value in self.data.items() if value and name in self.fields}
-        return urlencode({**given, "after": after})
-
-
 class RescheduleForm(forms.Form):  # type: ignore[misc] # Django ships no types
-    """A new due time, in Django's current time zone."""
+    """A new due time."""
 
-    at = TimeField(label="due at")
-
-
-PAGE: Final = 100
+    at = TimeField(label="New due time")
 
 
-"""Messages on one page."""
+class _TimeIsUpError(Exception):
+    """The request has taken long enough; the operation continues with the next one."""
 
 
-_SHOWN: Final = 4096
+def _reporting(
+    view: Callable[Concatenate["WaitingMessageAdmin", HttpRequest, P], HttpResponse],
+) -> Callable[Concatenate["WaitingMessageAdmin", HttpRequest, P], HttpResponse]:
+    """`view`; an error of the store is shown on the admin's first page."""
 
+    @wraps(view)
+    def reported(
+        self: "WaitingMessageAdmin", request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs
+    ) -> HttpResponse:
+        try:
+            return view(self, request, *args, **kwargs)
+        except DelaystoreError as error:
+            messages.error(request, str(error))
+            return redirect(f"{self.admin_site.name}:index")
 
-"""Bytes of a body that are shown."""
-
-
-_LIST: Final = "admin:delaystore_waitingmessage_changelist"
-
-
-_MESSAGE: Final = "admin:delaystore_waitingmessage_change"
+    return reported
 
 
 @admin.register(WaitingMessage)
 class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ships no types
-    """Pages of the store's own; nothing can be added or edited."""
+    """Lists, shows, cancels, reschedules and sends waiting messages.
+
+    Attributes:
+        run_seconds: How long one request changes messages that match a filter. If more are left, a page asks whether to
+            continue.
+
+    """
+
+    list_display = ("message_id", "destination", "due_time", "next_attempt", "failed_attempts", "key", "last_failure")
+    list_filter = (DestinationFilter, DueTimeFilter, StateFilter)
+    search_fields = ("message_id",)  # makes Django show the box; get_search_results searches
+    search_help_text = "A message's key, or the beginning of message ids."
+    sortable_by = ()
+    show_full_result_count = False
+    if hasattr(admin, "ShowFacets"):  # since Django 5.0; each would be a count of its own
+        show_facets = admin.ShowFacets.NEVER
+    actions = ("cancel_messages", "send_now", "reschedule")
+    change_list_template = "delaystore/admin/change_list.html"
+    change_form_template = "delaystore/admin/change_form.html"
+    fieldsets = (
+        (
+            None,
+            {"fields": ("message_id", "destination", "key", "due_time", "next_attempt", "failed_attempts", "failures")},
+        ),
+        ("Content", {"fields": ("properties", "headers", "body")}),
+    )
+    readonly_fields = tuple(name for _, options in fieldsets for name in options["fields"])
+    run_seconds = 10.0
+
+    # What may be done: only by actions, each by a permission of the model.
 
     @override
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     @override
-    def get_urls(self) -> list[URLPattern]:
-        site, prefix = self.admin_site.admin_view, "delaystore_waitingmessage"
-        show, cancel, reschedule = map(_telling, (self.message_view, self.cancel_view, self.reschedule_view))
+    def has_change_permission(self, request: HttpRequest, obj: WaitingMessage | None = None) -> bool:
+        return False
+
+    @override
+    def has_delete_permission(self, request: HttpRequest, obj: WaitingMessage | None = None) -> bool:
+        return False
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may cancel messages."""
+        return bool(request.user.has_perm("delaystore.delete_waitingmessage"))
+
+    def has_reschedule_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may reschedule messages and send them now."""
+        return bool(request.user.has_perm("delaystore.change_waitingmessage"))
+
+    # The list, and the page of a message
+
+    @override
+    def get_queryset(self, request: HttpRequest) -> Selection:
+        return Selection()
+
+    @override
+    def get_search_results(self, request: HttpRequest, queryset: Selection, search_term: str) -> tuple[Selection, bool]:
+        term = search_term.strip()
+        return (queryset.of_search(term) if term else queryset), False
+
+    @override
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return MessageChangeList
+
+    @override
+    @_reporting
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, extra_context)
+
+    @override
+    @_reporting
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        allowed = self.get_actions(request)
+        buttons = [action for action in (CANCEL, SEND_NOW, RESCHEDULE) if action.name in allowed]
+        context = {"buttons": buttons, "checkbox": ACTION_CHECKBOX_NAME, **(extra_context or {})}
+        return super().change_view(request, object_id, form_url, context)
+
+    @override
+    @_reporting
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return super().history_view(request, object_id, extra_context)
+
+    @override
+    def get_fieldsets(self, request: HttpRequest, obj: WaitingMessage | None = None) -> Sequence[Any]:
+        """Without the body if the user may not see it."""
+        if request.user.has_perm("delaystore.view_body"):
+            return self.fieldsets
         return [
-            path("", site(self.changelist_view), name=f"{prefix}_changelist"),
-            path("<path:object_id>/cancel/", site(require_POST(cancel)), name=f"{prefix}_cancel"),
-            path("<path:object_id>/reschedule/", site(require_POST(reschedule)), name=f"{prefix}_reschedule"),
-            path("<path:object_id>/change/", site(show), name=f"{prefix}_change"),
+            (title, {"fields": [each for each in options["fields"] if each != "body"]})
+            for title, options in self.fieldsets
         ]
 
-    @override
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """A page of what waits, the next to be tried first."""
-        self._require(self.has_view_permission(request))
-        form = FilterForm(request.GET)
-        page, total, problem = None, None, None
-        if form.is_valid():
+    def destination(self, obj: WaitingMessage) -> str:
+        """The queue or exchange that the message is for; this and the following are columns, or fields of the page."""
+        return obj.message.destination
+
+    def key(self, obj: WaitingMessage) -> str:
+        """The key, if the message has one."""
+        return obj.message.key or self.get_empty_value_display()
+
+    def due_time(self, obj: WaitingMessage) -> str:
+        """When it is due, in Django's current time zone."""
+        return _local(obj.message.due_time)
+
+    def next_attempt(self, obj: WaitingMessage) -> str:
+        """When a dispatcher tries it next."""
+        return "when its destination resumes" if obj.message.is_parked else _local(obj.message.next_attempt)
+
+    def failed_attempts(self, obj: WaitingMessage) -> int:
+        """How often forwarding has failed."""
+        return obj.message.failure_count
+
+    def last_failure(self, obj: WaitingMessage) -> str:
+        """Why forwarding failed last, in short."""
+        found = obj.message.failures
+        return f"{found[-1].kind}: {found[-1].reason}"[:100] if found else self.get_empty_value_display()
+
+    def failures(self, obj: WaitingMessage) -> str:
+        """Why forwarding has failed, as far as the store knows."""
+        found = [(f"{_local(each.at)} {each.kind}", each.reason) for each in obj.message.failures]
+        return _lines(found) or self.get_empty_value_display()
+
+    def headers(self, obj: WaitingMessage) -> str:
+        """A line for each header."""
+        return _lines(obj.message.headers.items()) or self.get_empty_value_display()
+
+    def properties(self, obj: WaitingMessage) -> str:
+        """A line for each AMQP property."""
+        return _lines(obj.message.properties.items()) or self.get_empty_value_display()
+
+    def body(self, obj: WaitingMessage) -> Any:
+        """The beginning of the body, as text."""
+        whole = obj.message.body
+        rest = f"and {len(whole) - _BODY_SHOWN:,} bytes more" if len(whole) > _BODY_SHOWN else ""
+        return format_html("<pre>{}</pre>{}", whole[:_BODY_SHOWN].decode(errors="replace"), rest)
+
+    # Actions
+
+    @admin.action(description="Cancel selected %(verbose_name_plural)s", permissions=["cancel"])  # type: ignore[untyped-decorator] # Django ships no types
+    def cancel_messages(self, request: HttpRequest, queryset: Selection) -> HttpResponse | None:
+        """Cancel messages, after a confirmation."""
+        return self._confirmed(request, queryset, CANCEL)
+
+    @admin.action(description="Send selected %(verbose_name_plural)s now", permissions=["reschedule"])  # type: ignore[untyped-decorator] # Django ships no types
+    def send_now(self, request: HttpRequest, queryset: Selection) -> HttpResponse | None:
+        """Make messages due now, after a confirmation."""
+        return self._confirmed(request, queryset, SEND_NOW)
+
+    @admin.action(description="Reschedule selected %(verbose_name_plural)s", permissions=["reschedule"])  # type: ignore[untyped-decorator] # Django ships no types
+    def reschedule(self, request: HttpRequest, queryset: Selection) -> HttpResponse | None:
+        """Give messages a new due time, after a page that asks for it."""
+        return self._confirmed(request, queryset, RESCHEDULE)
+
+    def _confirmed(self, request: HttpRequest, selection: Selection, action: MessageAction) -> HttpResponse | None:
+        """Do what the user has confirmed, or show the page on which to confirm it."""
+        if operation_id := request.POST.get("operation"):
+            return self._continue(request, operation_id, action)
+        given = request.POST if request.POST.get("post") == _confirmation(selection) else None
+        form = RescheduleForm(given) if action is RESCHEDULE else None
+        if given is not None and (form is None or form.is_valid()):
             try:
-                with delayed.reading() as store:
-                    page, total = store.list(limit=PAGE, **form.filters()), store.estimate_count()
-            except DelaystoreError as error:
-                problem = str(error)
+                at = None if form is None else waiting_until(form.cleaned_data["at"], "the new due time")
+                if selection.message_ids is None:
+                    return self._change_all(request, selection, action, at)
+                self._change_few(request, selection.message_ids, action, at)
+                return None
+            except InvalidMessageError as error:
+                if form is None:
+                    raise
+                form.add_error("at", str(error))
+        return self._ask(request, selection, action, form)
+
+    def _ask(
+        self, request: HttpRequest, selection: Selection, action: MessageAction, form: RescheduleForm | None
+    ) -> HttpResponse:
+        """The page that lists what is selected and asks whether to change it."""
+        listed = selection.page(None, SHOWN).messages
+        return self._page(
+            request,
+            action,
+            selection=selection,
+            form=form,
+            media=self.media if form is None else self.media + form.media,
+            counted=selection.counted(),
+            confirmation=_confirmation(selection),
+            listed=[(message, _local(message.due_time)) for message in listed],
+        )
+
+    def _page(self, request: HttpRequest, action: MessageAction, **more: Any) -> HttpResponse:
+        """A page between the list and the end of `action`; its form posts the same selection again."""
         context = {
-            **self._context(request, "Waiting messages"),
-            "form": form,
-            "messages_waiting": [] if page is None else [(quote(each.message_id), each) for each in page.messages],
-            "next": None if page is None or page.next_key is None else form.query(after=str(page.next_key)),
-            "total": total,
-            "problem": problem,
-            **(extra_context or {}),
+            **self.admin_site.each_context(request),
+            "title": f"{action.title}: are you sure?",
+            "opts": self.opts,
+            "action": action,
+            "is_across": request.POST.get("select_across") == "1",
+            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "checkbox": ACTION_CHECKBOX_NAME,
+            **more,
         }
-        return TemplateResponse(request, "delaystore/admin/messages.html", context)
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "delaystore/admin/confirm.html", context)
 
-    def message_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """One message, with what may be done with it."""
-        self._require(self.has_view_permission(request))
-        message = _waiting(unquote(object_id))
-        return self._show(request, message, RescheduleForm(initial={"at": message.due_time}))
+    def _change_few(
+        self, request: HttpRequest, message_ids: Sequence[str], action: MessageAction, at: datetime | None
+    ) -> None:
+        """Change these messages, with the store's audit entries and Django's log, in one transaction."""
+        operations = _operations(request)
+        with transaction.atomic(using=delayed.store.alias):
+            due_time = operations.now() if at is None else at
+            results = operations.do_all([_request(action, message_id, due_time) for message_id in message_ids])
+            ids: dict[ManagementOutcome, list[str]] = {}
+            for message_id, result in zip(message_ids, results, strict=True):
+                ids.setdefault(result.outcome, []).append(message_id)
+            done = ids.get(ManagementOutcome.DONE, [])
+            _log(request, action, done, at)
+        if done:
+            messages.success(request, f"{action.done}: {_named(done)}.")
+        if claimed := ids.get(ManagementOutcome.BEING_DISPATCHED):
+            messages.warning(request, f"Being dispatched, and therefore not changed: {_named(claimed)}.")
+        if gone := ids.get(ManagementOutcome.NOT_FOUND):
+            messages.warning(request, f"No longer waiting, and therefore not changed: {_named(gone)}.")
 
-    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Cancel a message; needs the permission to delete."""
-        self._require(self.has_delete_permission(request))
-        message_id = unquote(object_id)
-        with delayed.changing(_name(request)) as changes:
-            outcome = changes.cancel(message_id)
-        return self._done(request, message_id, outcome, "cancelled")
+    def _change_all(
+        self, request: HttpRequest, selection: Selection, action: MessageAction, at: datetime | None
+    ) -> HttpResponse | None:
+        """Begin an operation on all messages that match, with the audit entry and Django's log in one transaction."""
+        operations = _operations(request)
+        with transaction.atomic(using=delayed.store.alias):
+            if action is CANCEL:
+                operation = operations.begin_cancel(selection.wanted)
+            else:
+                delay = 0 if at is None else None
+                operation = operations.begin_reschedule(selection.wanted, delay=delay, at=at)
+            _log(request, action, [None], at, f"{selection.wanted} (operation {operation.operation_id})")
+        return self._continue(request, operation.operation_id, action)
 
-    def reschedule_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Give a message a new due time; needs the permission to change."""
-        self._require(self.has_change_permission(request))
-        message_id = unquote(object_id)
-        form = RescheduleForm(request.POST)
-        if not form.is_valid():
-            return self._show(request, _waiting(message_id), form)
-        try:
-            with delayed.changing(_name(request)) as changes:
-                outcome = changes.reschedule(message_id, at=form.cleaned_data["at"])
-        except InvalidMessageError as error:
-            form.add_error("at", str(error))
-            return self._show(request, _waiting(message_id), form)
-        return self._done(request, message_id, outcome, "rescheduled")
-
-    def _show(self, request: HttpRequest, message: DelayedMessage, form: RescheduleForm) -> HttpResponse:
-        context = {
-            **self._context(request, message.message_id),
-            "waiting": message,
-            "id": quote(message.message_id),
-            "body": message.body[:_SHOWN].decode(errors="replace"),
-            "more": max(0, len(message.body) - _SHOWN),
-            "form": form,
-            "may_cancel": self.has_delete_permission(request),
-            "may_reschedule": self.has_change_permission(request),
-        }
-        return TemplateResponse(request, "delaystore/admin/message.html", context)
-
-    def _done(self, request: HttpRequest, message_id: str, outcome: ManagementOutcome, done: str) -> HttpResponse:
-        if outcome is ManagementOutcome.DONE:
-            messages.success(request, f"The message {message_id} is {done}.")
-        elif outcome is ManagementOutcome.BEING_DISPATCHED:
-            messages.error(request, f"The message {message_id} is being dispatched: nothing was changed.")
-        else:
-            messages.error(request, f"The message {message_id} waits no longer.")
-        if outcome is ManagementOutcome.DONE and done == "rescheduled":
-            return redirect(reverse(_MESSAGE, args=[quote(message_id)]))
-        return redirect(reverse(_LIST))
-
-    def _context(self, request: HttpRequest, title: str) -> dict[str, Any]:
-        return {**self.admin_site.each_context(request), "title": title, "opts": self.opts, "list_url": reverse(_LIST)}
-
-    @staticmethod
-    def _require(allowed: bool) -> None:
-        if not allowed:
+    def _continue(self, request: HttpRequest, operation_id: str, action: MessageAction) -> HttpResponse | None:
+        """Take steps of an operation, each a transaction, for `run_seconds`."""
+        operations = _operations(request)
+        found = operations.operation(operation_id)
+        if found is None or found.kind is not action.kind:
             raise PermissionDenied
+        ends = time.monotonic() + self.run_seconds
 
+        def listen(operation: Operation) -> None:
+            if operation.ended is None and time.monotonic() >= ends:
+                raise _TimeIsUpError
 
-def _name(request: HttpRequest) -> str:
-    """In whose name a change is noted."""
-    return str(request.user.get_username())
-
-
-def _telling(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
-    """`view`, with what the store raises told above the list."""
-
-    @wraps(view)
-    def told(request: HttpRequest, object_id: str) -> HttpResponse:
         try:
-            return view(request, object_id)
-        except InvalidMessageError as error:
-            raise Http404(f"no message can have this id: {error}") from None
-        except DelaystoreError as error:
-            messages.error(request, str(error))
-            return redirect(reverse(_LIST))
-
-    return told
-
-
-def _waiting(message_id: str) -> DelayedMessage:
-    message = delayed.get(message_id)
-    if message is None:
-        raise Http404(f"no message {message_id!r} waits")
-    return message
+            found = operations.run(operation_id, listen)
+        except _TimeIsUpError:
+            unfinished = operations.operation(operation_id)
+            return self._page(request, action, title=f"{action.title}: not finished", operation=unfinished)
+        messages.success(request, f"{action.done}: {counted(found.changed, 'message')} ({found.wanted}).")
+        if found.held:
+            held = counted(found.held, "message")
+            messages.warning(request, f"Being dispatched, and therefore not changed: {held}.")
+        return None
 
 
-class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
-    """Create or upgrade the store's tables, in the database that DELAYSTORE names, and in no other.
-
-    `version`: of the store's schema, which the tables have at least afterwards. `drops`: going back drops the tables,
-    unless messages wait in them; otherwise going back changes nothing.
-    """
-
-    reduces_to_sql = False
-
-    def __init__(self, version: str, drops: bool = False) -> None:
-        self.version = version
-        self.drops = drops
-
-    @override
-    def state_forwards(self, app_label: str, state: Any) -> None:
-        """No model of Django's changes."""
-
-    @override
-    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        if self._is_here(app_label, schema_editor):
-            with _store() as store:
-                store.setup_infrastructure()
-
-    @override
-    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        if not self.drops or not self._is_here(app_label, schema_editor):
-            return
-        with _store() as store:
-            waiting = store.remove_if_empty()
-        if waiting:
-            they = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
-            raise CommandError(f"{they}, and would be lost with the tables; cancel what waits, or have it dispatched")
-
-    @override
-    def describe(self) -> str:
-        return f"The tables of delayed messages, version {self.version}"
-
-    @staticmethod
-    def _is_here(app_label: str, schema_editor: Any) -> bool:
-        alias = schema_editor.connection.alias
-        return alias == django_settings().database and bool(router.allow_migrate(alias, app_label))
+def _operations(request: HttpRequest) -> Operations:
+    """What operators do, by the user of the request."""
+    return delayed.operations.acting_as(request.user.get_username())
 
 
-@contextmanager
-def _store() -> Iterator[SqlDelayedMessageStore]:
-    """The store; what it raises becomes a CommandError, which manage.py shows in one line."""
-    try:
-        yield delayed.store
-    except DelaystoreError as error:
-        raise CommandError(str(error)) from None
+def _confirmation(selection: Selection) -> str:
+    """What the confirmation page posts. For all that match it is the filter, so that no other filter is confirmed."""
+    return str(selection.wanted) if selection.message_ids is None else "yes"
+
+
+def _request(action: MessageAction, message_id: str, due_time: datetime) -> MessageRequest:
+    if action is CANCEL:
+        return CancelRequest(message_id=message_id)
+    change = ChangeAction.SEND_NOW if action is SEND_NOW else ChangeAction.RESCHEDULE
+    return RescheduleRequest(message_id=message_id, at=due_time, action=change)
+
+
+def _log(
+    request: HttpRequest,
+    action: MessageAction,
+    message_ids: Sequence[str | None],
+    at: datetime | None,
+    about: str = "",
+) -> None:
+    """Write entries of Django's log; `about` names what has no message_id."""
+    content_type = ContentType.objects.get_for_model(WaitingMessage)
+    text = action.done if at is None else f"{action.done} to {_local(at)}"
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=request.user.pk,
+            content_type=content_type,
+            object_id=message_id,
+            object_repr=(message_id or about)[:200],
+            action_flag=action.flag,
+            change_message=f"{text}." if message_id else f"{text}: {about}.",
+        )
+        for message_id in message_ids
+    )
+
+
+def _lines(named: Iterable[tuple[str, Any]]) -> str:
+    """A line for each name with its value, as HTML."""
+    return str(format_html_join("", "<div>{}: {}</div>", named))
+
+
+def _local(time: datetime) -> str:
+    """A time in Django's current time zone and format, also if USE_TZ is False."""
+    return str(localize(timezone.localtime(time)))
+
+
+def _named(message_ids: Sequence[str]) -> str:
+    """How many messages, and the ids of the first."""
+    more = ", ..." if len(message_ids) > _REPORTED else ""
+    return f"{counted(len(message_ids), 'message')} ({', '.join(message_ids[:_REPORTED])}{more})"

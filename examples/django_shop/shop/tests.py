@@ -1,5 +1,6 @@
 """What the shop promises about reminders."""
 
+from django.contrib.auth.models import User
 from django.test import TestCase
 
 from delaystore.integrations.django import delayed
@@ -19,4 +20,12 @@ class Reminders(TestCase):
         order = place("Ada")
         pay(order)
         self.assertTrue(Order.objects.get(pk=order.pk).paid)
+        self.assertIsNone(delayed.get(f"reminder-{order.pk}"))
+
+    def test_support_cancels_a_reminder_in_the_admin(self) -> None:
+        order = place("Ada")
+        self.client.force_login(User.objects.create_superuser("support"))
+        confirmed = {"action": "cancel_messages", "_selected_action": f"reminder-{order.pk}", "post": "yes"}
+        page = self.client.post("/admin/delaystore/waitingmessage/", confirmed, follow=True)
+        self.assertContains(page, f"Cancelled: 1 message (reminder-{order.pk}).")
         self.assertIsNone(delayed.get(f"reminder-{order.pk}"))

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.db import migrations
 
-from delaystore.integrations.django.admin import UpgradeTables
+from delaystore.integrations.django._tables import UpgradeTables
 
 
 class Migration(migrations.Migration):  # type: ignore[misc] # Django ships no types
