@@ -154,9 +154,9 @@ class DjangoTarget(Target):
 
 
 _LOANS: Final = {
-    "psycopg": ("_drivers", ("PsycopgLoan", "AsyncPsycopgLoan")),
-    "sqlite3": ("_drivers", ("SqliteLoan",)),
-    "pymysql": ("_drivers", ("PyMySqlLoan",)),
+    "psycopg": ("_psycopg", ("PsycopgLoan", "AsyncPsycopgLoan")),
+    "sqlite3": ("_sqlite3", ("SqliteLoan",)),
+    "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
 """By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
 _TAKEN: Final = (
