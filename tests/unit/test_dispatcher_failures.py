@@ -101,7 +101,7 @@ def test_what_gives_way_is_told_of_where_more_is_wanted(
     transport.outcomes["there"] = UNREADY
     store.store_many([message("a", "there"), message("b", "there")])
     Dispatcher(store, transport, settings()).dispatch_due()
-    assert "2 messages to 'there' give way: Unready: its leader is gone; 'a', 'b'" in caplog.text
+    assert "2 messages to 'there' deferred: Unready: its leader is gone; 'a', 'b'" in caplog.text
 
 
 def test_what_goes_to_the_error_queue_is_told_by_destination_and_reason(

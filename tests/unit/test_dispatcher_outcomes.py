@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport, _passes
+from delaystore.dispatcher import Dispatcher, DispatchReport, _in_flight
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import (
@@ -647,7 +647,7 @@ def test_the_same_message_is_sent_again_where_a_removal_seems_to_have_failed(
 def test_the_same_message_is_sent_again_where_another_dispatcher_has_removed_the_first(
     transport: ScriptedTransport, clock: SettableClock, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_passes, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(_in_flight, "LOOK_UP_EVERY", 0.0)
     store = StoreThatUndoes(clock)
     dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
     store.store(message("a"))
