@@ -22,8 +22,6 @@ from delaystore.stores.documents import BOUNDS, LatenessHistogram
 from delaystore.stores.operable import BUSIEST, Activity, OperableTransaction
 
 FIRST_LIMIT: Final = 64
-
-
 """How many messages to ask for at first."""
 
 
@@ -153,22 +151,13 @@ class BatchSizer:
 
 
 MOST_MINUTES: Final = 60
-
-
 """Minutes kept while no beat succeeds; the oldest go first."""
 
-
 MOST_DESTINATIONS: Final = 1_000
-
-
 """Destinations counted in one minute; beyond that those that got least are forgotten."""
 
-
 _FEW: Final = 50
-
-
 """Up to so many messages it takes less to look for the bucket of each."""
-
 
 _BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
 

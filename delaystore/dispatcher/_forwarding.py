@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from delaystore.calls import elsewhere
@@ -21,42 +22,23 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 MOST_SUSPENDED: Final = 1000
-
-
 """The most destinations suspended. Messages for others are deferred, too, but each of them is tried."""
 
-
 SHORTEST_GAP: Final = 1.0
-
-
 LONGEST_GAP: Final = 5.0
-
-
 """Seconds between two probes of a destination: few at first, twice as many each time."""
 
-
 UNASKED: Final = 600.0
-
-
 """Seconds without a message after which a destination may be forgotten: deferred messages come back sooner, so another
 dispatcher has sent them, or they are cancelled."""
 
-
 LATECOMERS: Final = 5.0
-
-
 """Seconds that older messages have to arrive once a younger one has arrived."""
 
-
 _LOG_AGAIN: Final = 60.0
-
-
 """Seconds in which a destination that comes and goes is logged once."""
 
-
 _MOST_PENDING: Final = 4
-
-
 """The most probes in flight whose confirms are awaited, for each destination."""
 
 
@@ -97,6 +79,8 @@ class DestinationBreaker:
     def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
         self._what = what
         self._monotonic = monotonic
+        # So that of two workers only one sends a probe, and a destination is suspended and resumed once. Readers of one
+        # entry do without: what they read may be outdated a moment later in any case.
         self._lock = threading.Lock()
         self._entries: dict[str, _SuspendedDestination] = {}
         self._recovered: dict[str, _Recovery] = {}
@@ -161,7 +145,11 @@ class DestinationBreaker:
         return GateDecision.PROBE
 
     def _resume_if_confirmed(self, destination: str, now: float) -> None:
-        """Resume the destination if a message in flight there was confirmed meanwhile."""
+        """Resume the destination if a message in flight there was confirmed meanwhile.
+
+        Probes wait a moment only, and a queue that recovers may answer later: without this, each probe would come too
+        early, and the destination would stay suspended.
+        """
         for pending, sent_at in self._entries[destination].pending:
             if pending.arrived:
                 self._resume(destination, sent_at, now)
@@ -213,14 +201,9 @@ class DestinationBreaker:
 
 
 PROBE_SECONDS: Final = 0.3
-
-
 """Seconds that probes wait for their answers. Later ones count, too: a confirm in flight is asked for in each pass."""
 
-
 Give = Callable[[Sequence[DelayedMessage], float], Sequence[Outcome]]
-
-
 """Gives messages to the transport, with seconds to wait; returns their outcomes."""
 
 
@@ -341,7 +324,7 @@ class Forwarder:
         return self._sending.suspended.is_overtaken(destination, sent_at)
 
     def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> GateOutcomes:
-        return self._sending.give(messages, lambda some, timeout: self._send_now(tx, some, timeout))
+        return self._sending.give(messages, partial(self._send_now, tx))
 
     def _send_now(
         self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float

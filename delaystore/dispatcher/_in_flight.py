@@ -5,7 +5,8 @@ A pass asks it what to do with the messages that it has fetched, so that none is
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Final
@@ -100,9 +101,9 @@ class InFlightTracker:
 
     def __init__(self, is_overtaken: Callable[[str, float], bool]) -> None:
         self._is_overtaken = is_overtaken
-        # Held only for steps in memory, never while the store, the broker or a fingerprint is waited for: the workers
-        # of a dispatcher share it in each pass. Records are changed without it only by the worker that has taken their
-        # messages, so that no two threads change one record.
+        # Guards the set and the dict below, and is held for steps in memory only: never while the store or the broker
+        # is asked, or fingerprints are computed, since the workers of a dispatcher need it in each pass. The worker
+        # that has taken a message reads its record without the lock, as no other one changes it.
         self._lock = threading.Lock()
         self._taken: set[str] = set()
         """The message_ids that a worker is busy with. No state of a record: a message of any state may be taken."""
@@ -130,7 +131,7 @@ class InFlightTracker:
         to_send: list[DelayedMessage] = []
         found = FetchedMessages(to_send)
         for message in taken:
-            # Read without the lock: one look into a dict is atomic, and only this worker has these messages.
+            # Without the lock: reading one entry is atomic, and only this worker has the message.
             record = self._records.get(message.message_id)
             if record is None:
                 to_send.append(message)
@@ -152,20 +153,23 @@ class InFlightTracker:
         failure: Failure | None = None,
     ) -> None:
         """Note that `message`, or with `failure` its copy for the error queue, was sent and may arrive yet."""
-        for record in self._youngest([message]):
+        with self._youngest([message]) as (record,):
             record.pending, record.destination, record.sent_at = pending, destination, sent_at
             record.failure = None if failure is None else (failure.kind, failure.reason)
 
     def note_undeleted(self, messages: Sequence[DelayedMessage]) -> None:
         """Note that these messages were confirmed, and that deleting them failed. The next pass looks them up."""
-        for record in self._youngest(messages):
-            record.is_delivered, record.pending = True, None
-        self._look_up_at = 0.0
+        with self._youngest(messages) as records:
+            for record in records:
+                record.is_delivered, record.pending = True, None
+            # Within the lock: a look-up that begins now finds them, and none that began before puts the next one off.
+            self._look_up_at = 0.0
 
     def note_deferred(self, messages: Sequence[DelayedMessage]) -> None:
         """Count one more deferral of each of these messages, whose failure counts the store has raised."""
-        for record in self._youngest(messages):
-            record.deferrals += 1
+        with self._youngest(messages) as records:
+            for record in records:
+                record.deferrals += 1
 
     def failures(self, message: DelayedMessage) -> int:
         """How often `message` has failed, without its deferrals.
@@ -210,16 +214,12 @@ class InFlightTracker:
         self, found: FetchedMessages, to_send: list[DelayedMessage], message: DelayedMessage, record: _Record
     ) -> None:
         # Asked once: the confirm may come between two questions.
-        confirmed = None if record.pending is None else record.pending.arrived
+        confirmed = False if record.pending is None else record.pending.arrived
         if confirmed and record.failure is None:
             found.delivered.append(message)
         elif confirmed and record.failure is not None:
             found.copied.append(Failure(message, *record.failure))
-        elif (
-            record.pending is not None
-            and confirmed is None
-            and not self._is_overtaken(record.destination, record.sent_at)
-        ):
+        elif confirmed is None and not self._is_overtaken(record.destination, record.sent_at):
             found.unconfirmed.append(message)
         else:
             # It was only deferred, or its earlier copy will not arrive. A confirm that comes in spite of that is not
@@ -227,8 +227,9 @@ class InFlightTracker:
             record.pending = None
             to_send.append(message)
 
-    def _youngest(self, messages: Sequence[DelayedMessage]) -> Sequence[_Record]:
-        """The records of `messages`, made where there is none, as the youngest of all."""
+    @contextmanager
+    def _youngest(self, messages: Sequence[DelayedMessage]) -> Iterator[Sequence[_Record]]:
+        """The records of `messages`, made where there is none, as the youngest of all; within the lock."""
         prints = [fingerprint(message) for message in messages]
         found = []
         with self._lock:
@@ -240,4 +241,4 @@ class InFlightTracker:
                 self._records[message.message_id] = record
                 found.append(record)
             keep_youngest(self._records, MOST_REMEMBERED)
-        return found
+            yield found

@@ -18,26 +18,15 @@ from delaystore.text import counted
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 FACTOR: Final = 4.0
-
-
 """Each gap is this many times the one before."""
 
-
 JITTER: Final = 0.2
-
-
 """Gaps are lengthened at random by up to this share, so that retries of many messages spread out."""
 
-
 SHORTEST_GAP: Final = 1.0
-
-
 """Seconds; gaps are shorter where the whole span is too short for this."""
 
-
 LONGEST_GAP_PAST_RETRIES: Final = 60.0
-
-
 """The most seconds between attempts of a message that the error queue did not take either."""
 
 
@@ -226,17 +215,10 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 QUIET: Final = 60.0
-
-
 """Seconds in which failures of the same destination, for the same reason, are told of once."""
 
-
 MOST_REPORTED: Final = 1_000
-
-
 MOST_NAMED: Final = 20
-
-
 """Message_ids that one line names, where the log has the level DEBUG."""
 
 
@@ -269,6 +251,8 @@ class FailureLog:
 
     def tell(self, batch: PassBatch) -> None:
         """Tell why messages of a pass were not forwarded."""
+        if not (batch.refused or batch.deferred):
+            return
         for alike, messages in grouped(batch.refused).items():
             level = logging.WARNING if self._is_news(alike) else logging.DEBUG
             _tell(level, "failed and will be tried again", alike, messages)

@@ -63,7 +63,8 @@ class ErrorCopies:
         if outcome.kind is OutcomeKind.DELIVERED:
             batch.moved.append(failure)
             return
-        # A copy without an answer counts as an attempt, so that the breaker hears of an error queue that takes none.
+        # A copy without an answer is not deferred, but counts as a failure, so that the recovery breaker notices an
+        # error queue that does not work.
         deferral = deferral_of(outcome, batch.outage, others_answered=False)
         if deferral is not None:
             deferred = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
@@ -144,8 +145,11 @@ class Settler:
             batch.full = len(fetched.undeleted) > batch.claims_lost
             return
         self._forward(tx, batch, fetched, long_outage)
+        # The time after the sends: a broker may have answered seconds after the batch was claimed, and the next
+        # attempts are counted from then.
         batch.sent_at = tx.now()
-        self._copies.send(tx, batch)
+        if batch.undeliverable or batch.moved:
+            self._copies.send(tx, batch)
         self._remove(tx, batch)
         batch.counting = True
         self._next_attempts.write(tx, batch)
@@ -174,7 +178,8 @@ class Settler:
                 delivered.append(message)
                 continue
             if outcome.late is not None:
-                # Noted before the transaction ends, since undoing it does not call the message back.
+                # Noted at once, not at the commit: undoing the transaction does not call the message back, and the
+                # next pass must not send it again.
                 self._in_flight.note_unconfirmed(message, outcome.late, message.destination, sent.sent_at)
             deferral = deferral_of(outcome, batch.outage, others_answered=batch.answered or long_outage)
             if deferral is None:
