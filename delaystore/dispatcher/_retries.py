@@ -56,7 +56,7 @@ _IN_FLIGHT_FOR: Final = 2
 flight, and would send it again."""
 
 
-def deferral_of(outcome: Outcome, outage: str | None, *, others_answered: bool) -> Deferral | None:
+def deferral_of(outcome: Outcome, outage: str | None, *, answers_others: bool) -> Deferral | None:
     """The one rule for deferring: how a message with this outcome is deferred; None: it is not.
 
     In an outage, messages without an answer stay as they are, and are tried first when it is over. If the broker is
@@ -66,7 +66,8 @@ def deferral_of(outcome: Outcome, outage: str | None, *, others_answered: bool) 
     Args:
         outcome: What the transport says of the message.
         outage: Why the transport can send nothing more; None: it can.
-        others_answered: Whether messages without an answer, which may be in flight or not, are an exception.
+        answers_others: Whether the broker answers other messages. True also if it has answered none for long: a batch
+            that holds only messages without an answer would otherwise come first for ever.
 
     """
     if outcome.kind is OutcomeKind.UNREADY:
@@ -75,7 +76,7 @@ def deferral_of(outcome: Outcome, outage: str | None, *, others_answered: bool) 
         return None
     if outcome.late is not None:
         return UNAVAILABLE
-    return NO_ANSWER if others_answered else None
+    return NO_ANSWER if answers_others else None
 
 
 def back_off(failure_count: int, number_of_retries: int, span: timedelta, random: Callable[[], float]) -> timedelta:

@@ -65,7 +65,7 @@ class ErrorCopies:
             return
         # A copy without an answer is not deferred, but counts as a failure, so that the recovery breaker notices an
         # error queue that does not work.
-        deferral = deferral_of(outcome, batch.outage, others_answered=False)
+        deferral = deferral_of(outcome, batch.outage, answers_others=False)
         if deferral is not None:
             deferred = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
             self._next_attempts.defer(batch, deferred, deferral, in_flight=outcome.late is not None)
@@ -181,7 +181,7 @@ class Settler:
                 # Noted at once, not at the commit: undoing the transaction does not call the message back, and the
                 # next pass must not send it again.
                 self._in_flight.note_unconfirmed(message, outcome.late, message.destination, sent.sent_at)
-            deferral = deferral_of(outcome, batch.outage, others_answered=batch.answered or long_outage)
+            deferral = deferral_of(outcome, batch.outage, answers_others=batch.answered or long_outage)
             if deferral is None:
                 self._sort(batch, message, outcome)
             else:

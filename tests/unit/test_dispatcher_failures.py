@@ -94,7 +94,7 @@ def test_the_log_tells_a_reason_once_for_all_that_fail_alike(
     ]
 
 
-def test_what_gives_way_is_told_of_where_more_is_wanted(
+def test_deferred_messages_are_logged_at_debug(
     store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
