@@ -21,14 +21,9 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 LONGEST_BEAT: Final = 5.0
-
-
 """Seconds that a beat may take."""
 
-
 RATE_OVER: Final = 60.0
-
-
 """Seconds over which the rate is measured."""
 
 
@@ -119,35 +114,19 @@ class Heartbeats:
 
 
 AHEAD: Final = timedelta(seconds=60)
-
-
 """Parked is what falls due within this time: passes then do not meet it."""
 
-
 PARK_EVERY: Final = 15.0
-
-
 LOOK_EVERY: Final = 5.0
-
-
 """Seconds between two looks at the destinations, by whichever thread."""
 
-
 LOOK_AGAIN: Final = 0.5
-
-
 """The same while messages may be parked or postponed: a change is to count for them within a second."""
 
-
 UNPARK_EVERY: Final = 60.0
-
-
 """Seconds between two searches for parked messages whose destination nobody knows to be paused any more."""
 
-
 BREATHER: Final = 0.02
-
-
 """Seconds between two steps, in which passes come first."""
 
 

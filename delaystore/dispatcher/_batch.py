@@ -22,8 +22,6 @@ from delaystore.stores.documents import BOUNDS, LatenessHistogram
 from delaystore.stores.operable import BUSIEST, Activity, OperableTransaction
 
 FIRST_LIMIT: Final = 64
-
-
 """How many messages to ask for at first."""
 
 
@@ -49,10 +47,10 @@ class PassBatch:
     """To be tried again."""
     unsettled: list[Failure] = field(default_factory=list)
     """Without an answer; they stay as they were."""
-    giving_way: list[tuple[Failure, timedelta]] = field(default_factory=list)
-    """Not to be sent for so long, so that others come first."""
-    deferred: int = 0
-    """How many of `giving_way` have no answer although the broker is there; why is not known."""
+    deferred: list[tuple[Failure, timedelta]] = field(default_factory=list)
+    """Not to be sent for that time, so that others come first."""
+    unanswered: list[DelayedMessage] = field(default_factory=list)
+    """Those of `deferred` that have no answer although the broker is there; why is not known."""
     unsuited: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
@@ -68,7 +66,7 @@ class PassBatch:
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
     silence: str = ""
-    """Why the first of `unsettled` (or, if there are none, of those deferred) has no answer."""
+    """Why the first of `unsettled` (or, if there are none, of the unanswered) has no answer."""
     outage: str | None = None
     """Why the transport could send nothing more, asked after the last send; None: it could."""
     counting: bool = False
@@ -76,7 +74,7 @@ class PassBatch:
     failed: int = 0
     """Failures that the store has counted."""
     gave_way: int = 0
-    """How many of `giving_way` the store shows later."""
+    """How many of `deferred` the store shows later."""
     shown_later: int = 0
     """How many of `postponed` the store shows later."""
     claims_lost: int = 0
@@ -93,7 +91,7 @@ class PassBatch:
     @property
     def silent(self) -> bool:
         """Whether messages have no answer, and that looks like an outage."""
-        return bool(self.unsettled or (self.deferred and not self.answered))
+        return bool(self.unsettled or (self.unanswered and not self.answered))
 
     def leave_unsettled(self, message: DelayedMessage, reason: str) -> None:
         """Note that `message` has no answer."""
@@ -153,22 +151,13 @@ class BatchSizer:
 
 
 MOST_MINUTES: Final = 60
-
-
 """Minutes kept while no beat succeeds; the oldest go first."""
 
-
 MOST_DESTINATIONS: Final = 1_000
-
-
 """Destinations counted in one minute; beyond that those that got least are forgotten."""
 
-
 _FEW: Final = 50
-
-
 """Up to so many messages it takes less to look for the bucket of each."""
-
 
 _BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
 
@@ -337,7 +326,7 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
         "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
-        "gave_way": [failure.message for failure, _ in batch.giving_way],
+        "gave_way": [failure.message for failure, _ in batch.deferred],
         "unsettled": [failure.message for failure in batch.unsettled],
         "unsuited": batch.unsuited,
         "parked": batch.parked,
@@ -346,8 +335,8 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
 
 
 def _settled(batch: PassBatch) -> SettledMessages:
-    giving_way = (failure for failure, _ in batch.giving_way)
-    failures = (*batch.moved, *batch.refused, *batch.not_moved, *giving_way, *batch.unsettled)
+    deferred = (failure for failure, _ in batch.deferred)
+    failures = (*batch.moved, *batch.refused, *batch.not_moved, *deferred, *batch.unsettled)
     reasons = {failure.message.message_id: failure.reason for failure in failures}
     return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 

@@ -86,20 +86,11 @@ class Worker:
 
 
 AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
-
-
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
-
-
 LONGEST_SLEEP: Final = 3600.0
-
-
 """Seconds; bounds every wait, whatever a setting or a store says."""
 
-
 SLICE: Final = 0.5
-
-
 """Seconds after which a sleeper checks whether it may go on sleeping; it does not ask the store."""
 
 

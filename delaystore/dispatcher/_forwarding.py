@@ -1,4 +1,4 @@
-"""A batch goes to the transport, but for destinations that are suspended because they are unavailable."""
+"""A batch goes to the transport, except messages for destinations that are suspended because they are unavailable."""
 
 import logging
 import threading
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from delaystore.calls import elsewhere
@@ -20,44 +21,25 @@ from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 logger = logging.getLogger("delaystore.dispatcher")
 
 
-MOST_SET_ASIDE: Final = 1000
-
-
-"""The most destinations set aside. Messages for others give way too, but each of them is tried."""
-
+MOST_SUSPENDED: Final = 1000
+"""The most destinations suspended. Messages for others are deferred, too, but each of them is tried."""
 
 SHORTEST_GAP: Final = 1.0
-
-
 LONGEST_GAP: Final = 5.0
-
-
 """Seconds between two probes of a destination: few at first, twice as many each time."""
 
-
 UNASKED: Final = 600.0
-
-
-"""Seconds without a message after which a destination may be forgotten: what gives way comes back sooner, so another
-dispatcher has sent it, or somebody has cancelled it."""
-
+"""Seconds without a message after which a destination may be forgotten: deferred messages come back sooner, so another
+dispatcher has sent them, or they are cancelled."""
 
 LATECOMERS: Final = 5.0
-
-
 """Seconds that older messages have to arrive once a younger one has arrived."""
 
-
 _LOG_AGAIN: Final = 60.0
+"""Seconds in which a destination that comes and goes is logged once."""
 
-
-"""Seconds in which a destination that comes and goes is told of once."""
-
-
-_LATES: Final = 4
-
-
-"""Probes on their way of which the answer is awaited, for each destination."""
+_MOST_PENDING: Final = 4
+"""The most probes in flight whose confirms are awaited, for each destination."""
 
 
 class GateDecision(Enum):
@@ -67,7 +49,7 @@ class GateDecision(Enum):
     PROBE = "probe"
     """It is sent to find out whether its destination takes messages again."""
     HOLD = "hold"
-    """It gives way without being sent."""
+    """It is deferred without being sent."""
 
 
 @dataclass(slots=True)
@@ -75,10 +57,10 @@ class _SuspendedDestination:
     reason: str
     since: float
     next_probe: float
-    told: bool
+    is_logged: bool
     gap: float = SHORTEST_GAP
-    lates: deque[tuple[PendingConfirm, float]] = field(default_factory=lambda: deque(maxlen=_LATES))
-    """What is on its way there, and since when."""
+    pending: deque[tuple[PendingConfirm, float]] = field(default_factory=lambda: deque(maxlen=_MOST_PENDING))
+    """The confirms of messages in flight there, and when these were sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +71,7 @@ class _Recovery:
 
 
 class DestinationBreaker:
-    """Remembers which destinations take nothing at present, and when to try them. Threads may share it.
+    """Remembers which destinations are unavailable, and when to try them. Threads may share it.
 
     `what` begins the lines of the log, as in "the destination". `monotonic` gives seconds.
     """
@@ -97,6 +79,8 @@ class DestinationBreaker:
     def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
         self._what = what
         self._monotonic = monotonic
+        # So that of two workers only one sends a probe, and a destination is suspended and resumed once. Readers of one
+        # entry do without: what they read may be outdated a moment later in any case.
         self._lock = threading.Lock()
         self._entries: dict[str, _SuspendedDestination] = {}
         self._recovered: dict[str, _Recovery] = {}
@@ -105,18 +89,18 @@ class DestinationBreaker:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def parts(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
+    def decide(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
         """What to do with each of `messages`."""
         now = self._monotonic()
         with self._lock:
             for destination in {message.destination for message in messages} & self._entries.keys():
-                self._hear(destination, now)
-            return [self._part(message.destination, now) for message in messages]
+                self._resume_if_confirmed(destination, now)
+            return [self._decide(message.destination, now) for message in messages]
 
     def reason(self, destination: str) -> str:
-        """Why the destination is set aside."""
+        """Why the destination is suspended."""
         entry = self._entries.get(destination)
-        return "its destination is set aside" + ("" if entry is None else f": {entry.reason}")
+        return "its destination is suspended" + ("" if entry is None else f": {entry.reason}")
 
     def gap(self, destination: str) -> float:
         """Seconds until the destination is tried again."""
@@ -125,7 +109,7 @@ class DestinationBreaker:
 
     def note(self, messages: Sequence[DelayedMessage], outcomes: Sequence[Outcome], sent_at: float) -> None:
         """Take notice of what became of messages that were sent."""
-        unready = {
+        unavailable = {
             message.destination: outcome
             for message, outcome in zip(messages, outcomes, strict=True)
             if outcome.kind is OutcomeKind.UNREADY
@@ -137,17 +121,20 @@ class DestinationBreaker:
         }
         now = self._monotonic()
         with self._lock:
-            for destination in answered - unready.keys():
-                self._take_back(destination, sent_at, now)
-            for destination, outcome in unready.items():
-                self._set_aside(destination, outcome, sent_at, now)
+            for destination in answered - unavailable.keys():
+                self._resume(destination, sent_at, now)
+            for destination, outcome in unavailable.items():
+                self._suspend(destination, outcome, sent_at, now)
 
-    def overtaken(self, destination: str, sent_at: float) -> bool:
-        """Whether a message sent there at `sent_at` will hardly arrive: a younger one did, some seconds ago."""
+    def is_overtaken(self, destination: str, sent_at: float) -> bool:
+        """Whether a message sent there at `sent_at` will hardly arrive: a younger one did, some seconds ago.
+
+        Its channel may wait for a queue leader that is gone, long after fresh channels are answered.
+        """
         recovery = self._recovered.get(destination)
         return recovery is not None and sent_at < recovery.sent_at and self._monotonic() - recovery.at >= LATECOMERS
 
-    def _part(self, destination: str, now: float) -> GateDecision:
+    def _decide(self, destination: str, now: float) -> GateDecision:
         entry = self._entries.get(destination)
         if entry is None:
             return GateDecision.SEND
@@ -157,31 +144,36 @@ class DestinationBreaker:
         entry.gap = min(2 * entry.gap, LONGEST_GAP)
         return GateDecision.PROBE
 
-    def _hear(self, destination: str, now: float) -> None:
-        """Take the destination back if something has arrived there meanwhile."""
-        for late, sent_at in self._entries[destination].lates:
-            if late.arrived:
-                self._take_back(destination, sent_at, now)
+    def _resume_if_confirmed(self, destination: str, now: float) -> None:
+        """Resume the destination if a message in flight there was confirmed meanwhile.
+
+        Probes wait a moment only, and a queue that recovers may answer later: without this, each probe would come too
+        early, and the destination would stay suspended.
+        """
+        for pending, sent_at in self._entries[destination].pending:
+            if pending.arrived:
+                self._resume(destination, sent_at, now)
                 return
 
-    def _set_aside(self, destination: str, outcome: Outcome, sent_at: float, now: float) -> None:
+    def _suspend(self, destination: str, outcome: Outcome, sent_at: float, now: float) -> None:
         entry = self._entries.get(destination)
         if entry is None:
-            if len(self._entries) >= MOST_SET_ASIDE and not self._forget_unasked(now):
-                self._tell_full()
+            if len(self._entries) >= MOST_SUSPENDED and not self._forget_unasked(now):
+                self._log_full()
                 return
             recovery = self._recovered.get(destination)
-            told = recovery is None or now - recovery.at >= _LOG_AGAIN
-            entry = self._entries[destination] = _SuspendedDestination(outcome.reason, now, now + SHORTEST_GAP, told)
-            (logger.warning if told else logger.debug)(
-                "%s %r takes nothing and is set aside, until it does again: %s",
+            is_logged = recovery is None or now - recovery.at >= _LOG_AGAIN
+            entry = _SuspendedDestination(outcome.reason, now, now + SHORTEST_GAP, is_logged)
+            self._entries[destination] = entry
+            (logger.warning if is_logged else logger.debug)(
+                "%s %r is unavailable and suspended, until it takes messages again: %s",
                 self._what,
                 destination,
                 outcome.reason,
             )
         entry.reason = outcome.reason
         if outcome.late is not None:
-            entry.lates.append((outcome.late, sent_at))
+            entry.pending.append((outcome.late, sent_at))
 
     def _forget_unasked(self, now: float) -> bool:
         """Make room; False: messages for all of them still come."""
@@ -190,33 +182,28 @@ class DestinationBreaker:
             del self._entries[destination]
         return bool(unasked)
 
-    def _take_back(self, destination: str, sent_at: float, now: float) -> None:
+    def _resume(self, destination: str, sent_at: float, now: float) -> None:
         entry = self._entries.pop(destination, None)
         if entry is None:
             return
         self._full = False
         self._recovered.pop(destination, None)
         self._recovered[destination] = _Recovery(sent_at, now)
-        keep_youngest(self._recovered, MOST_SET_ASIDE)
-        (logger.warning if entry.told else logger.debug)(
+        keep_youngest(self._recovered, MOST_SUSPENDED)
+        (logger.warning if entry.is_logged else logger.debug)(
             "%s %r takes messages again, after %.0f s", self._what, destination, now - entry.since
         )
 
-    def _tell_full(self) -> None:
+    def _log_full(self) -> None:
         if not self._full:
-            logger.warning("more than %d destinations take nothing; no more are set aside", MOST_SET_ASIDE)
+            logger.warning("more than %d destinations are unavailable; no more are suspended", MOST_SUSPENDED)
         self._full = True
 
 
 PROBE_SECONDS: Final = 0.3
-
-
-"""Seconds that probes wait for their answers; those that come later are heard, too."""
-
+"""Seconds that probes wait for their answers. Later ones count, too: a confirm in flight is asked for in each pass."""
 
 Give = Callable[[Sequence[DelayedMessage], float], Sequence[Outcome]]
-
-
 """Gives messages to the transport, with seconds to wait; returns their outcomes."""
 
 
@@ -230,36 +217,36 @@ class GateOutcomes:
     sent_at: float
     """By time.monotonic."""
     probes: Mapping[str, float] = field(default_factory=dict)
-    """By message_id of what was sent to try a destination that was set aside: seconds until that is tried again."""
+    """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
 
 
 class DestinationGate:
-    """Gives messages out, but holds back those for destinations that are set aside. Threads may share it.
+    """Sends messages, but holds back those for suspended destinations. Threads may share it.
 
     `what`: how the log names a destination. `timeout`: seconds that messages wait for their answers.
     """
 
     def __init__(self, what: str, timeout: float) -> None:
         self._monotonic = time.monotonic
-        self.set_aside: Final = DestinationBreaker(what, self._monotonic)
+        self.suspended: Final = DestinationBreaker(what, self._monotonic)
         self._timeout = timeout
 
     def give(self, messages: Sequence[DelayedMessage], give: Give) -> GateOutcomes:
         """Give `messages` out; what is held back is UNREADY."""
         now = self._monotonic()
-        if not self.set_aside:
+        if not self.suspended:
             outcomes, kinds = self._give(messages, give, self._timeout, now)
             return GateOutcomes(outcomes, kinds, now)
-        parts = self.set_aside.parts(messages)
-        send, sent_kinds = self._give(_of(GateDecision.SEND, messages, parts), give, self._timeout, now)
-        probing = _of(GateDecision.PROBE, messages, parts)
+        decisions = self.suspended.decide(messages)
+        send, sent_kinds = self._give(_of(GateDecision.SEND, messages, decisions), give, self._timeout, now)
+        probing = _of(GateDecision.PROBE, messages, decisions)
         probe, probe_kinds = self._give(probing, give, min(PROBE_SECONDS, self._timeout), now)
         given = {GateDecision.SEND: iter(send), GateDecision.PROBE: iter(probe)}
         outcomes = [
-            self._held(message) if part is GateDecision.HOLD else next(given[part])
-            for message, part in zip(messages, parts, strict=True)
+            self._held(message) if decision is GateDecision.HOLD else next(given[decision])
+            for message, decision in zip(messages, decisions, strict=True)
         ]
-        probes = {message.message_id: self.set_aside.gap(message.destination) for message in probing}
+        probes = {message.message_id: self.suspended.gap(message.destination) for message in probing}
         return GateOutcomes(outcomes, sent_kinds | probe_kinds, now, probes)
 
     def _give(
@@ -269,18 +256,18 @@ class DestinationGate:
             return (), set()
         outcomes = give(messages, timeout)
         kinds = {outcome.kind for outcome in outcomes}
-        if self.set_aside or OutcomeKind.UNREADY in kinds:
-            self.set_aside.note(messages, outcomes, now)
+        if self.suspended or OutcomeKind.UNREADY in kinds:
+            self.suspended.note(messages, outcomes, now)
         return outcomes, kinds
 
     def _held(self, message: DelayedMessage) -> Outcome:
-        return Outcome(OutcomeKind.UNREADY, self.set_aside.reason(message.destination))
+        return Outcome(OutcomeKind.UNREADY, self.suspended.reason(message.destination))
 
 
 def _of(
-    wanted: GateDecision, messages: Sequence[DelayedMessage], parts: Sequence[GateDecision]
+    wanted: GateDecision, messages: Sequence[DelayedMessage], decisions: Sequence[GateDecision]
 ) -> Sequence[DelayedMessage]:
-    return [message for message, part in zip(messages, parts, strict=True) if part is wanted]
+    return [message for message, decision in zip(messages, decisions, strict=True) if decision is wanted]
 
 
 class TransportRaisedError(Exception):
@@ -299,7 +286,7 @@ class SendOutcomes:
     sent_at: float = 0.0
     """By time.monotonic."""
     probes: Mapping[str, float] = field(default_factory=dict)
-    """By message_id of what tried a destination that was set aside: seconds until that is tried again."""
+    """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
 
 
 class Forwarder:
@@ -310,7 +297,7 @@ class Forwarder:
         self._exactly_once = context.exactly_once
         self._hands_over = bool(context.settings.handover_horizon)
         timeout = context.settings.dispatch_timeout.total_seconds()
-        self.sending: Final = DestinationGate("the destination", timeout)
+        self._sending = DestinationGate("the destination", timeout)
         self._handing_over = DestinationGate("the native delay to", timeout)
 
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
@@ -332,8 +319,12 @@ class Forwarder:
         """Send at once. Raises TransportRaisedError."""
         return self._answer(self._send(tx, messages))
 
+    def is_overtaken(self, destination: str, sent_at: float) -> bool:
+        """Whether a message sent there at that time (by time.monotonic) will hardly arrive."""
+        return self._sending.suspended.is_overtaken(destination, sent_at)
+
     def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> GateOutcomes:
-        return self.sending.give(messages, lambda some, timeout: self._send_now(tx, some, timeout))
+        return self._sending.give(messages, partial(self._send_now, tx))
 
     def _send_now(
         self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float

@@ -16,14 +16,9 @@ from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSub
 from delaystore.transports.abc import Transport
 
 CONNECTING_GRACE: Final = 3.0
-
-
 """Seconds after the start in which a missing connection is no failure."""
 
-
 CONNECTING_POLL: Final = 0.02
-
-
 """Seconds between two checks of the connection in that time."""
 
 
@@ -73,14 +68,9 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 SUBSCRIBE_AGAIN: Final = 30.0
-
-
 """Seconds between attempts to subscribe."""
 
-
 LONGEST_CLOSE: Final = 5.0
-
-
 """Seconds that closing waits for a store, whose database may hang."""
 
 
@@ -141,29 +131,16 @@ def _close(subscription: WakeUpSubscription) -> None:
 
 
 SHORTEST_CONTENTION: Final = 0.05
-
-
 LONGEST_CONTENTION: Final = 0.5
-
-
 """The least and the most seconds to sleep while another dispatcher has claimed what is due."""
 
-
 TIDY_EVERY: Final = 60.0
-
-
 """Seconds."""
 
-
 FORGET_AGAIN: Final = 1.0
-
-
 """Seconds between two steps of deleting what is old, while there is more of it."""
 
-
 LONGEST_END: Final = 5.0
-
-
 """Seconds that the end waits for the threads beside the passes."""
 
 

@@ -1,28 +1,22 @@
 """One pass: claim what is due, forward it, settle it, and tell the breakers."""
 
 import logging
-import random
-import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from delaystore.breakers import BreakerState
 from delaystore.dispatcher._batch import BatchSizer, PassBatch, observed
 from delaystore.dispatcher._context import AT_ONCE, DispatchContext
-from delaystore.dispatcher._forwarding import TransportRaisedError
-from delaystore.dispatcher._in_flight import DeliveredNotDeleted, InFlightTracker
+from delaystore.dispatcher._forwarding import Forwarder, TransportRaisedError
+from delaystore.dispatcher._in_flight import InFlightTracker
 from delaystore.dispatcher._pauses_and_limits import AllowanceRequests
-from delaystore.dispatcher._retries import Deferrals, FailureLog
+from delaystore.dispatcher._retries import FailureLog
 from delaystore.dispatcher._settlement import ClaimsLostError, Settler
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableTransaction
-
-_LOOK_EVERY: Final = 5.0
-"""Seconds between two searches of the store for remembered messages."""
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -59,13 +53,10 @@ class DispatchPass:
     def __init__(self, context: DispatchContext) -> None:
         self._context = context
         self._breakers = context.breakers
-        self._arrivals = DeliveredNotDeleted()
-        self._deferrals = Deferrals()
-        self._on_their_way = InFlightTracker()
-        self._look_at = 0.0
-        """When remembered messages are looked for in the store, by time.monotonic."""
+        forwarder = Forwarder(context)
+        self._in_flight = InFlightTracker(forwarder.is_overtaken)
         self._limits = AllowanceRequests(context.operability, context.store_calls)
-        self._settler = Settler(context, self._deferrals, self._on_their_way, self._limits, random.random)
+        self._settler = Settler(context, forwarder, self._in_flight, self._limits)
         self._failure_log = FailureLog()
         settings = context.settings
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
@@ -93,21 +84,12 @@ class DispatchPass:
         return result
 
     def _forget_removed(self) -> None:
-        """Forget messages that another dispatcher has removed, or whose removal was committed although it failed.
-
-        The same message, stored again, would be taken for the one that has arrived, and not be sent.
-        """
-        store = self._context.store
-        if time.monotonic() < self._look_at or not isinstance(store, ManagedDelayedMessageStore):
-            return
-        ids = {*self._arrivals.ids, *self._on_their_way.ids}
-        if not ids:
-            return
-        self._look_at = time.monotonic() + _LOOK_EVERY
-        with self._context.store_calls.call("looking for messages that are removed"):
-            gone = ids - set(store.waiting_ids(list(ids)))
-        self._arrivals.forget(gone)
-        self._on_their_way.forget(gone)
+        """Forget remembered messages that are no longer in the store."""
+        ids, store = self._in_flight.ids_to_look_up(), self._context.store
+        if ids and isinstance(store, ManagedDelayedMessageStore):
+            with self._context.store_calls.call("looking for messages that are removed"):
+                waiting = set(store.waiting_ids(ids))
+            self._in_flight.forget_ids(message_id for message_id in ids if message_id not in waiting)
 
     def _attempt(self, batch: PassBatch, now: datetime) -> PassResult:
         taken: list[DelayedMessage] = []
@@ -120,9 +102,9 @@ class DispatchPass:
                 return self._on_undone(batch, error)
             return self._on_committed(batch, now)
         finally:
-            # Only after arrived messages are kept or forgotten: another worker may have fetched the same messages, or
-            # others that were stored under their ids.
-            self._arrivals.end(taken)
+            # Only after delivered messages are noted or forgotten: another worker may have fetched the same messages,
+            # or others that were stored under their ids.
+            self._in_flight.release(taken)
 
     def _claim_and_settle(self, batch: PassBatch, taken: list[DelayedMessage]) -> None:
         """Note in `taken` what no other worker may send."""
@@ -131,35 +113,25 @@ class DispatchPass:
             # `at` may be ahead of this server's clock, by a little, or because it comes from a server that is gone
             batch.at = min(batch.at, tx.now() + self._context.settings.handover_horizon)
             fetched = tx.fetch_batch(batch.at, limit, self._context.settings.batch_bytes)
-            taken += self._arrivals.begin(fetched)
+            taken += self._in_flight.take(fetched)
             batch.messages = list(taken)
             batch.operable = self._operable(tx)
             if not taken:
                 return
             batch.full = len(fetched) >= limit
-            self._settle(tx, batch)
+            batch.begin("forward")
+            self._sizer.learn(taken)
+            self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
     def _operable(self, tx: DelayedMessageStore) -> OperableTransaction | None:
         known = self._context.operability.found is not None
         return tx if known and isinstance(tx, OperableTransaction) else None
 
-    def _settle(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
-        batch.begin("forward")
-        self._sizer.learn(batch.messages)
-        arrived = self._arrivals.among(batch.messages)
-        if arrived:
-            # In a transaction of their own, so that no failure of the other messages can undo it.
-            self._settler.settle_arrived(tx, batch, arrived)
-            batch.full = len(arrived) > batch.claims_lost
-        else:
-            self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
-
     def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
         arrived = () if self._context.exactly_once else batch.arrived
         if arrived:
-            self._arrivals.keep(arrived)
-            self._look_at = 0.0
+            self._in_flight.note_undeleted(arrived)
         if isinstance(error, ClaimsLostError):
             logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
             return PassResult(at=batch.at)
@@ -174,16 +146,14 @@ class DispatchPass:
         raise error
 
     def _on_committed(self, batch: PassBatch, now: datetime) -> PassResult:
-        self._deferrals.forget(batch.arrived)
-        arrived = [message.message_id for message in batch.arrived]
-        self._arrivals.forget(arrived)
-        self._on_their_way.forget(arrived)
+        self._in_flight.forget(batch.arrived)
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=batch.at)
-        self._deferrals.note(failure.message for failure, _ in batch.giving_way)
-        if batch.operable is None:
-            self._deferrals.note(batch.unsuited)
+        if batch.deferred:
+            self._in_flight.note_deferred([failure.message for failure, _ in batch.deferred])
+        if batch.unsuited and batch.operable is None:
+            self._in_flight.note_deferred(batch.unsuited)
         report = batch.report()
         self._context.tally.add(report, now)
         if batch.operable is not None:
@@ -202,7 +172,7 @@ class DispatchPass:
             self._report_not_moved(batch)
         if batch.answered:
             self._breakers.dispatch.success()
-        if batch.deferred:
+        if batch.unanswered:
             self._sizer.slow_down()
         if not batch.silent:
             return 0.0

@@ -27,8 +27,6 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 ASK_EVERY: Final = 5.0
-
-
 """Seconds after which a store is asked again whose tables are of an earlier release, or whose rights are missing."""
 
 
@@ -72,14 +70,9 @@ class OperabilityCheck:
 
 
 PATIENCE: Final = 1.0
-
-
 """Seconds that a pass waits for an allowance: as long as its messages are claimed."""
 
-
 ALONE: Final = 60.0
-
-
 """Seconds in which passes ask for nothing once there was no answer."""
 
 
@@ -165,8 +158,6 @@ class AllowanceRequests:
 
 
 READ_EVERY: Final = 0.5
-
-
 """Seconds: passes obey a pause that was begun longer ago."""
 
 

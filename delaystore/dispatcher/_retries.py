@@ -8,50 +8,75 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from delaystore.dispatcher._batch import PassBatch
-from delaystore.dispatcher._in_flight import keep_youngest
+from delaystore.dispatcher._in_flight import InFlightTracker, keep_youngest
 from delaystore.dispatcher.error_queue import Failure
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, FailedAttempt
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import FailedDelivery, retried_at
 from delaystore.text import counted
+from delaystore.transports.abc import Outcome, OutcomeKind
 
 FACTOR: Final = 4.0
-
-
 """Each gap is this many times the one before."""
 
-
 JITTER: Final = 0.2
-
-
 """Gaps are lengthened at random by up to this share, so that retries of many messages spread out."""
 
-
 SHORTEST_GAP: Final = 1.0
-
-
 """Seconds; gaps are shorter where the whole span is too short for this."""
 
-
 LONGEST_GAP_PAST_RETRIES: Final = 60.0
-
-
 """The most seconds between attempts of a message that the error queue did not take either."""
 
 
-LONGEST_DEFERRAL: Final = timedelta(seconds=45)
+class Deferral(NamedTuple):
+    """For how long messages without a confirm are deferred."""
+
+    longest: timedelta
+    earlier: float
+    """The share of that time by which a message is shown earlier at most, at random."""
+
+    def of(self, gap: timedelta, random: Callable[[], float]) -> timedelta:
+        """How long a message is deferred that would wait for `gap` after a failure; `random` gives 0 to 1."""
+        return min(gap, self.longest) * (1 - self.earlier * random())
 
 
-"""The longest that a message gives way. Its destination is tried each few seconds, so that the last message arrives
-within a minute of the recovery."""
+UNAVAILABLE: Final = Deferral(timedelta(seconds=45), 0.5)
+"""Of messages whose destination is unavailable. One message tries it each few seconds, so that the last one arrives
+within a minute of the recovery. They come back one by one, and some of them soon: those that come back while the
+destination is suspended cost no time."""
+
+NO_ANSWER: Final = Deferral(timedelta(seconds=60), 0.0)
+"""Of messages that alone get no answer. They come back together: each batch with such a message in it waits for the
+whole of `dispatch_timeout`."""
+
+_IN_FLIGHT_FOR: Final = 2
+"""Times `dispatch_timeout` that a message in flight is deferred at least. Other dispatchers do not know that it is in
+flight, and would send it again."""
 
 
-MOST_COUNTS: Final = 100_000
+def deferral_of(outcome: Outcome, outage: str | None, *, answers_others: bool) -> Deferral | None:
+    """The one rule for deferring: how a message with this outcome is deferred; None: it is not.
 
+    In an outage, messages without an answer stay as they are, and are tried first when it is over. If the broker is
+    there and does not answer just these (their queue has lost its majority), they would come first in every batch.
+    Those of an unavailable destination are deferred in any case: the transport knows that the broker is there.
 
-"""The most messages remembered, in some ten megabytes. Beyond that, the deferrals of the oldest count as failed
-attempts."""
+    Args:
+        outcome: What the transport says of the message.
+        outage: Why the transport can send nothing more; None: it can.
+        answers_others: Whether the broker answers other messages. True also if it has answered none for long: a batch
+            that holds only messages without an answer would otherwise come first for ever.
+
+    """
+    if outcome.kind is OutcomeKind.UNREADY:
+        return UNAVAILABLE
+    if outage is not None or outcome.kind is not OutcomeKind.UNSETTLED:
+        return None
+    if outcome.late is not None:
+        return UNAVAILABLE
+    return NO_ANSWER if answers_others else None
 
 
 def back_off(failure_count: int, number_of_retries: int, span: timedelta, random: Callable[[], float]) -> timedelta:
@@ -67,14 +92,6 @@ def back_off(failure_count: int, number_of_retries: int, span: timedelta, random
     else:
         gap = _gap(failure_count, number_of_retries, total)
     return timedelta(seconds=gap * (1 + JITTER * random()))
-
-
-def deferral(gap: timedelta, random: Callable[[], float]) -> timedelta:
-    """How long a message gives way that would wait for `gap` after a failure: at least half of that, at random.
-
-    So messages that gave way together come back one by one, and some of them soon.
-    """
-    return min(gap, LONGEST_DEFERRAL) * (1 - random() / 2)
 
 
 def next_attempt(now: datetime, gap: timedelta) -> datetime:
@@ -94,94 +111,57 @@ def _gap(failure_count: int, number_of_retries: int, total: float) -> float:
     return max(gap, min(SHORTEST_GAP, total / number_of_retries))
 
 
-class Deferrals:
-    """Counts how often each message gave way to others because it got no answer.
-
-    The store can show a message later only by counting a failure. Deferrals must not use up retries, so they are
-    subtracted while this process lives. Threads may share it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[int, int] = {}
-        """Numbers of deferrals. By a hash of message_id and due time (an id may be used again), which takes little."""
-
-    def note(self, messages: Iterable[DelayedMessage]) -> None:
-        """Count one more deferral of each of `messages`, whose failure counts the store has raised."""
-        with self._lock:
-            for message in messages:
-                key = _key(message)
-                self._counts[key] = self._counts.pop(key, 0) + 1
-            keep_youngest(self._counts, MOST_COUNTS)
-
-    def failures(self, message: DelayedMessage) -> int:
-        """How often `message` has failed, without its deferrals."""
-        with self._lock:
-            return max(0, message.failure_count - self._counts.get(_key(message), 0))
-
-    def forget(self, messages: Iterable[DelayedMessage]) -> None:
-        """Forget `messages`, which have arrived."""
-        with self._lock:
-            if self._counts:
-                for message in messages:
-                    self._counts.pop(_key(message), None)
-
-
-def _key(message: DelayedMessage) -> int:
-    return hash((message.message_id, message.due_time))
-
-
-_STILL_ON_ITS_WAY: Final = 2
-
-
-"""Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
-
-
-_LONGEST: Final = timedelta(seconds=LONGEST_GAP_PAST_RETRIES)
-
-
-"""The longest that a message is not shown that is UNSETTLED while the broker answers others."""
-
-
 class NextAttempts:
     """Decides when messages are shown again, and writes it. Threads may share it.
 
     `random` gives numbers from 0 to 1.
     """
 
-    def __init__(self, settings: DelayedDeliverySettings, deferrals: Deferrals, random: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: DelayedDeliverySettings, in_flight: InFlightTracker, random: Callable[[], float]
+    ) -> None:
         self._settings = settings
-        self._deferrals = deferrals
+        self._in_flight = in_flight
         self._random = random
 
     def has_retries(self, message: DelayedMessage) -> bool:
         """Whether a refused message is to be tried again."""
-        return self._deferrals.failures(message) < self._settings.number_of_retries
+        return self._in_flight.failures(message) < self._settings.number_of_retries
 
-    def give_way(
-        self, batch: PassBatch, failure: Failure, *, on_its_way: bool = False, at_most: float | None = None
+    def defer(
+        self,
+        batch: PassBatch,
+        failure: Failure,
+        deferral: Deferral,
+        *,
+        in_flight: bool = False,
+        at_most: float | None = None,
     ) -> None:
-        """Note in `batch` that a message gives way to others for a while, at no retry's cost; `at_most`: seconds."""
-        gap = deferral(self._gap(failure.message.failure_count), self._random)
-        if on_its_way:
-            gap = max(gap, _STILL_ON_ITS_WAY * self._settings.dispatch_timeout)
+        """Note in `batch` that a message is shown again later, without using a retry.
+
+        Args:
+            batch: The batch of the message.
+            failure: The message, and why it is deferred.
+            deferral: For how long.
+            in_flight: Whether it may arrive yet; it is then not shown too soon.
+            at_most: Seconds after which the message is to try its destination again; None: any.
+
+        """
+        gap = deferral.of(self._gap(failure.message.failure_count), self._random)
+        if in_flight:
+            gap = max(gap, _IN_FLIGHT_FOR * self._settings.dispatch_timeout)
         elif at_most is not None:
             gap = min(gap, timedelta(seconds=at_most))
-        batch.giving_way.append((failure, gap))
-
-    def defer(self, batch: PassBatch) -> None:
-        """Note that what has no answer gives way, though it is unknown whether its destination takes nothing."""
-        batch.giving_way += [(each, min(self._gap(each.message.failure_count), _LONGEST)) for each in batch.unsettled]
-        batch.deferred, batch.unsettled = len(batch.unsettled), []
+        batch.deferred.append((failure, gap))
 
     def write(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         """Count failures; the store shows these messages again later, counted from now. Raises its errors."""
         failed = [*batch.refused, *batch.not_moved]
-        if failed or batch.giving_way:
+        if failed or batch.deferred:
             now = tx.now()
-            gaps = [(failure, self._gap(self._deferrals.failures(failure.message))) for failure in failed]
+            gaps = [(failure, self._gap(self._in_flight.failures(failure.message))) for failure in failed]
             batch.failed = self._count(tx, batch, gaps, now)
-            batch.gave_way = self._count(tx, batch, batch.giving_way, now)
+            batch.gave_way = self._count(tx, batch, batch.deferred, now)
         if batch.unsuited:
             self._keep_until_due(tx, batch)
 
@@ -236,17 +216,10 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 QUIET: Final = 60.0
-
-
 """Seconds in which failures of the same destination, for the same reason, are told of once."""
 
-
 MOST_REPORTED: Final = 1_000
-
-
 MOST_NAMED: Final = 20
-
-
 """Message_ids that one line names, where the log has the level DEBUG."""
 
 
@@ -269,7 +242,7 @@ def grouped(failures: Iterable[Failure]) -> Mapping[FailureGroup, Sequence[Delay
 class FailureLog:
     """Tells of the failures of passes. Threads may share it.
 
-    What gives way is told at DEBUG only: WARNING has it when its destination is set aside.
+    Deferred messages are logged at DEBUG only: a WARNING says when their destination is suspended.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -279,12 +252,14 @@ class FailureLog:
 
     def tell(self, batch: PassBatch) -> None:
         """Tell why messages of a pass were not forwarded."""
+        if not (batch.refused or batch.deferred):
+            return
         for alike, messages in grouped(batch.refused).items():
             level = logging.WARNING if self._is_news(alike) else logging.DEBUG
             _tell(level, "failed and will be tried again", alike, messages)
-        if batch.giving_way and logger.isEnabledFor(logging.DEBUG):
-            for alike, messages in grouped(failure for failure, _ in batch.giving_way).items():
-                _tell(logging.DEBUG, "give way", alike, messages)
+        if batch.deferred and logger.isEnabledFor(logging.DEBUG):
+            for alike, messages in grouped(failure for failure, _ in batch.deferred).items():
+                _tell(logging.DEBUG, "deferred", alike, messages)
 
     def _is_news(self, alike: FailureGroup) -> bool:
         now = self._monotonic()

@@ -36,14 +36,9 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 
 DECLARE_AGAIN: Final = 30.0
-
-
 """Seconds between attempts."""
 
-
 GRACE: Final = 2.0
-
-
 """Seconds that dispatching waits for the first attempt: as a rule it is there before a message needs it."""
 
 
@@ -125,8 +120,6 @@ class ErrorQueueDeclaration:
 
 
 Carries = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
-
-
 """Whether a message of these headers and properties can be carried."""
 
 
@@ -154,8 +147,6 @@ def _parted(
 
 
 SHORTENED: Final = 256
-
-
 """Characters kept of an explanation that does not fit."""
 
 
@@ -264,20 +255,12 @@ def _failure_headers(failure: Failure, now: datetime) -> Mapping[str, Any]:
 
 
 ASK_EVERY: Final = 15.0
-
-
 """Seconds between two questions."""
 
-
 KNOWN_FOR: Final = 60.0
-
-
 """Seconds for which an answer counts."""
 
-
 LONGEST_END: Final = 1.0
-
-
 """Seconds to wait at the end for an answer that is under way."""
 
 

@@ -15,8 +15,6 @@ from delaystore.stores.operable import DispatcherRecord, OperableDelayedMessageS
 from delaystore.text import duration_text, overdue_text
 
 MOST_COUNTED: Final = 10_000
-
-
 """As many failing and parked messages are counted."""
 
 
@@ -96,20 +94,12 @@ class StatusCheck:
 
 
 STATUS_TIMEOUT: Final = timedelta(seconds=5)
-
-
 """How long the store may take to say how it is."""
 
-
 SLOW_CALL_ALARM: Final = timedelta(seconds=15)
-
-
 """A store call that has gone on for longer makes the dispatcher unhealthy."""
 
-
 OVERDUE_ALARM: Final = timedelta(minutes=5)
-
-
 """A message overdue for longer than this makes the dispatcher unhealthy."""
 
 

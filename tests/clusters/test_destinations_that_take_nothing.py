@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher._retries import Deferral
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
@@ -25,9 +26,10 @@ Outage = Callable[[], object]
 
 @pytest.fixture(autouse=True)
 def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In short outages messages give way for a few seconds only, so that the tests take less."""
+    """In short outages messages are deferred for a few seconds only, so that the tests take less."""
     if request.node.get_closest_marker("soak") is None:
-        monkeypatch.setattr("delaystore.dispatcher._retries.LONGEST_DEFERRAL", timedelta(seconds=4))
+        for module in ("_retries", "_settlement"):
+            monkeypatch.setattr(f"delaystore.dispatcher.{module}.UNAVAILABLE", Deferral(timedelta(seconds=4), 0.5))
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def assert_outage_costs_nothing(
     assert_arrived(drain(transport, WELL), [*before[WELL], *well])
     assert not drain(transport, ERROR)
     told = [record.getMessage() for record in caplog.records if repr(STUCK) in record.getMessage()]
-    assert ["set aside" in line for line in told] == [True, False]
+    assert ["suspended" in line for line in told] == [True, False]
 
 
 @pytest.mark.parametrize("seconds", [5.0, pytest.param(LONG_OUTAGE, marks=pytest.mark.soak)])

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher._in_flight import DeliveredNotDeleted, InFlightTracker
+from delaystore.dispatcher._in_flight import InFlightTracker
 from delaystore.ingress._entries import Entry, IngestResult
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
@@ -51,6 +51,11 @@ class Confirmed(PendingConfirm):
         return True
 
 
+def never_overtaken(destination: str, sent_at: float) -> bool:
+    """No message overtakes another one here."""
+    return False
+
+
 @dataclass
 class Publish:
     """A message in its queue, published at a step; `confirmed`: the step at which it was acknowledged."""
@@ -76,8 +81,7 @@ class History:
         default_factory=list
     )
     """Each with what it sends, and what had arrived before."""
-    arrivals: DeliveredNotDeleted = field(default_factory=DeliveredNotDeleted)
-    on_their_way: InFlightTracker = field(default_factory=InFlightTracker)
+    in_flight: InFlightTracker = field(default_factory=lambda: InFlightTracker(never_overtaken))
 
     def run(self) -> None:
         """Take steps, then let everything be forwarded, and look for what was lost."""
@@ -137,17 +141,14 @@ class History:
         stack, store = ExitStack(), self.open_store()
         claimer = store if self.forget is not None else stack.enter_context(store.transaction())
         fetched = claimer.fetch_due(LATEST_DUE_TIME, self.chance.randint(1, 2))
-        sent, arrived = self.told_apart(self.arrivals.begin(fetched))
+        sent, arrived = self.told_apart(self.in_flight.take(fetched))
         self.note(sent)
         self.blocks.append((stack, claimer, sent, arrived))
 
     def told_apart(self, fetched: Sequence[DelayedMessage]) -> tuple[list[DelayedMessage], list[DelayedMessage]]:
         """What is to be sent, and what has arrived before, as far as the dispatcher remembers."""
-        known = {message.message_id for message in self.arrivals.among(fetched)} | self.on_their_way.among(
-            fetched
-        ).keys()
-        sent = [message for message in fetched if message.message_id not in known]
-        return sent, [message for message in fetched if message.message_id in known]
+        found = self.in_flight.sort(fetched)
+        return list(found.to_send), [*found.delivered, *found.undeleted]
 
     def settle(self) -> None:
         """A worker removes what it has forwarded, or counts a failure; or its transaction is undone, or it dies.
@@ -162,20 +163,18 @@ class History:
             if self.forget is None:
                 stack.pop_all().__exit__(DeadError, DeadError(), None)
             if how == "undone":
-                self.arrivals.keep([*sent, *arrived])
+                self.in_flight.note_undeleted([*sent, *arrived])
             else:
-                self.arrivals, self.on_their_way = DeliveredNotDeleted(), InFlightTracker()
+                self.in_flight = InFlightTracker(never_overtaken)
         else:
             removed = [*sent, *arrived] if how == "remove" else arrived
             claimer.remove_many(removed)
             if how in ("fail", "late"):
                 claimer.increment_failure_counts([(message, self.now) for message in sent])
             for message in sent if how == "late" else ():
-                self.on_their_way.note(message, Confirmed(), 0.0)
-            ids = [message.message_id for message in removed]
-            self.arrivals.forget(ids)
-            self.on_their_way.forget(ids)
-        self.arrivals.end([*sent, *arrived])
+                self.in_flight.note_unconfirmed(message, Confirmed(), message.destination, 0.0)
+            self.in_flight.forget(removed)
+        self.in_flight.release([*sent, *arrived])
         stack.close()
 
     def end(self) -> None:

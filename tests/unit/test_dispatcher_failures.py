@@ -94,14 +94,14 @@ def test_the_log_tells_a_reason_once_for_all_that_fail_alike(
     ]
 
 
-def test_what_gives_way_is_told_of_where_more_is_wanted(
+def test_deferred_messages_are_logged_at_debug(
     store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     transport.outcomes["there"] = UNREADY
     store.store_many([message("a", "there"), message("b", "there")])
     Dispatcher(store, transport, settings()).dispatch_due()
-    assert "2 messages to 'there' give way: Unready: its leader is gone; 'a', 'b'" in caplog.text
+    assert "2 messages to 'there' deferred: Unready: its leader is gone; 'a', 'b'" in caplog.text
 
 
 def test_what_goes_to_the_error_queue_is_told_by_destination_and_reason(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport, _passes
+from delaystore.dispatcher import Dispatcher, DispatchReport, _in_flight
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import (
@@ -221,7 +221,7 @@ def test_what_settled_is_removed_although_the_connection_went_before_the_rest_di
     assert dispatcher.health().breakers["dispatch"] == "armed"
 
 
-def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
+def test_messages_that_alone_get_no_answer_are_deferred_behind_the_others(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(batch_size=10), endpoint="sales")
@@ -235,7 +235,7 @@ def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
     assert dispatcher.health().breakers["dispatch"] == "disarmed"
 
 
-def test_giving_way_uses_up_no_retry(store: CountingStore, transport: ScriptedTransport, clock: SettableClock) -> None:
+def test_a_deferral_uses_no_retry(store: CountingStore, transport: ScriptedTransport, clock: SettableClock) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
     transport.outcomes["stuck"] = UNSETTLED
     store.store(message("bad", "stuck"))
@@ -647,7 +647,7 @@ def test_the_same_message_is_sent_again_where_a_removal_seems_to_have_failed(
 def test_the_same_message_is_sent_again_where_another_dispatcher_has_removed_the_first(
     transport: ScriptedTransport, clock: SettableClock, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_passes, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(_in_flight, "LOOK_UP_EVERY", 0.0)
     store = StoreThatUndoes(clock)
     dispatcher = DispatchPass(DispatchContext(store, transport, settings()))
     store.store(message("a"))

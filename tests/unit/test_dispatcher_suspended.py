@@ -1,4 +1,4 @@
-"""Destinations that take nothing: they hold up no others, and cost no retries."""
+"""Unavailable destinations are suspended: they hold up no others, and use no retries."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def test_a_destination_that_takes_nothing_is_tried_by_one_message_now_and_then(
     assert len(transport.bodies("billing")) == 21
 
 
-def test_giving_way_costs_no_retry_and_lasts_less_than_a_minute(
+def test_a_deferral_uses_no_retry_and_lasts_less_than_a_minute(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
 ) -> None:
     transport.outcomes["stuck"] = UNREADY
@@ -100,7 +100,7 @@ def test_giving_way_costs_no_retry_and_lasts_less_than_a_minute(
     assert len(transport.bodies("stuck")) == 20
 
 
-def test_what_has_given_way_for_long_has_all_its_retries(
+def test_a_message_deferred_for_long_has_all_its_retries(
     store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
@@ -116,7 +116,7 @@ def test_what_has_given_way_for_long_has_all_its_retries(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, moved_to_error_queue=1)
 
 
-def test_messages_that_gave_way_together_do_not_come_back_together(
+def test_messages_deferred_together_do_not_come_back_together(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     transport.outcomes["stuck"] = UNREADY
@@ -126,7 +126,7 @@ def test_messages_that_gave_way_together_do_not_come_back_together(
     assert max(gaps) - min(gaps) > 10
 
 
-def test_a_destination_set_aside_is_told_of_once_and_so_is_its_end(
+def test_a_suspended_destination_is_logged_once_and_so_is_its_end(
     dispatcher: Dispatcher,
     store: CountingStore,
     transport: ScriptedTransport,
@@ -141,12 +141,12 @@ def test_a_destination_set_aside_is_told_of_once_and_so_is_its_end(
     del transport.outcomes["stuck"]
     dispatcher.dispatch_due()
     assert [record.getMessage() for record in caplog.records] == [
-        "the destination 'stuck' takes nothing and is set aside, until it does again: nacked by the broker",
+        "the destination 'stuck' is unavailable and suspended, until it takes messages again: nacked by the broker",
         "the destination 'stuck' takes messages again, after 300 s",
     ]
 
 
-def test_what_is_on_its_way_is_not_sent_again_and_removed_once_it_has_arrived(
+def test_a_message_in_flight_is_not_sent_again_and_removed_once_it_has_arrived(
     store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
@@ -208,7 +208,7 @@ def test_what_a_younger_message_has_overtaken_is_sent_again(
     assert transport.bodies("moved") == [b"young", b"old"]
 
 
-def test_what_left_slowly_gives_way_without_setting_anything_aside(
+def test_a_message_that_leaves_slowly_is_deferred_and_suspends_nothing(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     transport.outcomes["billing"] = Outcome(OutcomeKind.UNSETTLED, "still being sent", Late())
@@ -220,7 +220,7 @@ def test_what_left_slowly_gives_way_without_setting_anything_aside(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
 
 
-def test_an_outage_leaves_what_is_on_its_way_as_it_was_and_does_not_send_it_twice(
+def test_an_outage_leaves_messages_in_flight_as_they_were_and_does_not_send_them_twice(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     late = Late()
@@ -239,7 +239,7 @@ def test_an_outage_leaves_what_is_on_its_way_as_it_was_and_does_not_send_it_twic
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_copy_on_its_way_to_the_error_queue_is_waited_for(
+def test_a_copy_in_flight_to_the_error_queue_is_waited_for(
     dispatcher: Dispatcher,
     store: CountingStore,
     transport: ScriptedTransport,
@@ -288,25 +288,25 @@ def test_a_batch_keeps_its_size_when_destinations_take_nothing(
     assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
 
 
-def aside(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> DestinationBreaker:
-    set_aside = DestinationBreaker("the destination", seconds)
+def suspend(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> DestinationBreaker:
+    suspended = DestinationBreaker("the destination", seconds)
     messages = [message(name, name) for name in destinations]
-    set_aside.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)
-    return set_aside
+    suspended.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)
+    return suspended
 
 
-def parts(set_aside: DestinationBreaker, *destinations: str) -> list[GateDecision]:
-    return list(set_aside.parts([message(f"{n}", name) for n, name in enumerate(destinations)]))
+def decisions(suspended: DestinationBreaker, *destinations: str) -> list[GateDecision]:
+    return list(suspended.decide([message(f"{n}", name) for n, name in enumerate(destinations)]))
 
 
 def test_one_probe_each_second_at_first_and_then_ever_fewer() -> None:
     seconds = Seconds()
-    set_aside = aside(seconds, "stuck")
-    assert parts(set_aside, "stuck", "other", "stuck") == [GateDecision.HOLD, GateDecision.SEND, GateDecision.HOLD]
+    suspended = suspend(seconds, "stuck")
+    assert decisions(suspended, "stuck", "other", "stuck") == [GateDecision.HOLD, GateDecision.SEND, GateDecision.HOLD]
     probed = []
     for step in range(400):
         seconds.now = 1000 + step / 10
-        if GateDecision.PROBE in parts(set_aside, "stuck", "stuck"):
+        if GateDecision.PROBE in decisions(suspended, "stuck", "stuck"):
             probed.append(step / 10)
     assert probed[:4] == [1, 2, 4, 8]
     assert {after - before for before, after in pairwise(probed[3:])} == {LONGEST_GAP}
@@ -315,80 +315,80 @@ def test_one_probe_each_second_at_first_and_then_ever_fewer() -> None:
 @pytest.mark.parametrize("outcome", [DELIVERED, REFUSED, UNROUTABLE])
 def test_an_answer_to_the_probe_takes_the_destination_back(outcome: Outcome) -> None:
     seconds = Seconds()
-    set_aside = aside(seconds, "stuck")
-    set_aside.note([message("a", "stuck")], [outcome], seconds.now)
-    assert parts(set_aside, "stuck") == [GateDecision.SEND]
+    suspended = suspend(seconds, "stuck")
+    suspended.note([message("a", "stuck")], [outcome], seconds.now)
+    assert decisions(suspended, "stuck") == [GateDecision.SEND]
 
 
 def test_a_late_answer_takes_the_destination_back() -> None:
     late = Late()
-    set_aside = aside(Seconds(), "slow", late=late)
-    assert parts(set_aside, "slow") == [GateDecision.HOLD]
+    suspended = suspend(Seconds(), "slow", late=late)
+    assert decisions(suspended, "slow") == [GateDecision.HOLD]
     late.answer = True
-    assert parts(set_aside, "slow") == [GateDecision.SEND]
-    assert not set_aside
+    assert decisions(suspended, "slow") == [GateDecision.SEND]
+    assert not suspended
 
 
-def test_what_an_outage_leaves_unsettled_sets_nothing_aside() -> None:
-    set_aside = DestinationBreaker("the destination", Seconds())
-    set_aside.note([message("a")], [Outcome(OutcomeKind.UNSETTLED, "no connection")], 0)
-    assert not set_aside
+def test_messages_unsettled_in_an_outage_suspend_nothing() -> None:
+    suspended = DestinationBreaker("the destination", Seconds())
+    suspended.note([message("a")], [Outcome(OutcomeKind.UNSETTLED, "no connection")], 0)
+    assert not suspended
 
 
 def test_older_messages_have_some_seconds_to_arrive_after_a_younger_one() -> None:
     seconds = Seconds()
-    set_aside = aside(seconds, "stuck")
+    suspended = suspend(seconds, "stuck")
     first_sent = seconds.now
     seconds.now += 10
-    set_aside.note([message("probe", "stuck")], [DELIVERED], seconds.now)
-    assert not set_aside.overtaken("stuck", first_sent)
+    suspended.note([message("probe", "stuck")], [DELIVERED], seconds.now)
+    assert not suspended.is_overtaken("stuck", first_sent)
     seconds.now += LATECOMERS
-    assert set_aside.overtaken("stuck", first_sent)
-    assert not set_aside.overtaken("stuck", seconds.now)
-    assert not set_aside.overtaken("other", first_sent)
+    assert suspended.is_overtaken("stuck", first_sent)
+    assert not suspended.is_overtaken("stuck", seconds.now)
+    assert not suspended.is_overtaken("other", first_sent)
 
 
 def test_a_destination_that_comes_and_goes_is_not_told_of_each_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     seconds = Seconds()
-    set_aside = aside(seconds, "flaky")
+    suspended = suspend(seconds, "flaky")
     for _ in range(10):
         seconds.now += 1
-        set_aside.note([message("a", "flaky")], [DELIVERED], seconds.now)
-        set_aside.note([message("a", "flaky")], [UNREADY], seconds.now)
+        suspended.note([message("a", "flaky")], [DELIVERED], seconds.now)
+        suspended.note([message("a", "flaky")], [UNREADY], seconds.now)
     assert len(caplog.records) == 2
 
 
-def test_not_more_are_set_aside_than_memory_holds(
+def test_not_more_are_suspended_than_memory_holds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_forwarding, "MOST_SET_ASIDE", 2)
+    monkeypatch.setattr(_forwarding, "MOST_SUSPENDED", 2)
     seconds = Seconds()
     names = [f"q{n}" for n in range(5)]
-    set_aside = aside(seconds, *names)
-    assert parts(set_aside, *names) == [
+    suspended = suspend(seconds, *names)
+    assert decisions(suspended, *names) == [
         GateDecision.HOLD,
         GateDecision.HOLD,
         GateDecision.SEND,
         GateDecision.SEND,
         GateDecision.SEND,
     ]
-    assert sum("no more are set aside" in record.getMessage() for record in caplog.records) == 1
+    assert sum("no more are suspended" in record.getMessage() for record in caplog.records) == 1
     messages: list[Any] = [message(name, name) for name in names]
-    set_aside.note(messages, [DELIVERED] * 5, seconds.now)
-    assert not set_aside
+    suspended.note(messages, [DELIVERED] * 5, seconds.now)
+    assert not suspended
 
 
 def test_what_another_dispatcher_has_sent_takes_no_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reply queues have names of their own: nothing more may ever come for those of the last outage."""
-    monkeypatch.setattr(_forwarding, "MOST_SET_ASIDE", 2)
+    monkeypatch.setattr(_forwarding, "MOST_SUSPENDED", 2)
     seconds = Seconds()
-    set_aside = aside(seconds, "sent by another", "asked for")
+    suspended = suspend(seconds, "sent by another", "asked for")
     for _ in range(20):
         seconds.now += 60
-        parts(set_aside, "asked for")
-    set_aside.note([message("new", "new")], [UNREADY], seconds.now)
-    assert parts(set_aside, "sent by another", "asked for", "new") == [
+        decisions(suspended, "asked for")
+    suspended.note([message("new", "new")], [UNREADY], seconds.now)
+    assert decisions(suspended, "sent by another", "asked for", "new") == [
         GateDecision.SEND,
         GateDecision.HOLD,
         GateDecision.HOLD,
