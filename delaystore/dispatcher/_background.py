@@ -18,8 +18,6 @@ from delaystore.dispatcher.error_queue import QueueDepth
 from delaystore.stores.operable import BEAT_EVERY, FURTHEST, STEP, DispatcherRecord, OperableDelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 LONGEST_BEAT: Final = 5.0
 """Seconds that a beat may take."""
 

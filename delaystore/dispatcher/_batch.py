@@ -160,8 +160,6 @@ _FEW: Final = 50
 """Up to so many messages it takes less to look for the bucket of each."""
 
 _BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
-
-
 _destination = attrgetter("destination")
 
 

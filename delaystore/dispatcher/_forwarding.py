@@ -19,8 +19,6 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 MOST_SUSPENDED: Final = 1000
 """The most destinations suspended. Messages for others are deferred, too, but each of them is tried."""
 

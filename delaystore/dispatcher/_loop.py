@@ -65,8 +65,6 @@ class AvailabilityCheck:
 
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 SUBSCRIBE_AGAIN: Final = 30.0
 """Seconds between attempts to subscribe."""
 

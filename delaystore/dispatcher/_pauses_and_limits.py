@@ -24,8 +24,6 @@ from delaystore.stores.operable import (
 )
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 ASK_EVERY: Final = 5.0
 """Seconds after which a store is asked again whose tables are of an earlier release, or whose rights are missing."""
 

@@ -213,8 +213,6 @@ def _not_late(message: DelayedMessage, now: datetime, attempt: datetime) -> date
 
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 QUIET: Final = 60.0
 """Seconds in which failures of the same destination, for the same reason, are told of once."""
 

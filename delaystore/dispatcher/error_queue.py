@@ -33,8 +33,6 @@ from delaystore.text import (
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.dispatcher")
-
-
 DECLARE_AGAIN: Final = 30.0
 """Seconds between attempts."""
 

@@ -24,8 +24,6 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.engine import create_store_engine
 
 Parts = Mapping[str, Any]
-
-
 _OF_DJANGO_ALONE: Final = {
     "postgresql": {
         "assume_role",
@@ -38,8 +36,6 @@ _OF_DJANGO_ALONE: Final = {
     "mysql": {"charset", "init_command", "isolation_level", "sql_mode", "use_unicode"},
     "sqlite": {"init_command", "isolation_level", "transaction_mode"},
 }
-
-
 """Options that concern Django's own connections, not where the database is."""
 
 
@@ -209,8 +205,6 @@ class DjangoStore(SqlDelayedMessageStore):
 
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
 
 
