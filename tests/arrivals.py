@@ -7,7 +7,7 @@ from typing import Any, Final
 from pika import spec
 
 from delaystore.ingress.reading.incoming import IncomingMessage
-from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
+from delaystore.transports.rabbitmq.raw import RawProperties, TableEntry, bytes_value, join_table, text_value
 
 _LAYOUTS: Final = dict(zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True))
 
@@ -19,7 +19,7 @@ def typed(kind: str, *value: Any) -> bytes:
 
 def table(entries: Mapping[str, bytes]) -> bytes:
     """A nested table."""
-    return b"F" + join_table(Entry(name.encode(), value) for name, value in entries.items())
+    return b"F" + join_table(TableEntry(name.encode(), value) for name, value in entries.items())
 
 
 def array(*values: bytes) -> bytes:
@@ -43,7 +43,7 @@ def arrival(
     **properties: Any,
 ) -> IncomingMessage:
     """A message that arrived: headers as `typed` values, texts or numbers; properties as pika has them."""
-    entries = [Entry(name.encode(), _value(value)) for name, value in (headers or {}).items()]
+    entries = [TableEntry(name.encode(), _value(value)) for name, value in (headers or {}).items()]
     plain = RawProperties(b"".join(spec.BasicProperties(**properties).encode()))
     return IncomingMessage(queue, "E", routing_key, plain.changed(entries), body, redelivered, 1)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
-from delaystore.bulk.conversion import Conversion, Converted, plan_conversion
+from delaystore.bulk.conversion import Conversion, ConvertedBatch, plan_conversion
 from delaystore.bulk.options import WriteOptions
 from delaystore.bulk.rejects import count_rejects
 from delaystore.bulk.spark._columns import fields_of
@@ -40,7 +40,7 @@ def batch(columns: Mapping[str, Column]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=types)
 
 
-def convert(columns: Mapping[str, Column], load_id: str | None = None, **options: Any) -> Converted:
+def convert(columns: Mapping[str, Column], load_id: str | None = None, **options: Any) -> ConvertedBatch:
     """Planned, and done."""
     converted = plan(columns, load_id, **options).convert(batch(columns))
     converted.staged.validate(full=True)
@@ -58,7 +58,7 @@ def rows(count: int = 1, **changed: Column) -> dict[str, Column]:
     return good | changed
 
 
-def reasons(converted: Converted) -> Sequence[str | None]:
+def reasons(converted: ConvertedBatch) -> Sequence[str | None]:
     """Why rows were rejected, in their order; the same as was counted."""
     if converted.rejected is None:
         return []

@@ -86,7 +86,7 @@ class MapType(DataType):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ColumnField:
     """A column, or a field of a struct."""
 
     name: str
@@ -97,12 +97,12 @@ class Field:
 class StructType(DataType):
     """Structs."""
 
-    fields: Sequence[Field]
+    fields: Sequence[ColumnField]
 
 
-def texts(names: Sequence[str]) -> Iterator[Field]:
+def texts(names: Sequence[str]) -> Iterator[ColumnField]:
     """Columns of text of these names."""
-    return (Field(name, StringType("string")) for name in names)
+    return (ColumnField(name, StringType("string")) for name in names)
 
 
 # Messages in Arrow's memory, in the columns of the store.
@@ -150,7 +150,7 @@ class Column:
 class Columns:
     """The columns of a schema by name; ConfigurationError if two have the same but for case."""
 
-    def __init__(self, schema: Sequence[Field]) -> None:
+    def __init__(self, schema: Sequence[ColumnField]) -> None:
         found: dict[str, Column] = {}
         for index, field in enumerate(schema):
             column = Column(index, field.name, field.type)

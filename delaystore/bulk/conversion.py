@@ -15,9 +15,9 @@ from delaystore.bulk.columns import (
     UNREADABLE,
     BinaryType,
     Column,
+    ColumnField,
     Columns,
     DayTimeIntervalType,
-    Field,
     FractionalType,
     IntegralType,
     MapType,
@@ -132,7 +132,7 @@ MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 _Given = TypeVarTuple("_Given")
 
 
-class Bound(Generic[*_Given]):
+class BoundFunction(Generic[*_Given]):
     """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
 
     def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
@@ -143,11 +143,11 @@ class Bound(Generic[*_Given]):
         return self._function(*self._given, batch, faults)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bound) and vars(self) == vars(other)
+        return isinstance(other, BoundFunction) and vars(self) == vars(other)
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedBatch:
     """What a batch became.
 
     `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
@@ -170,7 +170,7 @@ class Conversion:
     unreadable: int | None = None
     transport: TransportCheck | None = None
 
-    def convert(self, batch: pa.RecordBatch) -> Converted:
+    def convert(self, batch: pa.RecordBatch) -> ConvertedBatch:
         """`batch`, whose columns are those of the schema that was planned for.
 
         A valid row becomes what the SQL store writes for the same DelayedMessage. LoadError: the batch is too large.
@@ -186,11 +186,11 @@ class Conversion:
         staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
         reasons = self._uncarried(staged, faults.reasons())
         if reasons is None:
-            return Converted(staged, None)
+            return ConvertedBatch(staged, None)
         rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
         if self.unreadable is not None:
             rejected = rejected.remove_column(self.unreadable)
-        return Converted(staged.filter(reasons.is_null()), rejected)
+        return ConvertedBatch(staged.filter(reasons.is_null()), rejected)
 
     def _uncarried(self, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
         """`reasons`, and those of rows good so far that the transport cannot carry. None: all are good."""
@@ -207,7 +207,7 @@ class Conversion:
 # From the columns of rows and the options to a Conversion.
 
 
-def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:
+def plan_conversion(schema: Sequence[ColumnField], options: WriteOptions, began: datetime) -> Conversion:
     """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
     Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
@@ -221,7 +221,7 @@ def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datet
         "message_id": _ids(columns, keys, options.load_id),
     }
     key = _message_key(columns, options)
-    made[MESSAGE_KEY] = absent if key is None else Bound(given_keys, key.index)
+    made[MESSAGE_KEY] = absent if key is None else BoundFunction(given_keys, key.index)
     unknown = _unknown(columns, [*keys, *([] if key is None else [key])], options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
@@ -283,7 +283,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             )
         if not isinstance(column.type, StringType):
             raise column.wrong("a message_id must be string; cast it")
-        return Bound(given_ids, column.index)
+        return BoundFunction(given_ids, column.index)
     if not keys or load_id is None:
         both = "the options keyColumns and loadId"
         missing = "the option loadId" if keys else "the option keyColumns" if load_id is not None else both
@@ -291,7 +291,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"
         )
-    return Bound(derived_ids, keys, load_id)
+    return BoundFunction(derived_ids, keys, load_id)
 
 
 def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
@@ -302,10 +302,10 @@ def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
                 "no column says where messages go: name one destination (string), or set the option destination; "
                 f"the columns are {columns}"
             )
-        return Bound(destinations, None, options.destination)
+        return BoundFunction(destinations, None, options.destination)
     if not isinstance(column.type, StringType):
         raise column.wrong("a destination must be string; cast it")
-    return Bound(destinations, column.index, options.destination)
+    return BoundFunction(destinations, column.index, options.destination)
 
 
 def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
@@ -315,7 +315,7 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
     if delay is not None:
         if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
-        return Bound(delays, delay.index, microseconds(began))
+        return BoundFunction(delays, delay.index, microseconds(began))
     if column is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
@@ -323,14 +323,14 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
         )
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if isinstance(column.type, TimestampType):
-        return Bound(instants, column.index)
+        return BoundFunction(instants, column.index)
     if isinstance(column.type, StringType):
-        return Bound(written_times, column.index, clock)
+        return BoundFunction(written_times, column.index, clock)
     if not isinstance(column.type, TimestampNTZType):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
         raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
-    return Bound(local_times, column.index, clock)
+    return BoundFunction(local_times, column.index, clock)
 
 
 def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
@@ -341,12 +341,12 @@ def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
     if column is not None and not isinstance(column.type, NullType):
         reserved = tuple(other.name for other in unknown)
         if isinstance(column.type, StringType):
-            sources.append(Bound(json_entries, column.index, "headers", reserved))
+            sources.append(BoundFunction(json_entries, column.index, "headers", reserved))
         else:
             sources.append(_named(column, "headers", reserved))
     if unknown:
-        sources.append(Bound(column_entries, unknown, "headers"))
-    return Bound(headers, sources) if sources else absent
+        sources.append(BoundFunction(column_entries, unknown, "headers"))
+    return BoundFunction(headers, sources) if sources else absent
 
 
 def _properties(columns: Columns) -> MakeColumn:
@@ -354,7 +354,7 @@ def _properties(columns: Columns) -> MakeColumn:
     if column is None or isinstance(column.type, NullType):
         return absent
     if isinstance(column.type, StringType):
-        return Bound(json_properties, column.index)
+        return BoundFunction(json_properties, column.index)
     if isinstance(column.type, StructType):
         check_fields(column.type, column.name)
         for field in column.type.fields:
@@ -363,7 +363,7 @@ def _properties(columns: Columns) -> MakeColumn:
                     f"column {column.name} has a field {field.name}, which is no property; "
                     f"there are {', '.join(PROPERTY_TYPES)}"
                 )
-    return Bound(named_properties, _named(column, "properties"))
+    return BoundFunction(named_properties, _named(column, "properties"))
 
 
 def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
@@ -372,10 +372,10 @@ def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
         check_header_type(column.type, column.name)
         for taken in {field.name for field in column.type.fields} & set(reserved):
             raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
-        return Bound(struct_entries, column.index, name)
+        return BoundFunction(struct_entries, column.index, name)
     if isinstance(column.type, MapType) and isinstance(column.type.key, StringType):
         check_header_type(column.type, column.name)
-        return Bound(map_entries, column.index, name, reserved)
+        return BoundFunction(map_entries, column.index, name, reserved)
     raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
 
 
@@ -390,17 +390,17 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
             raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
         for other in unknown:
             check_json_type(other.type, other.name)
-        return Bound(json_bodies, unknown, options.max_body_bytes)
+        return BoundFunction(json_bodies, unknown, options.max_body_bytes)
     if column is not None and not isinstance(column.type, BinaryType | StringType):
         raise column.wrong("a body must be binary or string; cast it")
     if encoded is not None:
         if not isinstance(encoded.type, StringType):
             raise encoded.wrong("a body in base64 must be string; cast it")
         plain = None if column is None else column.index
-        return Bound(encoded_bodies, encoded.index, plain, options.max_body_bytes)
+        return BoundFunction(encoded_bodies, encoded.index, plain, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
             f"unknownColumns to body; the columns are {columns}"
         )
-    return Bound(given_bodies, column.index, options.max_body_bytes)
+    return BoundFunction(given_bodies, column.index, options.max_body_bytes)

@@ -62,7 +62,7 @@ class DataFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundFile:
     """A file, by its own name; `given`: the path that Spark is to read it by."""
 
     name: str
@@ -120,9 +120,9 @@ def find_file(path: str, kind: Kind | None = None) -> DataFiles:
     return DataFiles((path,), kind or _kind_of(path), _size(file), (file,))
 
 
-def _find(path: str) -> Iterator[_Found]:
+def _find(path: str) -> Iterator[_FoundFile]:
     if len(urlsplit(path).scheme) > 1:
-        yield _Found(path.rstrip("/"), path)
+        yield _FoundFile(path.rstrip("/"), path)
         return
     matches = [path] if os.path.lexists(path) else sorted(glob(path, recursive=True)) if _GLOB & set(path) else []
     if not matches:
@@ -131,12 +131,12 @@ def _find(path: str) -> Iterator[_Found]:
         yield from _local(Path(match))
 
 
-def _local(path: Path) -> Iterator[_Found]:
+def _local(path: Path) -> Iterator[_FoundFile]:
     _check_name(path)
     given = _for_spark(path)
     if not path.is_dir():
         _check_regular(path)
-        yield _Found(str(path), given, _size(path), local=True)
+        yield _FoundFile(str(path), given, _size(path), local=True)
         return
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(path))]
     if not files:
@@ -144,7 +144,7 @@ def _local(path: Path) -> Iterator[_Found]:
     _check_folders(path, files)
     for file in files:
         _check_name(file)
-        yield _Found(str(file), given, _size(file), local=True)
+        yield _FoundFile(str(file), given, _size(file), local=True)
 
 
 def _check_folders(path: Path, files: Sequence[Path]) -> None:
@@ -173,7 +173,7 @@ def _columns(path: Path, file: Path) -> list[str | None]:
     return [name.partition("=")[0] if "=" in name else None for name in folders]
 
 
-def _check_once(found: Sequence[_Found]) -> None:
+def _check_once(found: Sequence[_FoundFile]) -> None:
     given: dict[str, str] = {}
     for file in found:
         if given.setdefault(os.path.abspath(file.name), file.given) != file.given:

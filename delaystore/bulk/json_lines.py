@@ -30,7 +30,7 @@ class _UnreadableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JsonLine:
     """What a line holds. `fields`: the text of each value by its key, null is None; objects and arrays as written.
 
     `why`: the reason why it cannot be read; None: it could. `raw`: then the line, bytes that are no UTF-8 escaped.
@@ -41,26 +41,28 @@ class Line:
     raw: str | None = None
 
 
-def read_line(line: bytes) -> Line | None:
+def read_line(line: bytes) -> JsonLine | None:
     """The line; None: it is blank."""
     try:
         text = line.decode().removeprefix(_BOM)
     except UnicodeDecodeError:
-        return Line(why=_NOT_UTF8, raw=line.decode(errors="backslashreplace"))
+        return JsonLine(why=_NOT_UTF8, raw=line.decode(errors="backslashreplace"))
     if _SPACE.fullmatch(text):
         return None
     try:
-        return Line(_fields(text))
+        return JsonLine(_fields(text))
     except _UnreadableError as error:
-        return Line(why=str(error), raw=text)
+        return JsonLine(why=str(error), raw=text)
     except (RecursionError, DeepJsonError):
-        return Line(why="the line is not readable: it is nested too deeply", raw=text)
+        return JsonLine(why="the line is not readable: it is nested too deeply", raw=text)
     except AmbiguousJsonError:
-        return Line(why=_TWICE, raw=text)
+        return JsonLine(why=_TWICE, raw=text)
     except JsonError:
-        return Line(why="the line is not readable: it holds NaN, Infinity, or a number that no float can be", raw=text)
+        return JsonLine(
+            why="the line is not readable: it holds NaN, Infinity, or a number that no float can be", raw=text
+        )
     except JSONDecodeError as error:
-        return Line(
+        return JsonLine(
             why=f"the line is not readable: {error.msg.removesuffix(' at').removesuffix(' starting')}", raw=text
         )
 

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from delaystore.bulk.attempts import promote, stage
-from delaystore.bulk.columns import UNREADABLE, DataType, Field, texts
+from delaystore.bulk.columns import UNREADABLE, ColumnField, DataType, texts
 from delaystore.bulk.conversion import plan_conversion
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, common_end, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
@@ -27,8 +27,8 @@ from delaystore.bulk.rejects import (
     kept_rejects,
     reject_folder,
 )
-from delaystore.bulk.rows import Rows, header, json_names, parquet_columns, read_rows, renamed
-from delaystore.bulk.staging import LoadKey, LoadState, LoadStore, Owner, Staging, open_load_store
+from delaystore.bulk.rows import FileRows, header, json_names, parquet_columns, read_rows, renamed
+from delaystore.bulk.staging import LoadKey, LoadOwner, LoadState, LoadStore, Staging, open_load_store
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 from delaystore.message import new_message_id
 
@@ -235,7 +235,7 @@ def check_columns(request: LoadRequest) -> None:
     kinds = {column.name: column.type for column in columns}
     read = renamed([name for name in kinds if name != UNREADABLE], request.mapping)
     left = [UNREADABLE] if UNREADABLE in kinds else []
-    named = [*(Field(new, kinds[old]) for old, new in read), *texts(left)]
+    named = [*(ColumnField(new, kinds[old]) for old, new in read), *texts(left)]
     if all(type(column.type) is not DataType for column in named):  # else Spark may know it
         plan_conversion(named, request.given, datetime.now(UTC))
 
@@ -252,7 +252,7 @@ def _in_column(path: Path) -> bool:
     return any("=" in folder for folder in path.parts[:-1])
 
 
-def _csv(files: DataFiles) -> Sequence[Field]:
+def _csv(files: DataFiles) -> Sequence[ColumnField]:
     known: list[str] = []
     for path in files.local:
         names = header(path)
@@ -262,18 +262,18 @@ def _csv(files: DataFiles) -> Sequence[Field]:
     return [*texts([*known, UNREADABLE])] if known else []
 
 
-def _json(files: DataFiles) -> Sequence[Field] | None:
+def _json(files: DataFiles) -> Sequence[ColumnField] | None:
     if files.size > _READ_THROUGH or len(files.local) > 1:
         return None
     return [*texts([*json_names(files.local[0]), UNREADABLE])]
 
 
-def _parquet(files: DataFiles) -> Sequence[Field] | None:
+def _parquet(files: DataFiles) -> Sequence[ColumnField] | None:
     first, *others = ([field for field, _ in parquet_columns(path)] for path in files.local)
     return first if all(columns == first for columns in others) else None
 
 
-_COLUMNS: Final[Mapping[Kind, Callable[[DataFiles], Sequence[Field] | None]]] = {
+_COLUMNS: Final[Mapping[Kind, Callable[[DataFiles], Sequence[ColumnField] | None]]] = {
     Kind.CSV: _csv,
     Kind.JSON: _json,
     Kind.PARQUET: _parquet,
@@ -295,7 +295,7 @@ class DirectLoad:
         (path,) = request.files.local
         self._request, self._store = request, store
         self._watch = watch
-        self._rows: Rows = read_rows(path, request.files.kind, request.mapping)
+        self._rows: FileRows = read_rows(path, request.files.kind, request.mapping)
         self._conversion = plan_conversion(self._rows.columns, request.given, datetime.now(UTC))
 
     def run(self) -> LoadReport:
@@ -303,7 +303,7 @@ class DirectLoad:
         clock, given = time.monotonic(), self._request.given
         key = LoadKey(self._request.load_id)
         folder = reject_folder(given, key, run=new_message_id())
-        staging = self._store.staging(given.lease_seconds, Owner.of(os.getpid()))
+        staging = self._store.staging(given.lease_seconds, LoadOwner.of(os.getpid()))
         try:
             finished = staging.begin(key)
             if finished is None:

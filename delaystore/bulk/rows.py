@@ -19,10 +19,10 @@ from delaystore.bulk.columns import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ColumnField,
     DataType,
     DateType,
     DecimalType,
-    Field,
     FractionalType,
     IntegralType,
     MapType,
@@ -35,7 +35,7 @@ from delaystore.bulk.columns import (
     texts,
 )
 from delaystore.bulk.files import OTHER_COLUMNS, Kind, long_fields
-from delaystore.bulk.json_lines import RAW, WHY, Line, names_of, read_line
+from delaystore.bulk.json_lines import RAW, WHY, JsonLine, names_of, read_line
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.records.files import ParquetContents, numbered_lines, open_file, parquet_contents
 
@@ -185,7 +185,7 @@ def json_batches(path: Path, keys: Sequence[str], names: Sequence[str]) -> Itera
         yield found.batch()
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path) -> Iterator[JsonLine]:
     for _, text in numbered_lines(path):
         if isinstance(text, bytes) and (line := read_line(text)) is not None:
             yield line
@@ -228,7 +228,7 @@ _SIMPLE: Final[Sequence[tuple[Callable[[pa.DataType], bool], DataType]]] = (
 )
 
 
-def parquet_columns(path: Path) -> list[tuple[Field, pa.DataType]]:
+def parquet_columns(path: Path) -> list[tuple[ColumnField, pa.DataType]]:
     """Its columns, and the Arrow type in which each is read.
 
     ConfigurationError for a file that is none, and for one with two columns of one name.
@@ -242,7 +242,7 @@ def parquet_columns(path: Path) -> list[tuple[Field, pa.DataType]]:
             (field.name, _INSTANT if field.name in instants and types.is_timestamp(field.type) else read_as(field.type))
             for field in schema
         ]
-        return [(Field(name, type_of(kind)), kind) for name, kind in read]
+        return [(ColumnField(name, type_of(kind)), kind) for name, kind in read]
 
 
 def parquet_batches(path: Path, names: Sequence[tuple[str, str]], kinds: Sequence[pa.DataType]) -> Iterator[pa.Array]:
@@ -275,7 +275,7 @@ def type_of(kind: pa.DataType) -> DataType:
     if types.is_decimal(kind):
         return DecimalType(f"decimal({kind.precision},{kind.scale})")
     if types.is_struct(kind):
-        fields = [Field(field.name, type_of(field.type)) for field in kind]
+        fields = [ColumnField(field.name, type_of(field.type)) for field in kind]
         return StructType(f"struct<{','.join(f'{field.name}:{field.type.name}' for field in fields)}>", fields)
     if types.is_map(kind):
         key, value = type_of(kind.key_type), type_of(kind.item_type)
@@ -315,14 +315,14 @@ def _opened(path: Path) -> Iterator[ParquetContents]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FileRows:
     """The rows of a file. `columns`: those of each batch; `batches` reads the file, whenever it is called."""
 
-    columns: Sequence[Field]
+    columns: Sequence[ColumnField]
     batches: Callable[[], Iterator[pa.RecordBatch]]
 
 
-def read_rows(path: Path, kind: Kind, mapping: Mapping[str, str]) -> Rows:
+def read_rows(path: Path, kind: Kind, mapping: Mapping[str, str]) -> FileRows:
     """The rows of a file, which was checked if it is CSV; `mapping`: its column of a message's column.
 
     A line that cannot be read is a row that the conversion rejects, with the line as its body if there is such a
@@ -331,28 +331,28 @@ def read_rows(path: Path, kind: Kind, mapping: Mapping[str, str]) -> Rows:
     return _READERS[kind](path, mapping)
 
 
-def _csv(path: Path, mapping: Mapping[str, str]) -> Rows:
+def _csv(path: Path, mapping: Mapping[str, str]) -> FileRows:
     columns = header(path)
     read = renamed(columns, mapping)
     indices, names = [columns.index(old) for old, _ in read], [new for _, new in read]
-    return Rows(tuple(texts([*names, UNREADABLE])), lambda: csv_batches(path, len(columns), indices, names))
+    return FileRows(tuple(texts([*names, UNREADABLE])), lambda: csv_batches(path, len(columns), indices, names))
 
 
-def _json(path: Path, mapping: Mapping[str, str]) -> Rows:
+def _json(path: Path, mapping: Mapping[str, str]) -> FileRows:
     read = renamed(json_names(path), mapping)
     keys, names = [old for old, _ in read], [new for _, new in read]
-    return Rows(tuple(texts([*names, UNREADABLE])), lambda: json_batches(path, keys, names))
+    return FileRows(tuple(texts([*names, UNREADABLE])), lambda: json_batches(path, keys, names))
 
 
-def _parquet(path: Path, mapping: Mapping[str, str]) -> Rows:
+def _parquet(path: Path, mapping: Mapping[str, str]) -> FileRows:
     found = {field.name: (field, kind) for field, kind in parquet_columns(path)}
     read = renamed(list(found), mapping)
     kinds = [found[old][1] for old, _ in read]
-    columns = tuple(Field(new, found[old][0].type) for old, new in read)
-    return Rows(columns, lambda: parquet_batches(path, read, kinds))
+    columns = tuple(ColumnField(new, found[old][0].type) for old, new in read)
+    return FileRows(columns, lambda: parquet_batches(path, read, kinds))
 
 
-_READERS: Final[Mapping[Kind, Callable[[Path, Mapping[str, str]], Rows]]] = {
+_READERS: Final[Mapping[Kind, Callable[[Path, Mapping[str, str]], FileRows]]] = {
     Kind.CSV: _csv,
     Kind.JSON: _json,
     Kind.PARQUET: _parquet,

@@ -34,7 +34,7 @@ from delaystore.cascades.declared import (
 )
 from delaystore.cascades.findings import CASCADE, Finding, FindingKind, LayoutWords, missing_parts
 from delaystore.cascades.management import BrokerClient, Definitions, Management
-from delaystore.cascades.snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState, Policy, QueueState
 from delaystore.cascades.status import CascadeStatus, read_status
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "STATISTICS_AGE",
     "BindingResult",
     "BrokerClient",
+    "BrokerSnapshot",
     "CascadeCreation",
     "CascadeDeletion",
     "CascadeDeletionCheck",
@@ -62,7 +63,6 @@ __all__ = [
     "PolicyOutcome",
     "PolicyState",
     "QueueState",
-    "Snapshot",
     "TopologyInUseError",
     "TopologyRefusedError",
     "Uses",

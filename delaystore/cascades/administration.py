@@ -41,7 +41,7 @@ from delaystore.cascades.policies import (
     undeliverable_layout,
     undeliverable_name,
 )
-from delaystore.cascades.snapshot import Policy, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, Policy
 from delaystore.transports.rabbitmq.queues import has_default_limit, missing
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Part, Queue
@@ -129,7 +129,7 @@ def _ensure_undeliverable(
     return _set(broker, policy, WITHOUT_IT, dry_run)
 
 
-def _is_caught(topology: CascadeTopology, snapshot: Snapshot) -> bool:
+def _is_caught(topology: CascadeTopology, snapshot: BrokerSnapshot) -> bool:
     """Whether the alternate exchange exists, or is ours, which has just been declared."""
     name = snapshot.alternate_exchange(topology.delivery)
     return name is not None and (name == undeliverable_name(topology) or name in snapshot.exchanges)
@@ -183,7 +183,7 @@ def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = F
     return Verification.of(broker, found, findings)
 
 
-def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, snapshot: Snapshot) -> list[Finding]:
+def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, snapshot: BrokerSnapshot) -> list[Finding]:
     """Messages without a destination must be caught, and destinations must not get each other's messages."""
     virtual_host = broker.broker.virtual_host
     findings = check_policy(topology, snapshot, virtual_host)

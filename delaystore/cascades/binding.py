@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from delaystore.cascades.findings import Finding, FindingKind
 from delaystore.cascades.management import BrokerClient
-from delaystore.cascades.snapshot import ExchangeState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState
 from delaystore.errors import InvalidMessageError, TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare
 from delaystore.transports.rabbitmq.queues import exists
@@ -26,7 +26,7 @@ _SHOWN: Final = 5
 _ANYTHING_BEFORE: Final = f"{ANY_WORDS}."
 
 
-class _Bound(NamedTuple):
+class _ReadBinding(NamedTuple):
     """A binding as read. `address`: the one it is for; None: no single one. `exact`: it takes no other address."""
 
     binding: Binding
@@ -59,16 +59,16 @@ def collisions_of(
     return list(dict.fromkeys(found))
 
 
-def _read(topology: CascadeTopology, binding: Binding) -> _Bound:
+def _read(topology: CascadeTopology, binding: Binding) -> _ReadBinding:
     exactly = "*." * topology.levels
     for start in (exactly, _ANYTHING_BEFORE):
         address = binding.routing_key.removeprefix(start)
         if address != binding.routing_key and WILDCARDS.isdisjoint(address.split(".")):
-            return _Bound(binding, address, start == exactly)
-    return _Bound(binding, None, False)
+            return _ReadBinding(binding, address, start == exactly)
+    return _ReadBinding(binding, None, False)
 
 
-def _strangers(topology: CascadeTopology, bound: Iterable[_Bound]) -> Iterator[Finding]:
+def _strangers(topology: CascadeTopology, bound: Iterable[_ReadBinding]) -> Iterator[Finding]:
     """Bindings that take messages for another destination's address."""
     owners: dict[str, set[str]] = {}
     for one in bound:
@@ -108,7 +108,7 @@ def _collision(binding: Binding, foreign: list[str]) -> Finding:
     return Finding(FindingKind.COLLISION, str(binding), text)
 
 
-def _twice(topology: CascadeTopology, bound: Iterable[_Bound], onward: Layout) -> Iterator[Finding]:
+def _twice(topology: CascadeTopology, bound: Iterable[_ReadBinding], onward: Layout) -> Iterator[Finding]:
     """Addresses that are bound both to the queue and to the exchange of one name, which leads to another queue.
 
     However many bindings lead to a queue, RabbitMQ gives it a message once.
@@ -160,7 +160,7 @@ def bind(
     results = [binder.bind(name) for name in dict.fromkeys(destinations)]
     if broker.management is None:
         return results
-    existing, known = broker.management.bindings(), Snapshot(exchanges).routing()
+    existing, known = broker.management.bindings(), BrokerSnapshot(exchanges).routing()
     return [
         replace(result, collisions=collisions_of(topology, {*existing, *result.bindings}, result.destination, known))
         for result in results

@@ -21,7 +21,7 @@ from delaystore.cascades.findings import (
     missing_parts,
 )
 from delaystore.cascades.management import BrokerClient, Management
-from delaystore.cascades.snapshot import Permissions, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, Permissions
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -60,7 +60,7 @@ broker falls back to at-most-once. A feature flag that a newer broker no longer 
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Access:
+class BrokerPermission:
     """A permission that is required: `access` (configure, write or read) to the exchange or queue `name`."""
 
     access: str
@@ -116,25 +116,25 @@ def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]
     ]
 
 
-def accesses(layout: Layout) -> list[Access]:
+def accesses(layout: Layout) -> list[BrokerPermission]:
     """The permissions that declaring `layout` requires (https://www.rabbitmq.com/docs/access-control#authorisation)."""
     return list(dict.fromkeys(_accesses(layout)))
 
 
-def _accesses(layout: Layout) -> Iterator[Access]:
+def _accesses(layout: Layout) -> Iterator[BrokerPermission]:
     for exchange in layout.exchanges:
-        yield Access("configure", exchange.name)
+        yield BrokerPermission("configure", exchange.name)
         if ALTERNATE_EXCHANGE in exchange.arguments:
-            yield Access("read", exchange.name)
-            yield Access("write", exchange.arguments[ALTERNATE_EXCHANGE])
+            yield BrokerPermission("read", exchange.name)
+            yield BrokerPermission("write", exchange.arguments[ALTERNATE_EXCHANGE])
     for queue in layout.queues:
-        yield Access("configure", queue.name)
+        yield BrokerPermission("configure", queue.name)
         if DEAD_LETTER_EXCHANGE in queue.arguments:
-            yield Access("read", queue.name)
-            yield Access("write", queue.arguments[DEAD_LETTER_EXCHANGE])
+            yield BrokerPermission("read", queue.name)
+            yield BrokerPermission("write", queue.arguments[DEAD_LETTER_EXCHANGE])
     for binding in layout.bindings:
-        yield Access("read", binding.source)
-        yield Access("write", binding.destination)
+        yield BrokerPermission("read", binding.source)
+        yield BrokerPermission("write", binding.destination)
 
 
 def _applies(need: _Need, queues: Iterable[Queue]) -> bool:
@@ -187,7 +187,7 @@ class LayoutCheck:
     """
 
     version: str
-    snapshot: Snapshot | None
+    snapshot: BrokerSnapshot | None
     missing: tuple[Part, ...]
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]

@@ -13,7 +13,7 @@ from typing import Final
 from delaystore.cascades.findings import Finding, FindingKind
 from delaystore.cascades.management import BrokerClient
 from delaystore.cascades.policies import applying, command_for, complete_layout
-from delaystore.cascades.snapshot import Policy, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, Policy, QueueState
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limit
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
@@ -66,7 +66,7 @@ def limit_policy(topology: CascadeTopology) -> Policy | None:
     )
 
 
-def limited_queues(version: str, topology: CascadeTopology, snapshot: Snapshot) -> Mapping[str, int]:
+def limited_queues(version: str, topology: CascadeTopology, snapshot: BrokerSnapshot) -> Mapping[str, int]:
     """The quorum queues of the cascade that exist and have a limit, with it."""
     states = (snapshot.queues.get(name) for name in _quorum_queues(topology))
     limits = {one.name: delivery_limit(version, one, snapshot.policies) for one in states if one is not None}
@@ -74,8 +74,8 @@ def limited_queues(version: str, topology: CascadeTopology, snapshot: Snapshot) 
 
 
 def current_snapshot(
-    version: str, topology: CascadeTopology, snapshot: Snapshot, take: Callable[[], Snapshot]
-) -> Snapshot:
+    version: str, topology: CascadeTopology, snapshot: BrokerSnapshot, take: Callable[[], BrokerSnapshot]
+) -> BrokerSnapshot:
     """`snapshot`, or one that `take` returns later: what a queue says of its limit may be older than the policies.
 
     A limit that a queue still has after some seconds, although a policy lifts it, is one.
@@ -96,7 +96,7 @@ def lifted_by_policy(topology: CascadeTopology, policies: Collection[Policy]) ->
     return all(one is not None and _lifts(one) for one in found)
 
 
-def limit_competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | None:
+def limit_competitor(topology: CascadeTopology, snapshot: BrokerSnapshot) -> Policy | None:
     """Another policy that applies to a queue of the cascade, or would in place of ours, and does not lift the limit.
 
     None: there is none.
@@ -107,7 +107,7 @@ def limit_competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | 
     return next((one for one in found if one is not None and not _lifts(one)), None)
 
 
-def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, virtual_host: str) -> list[Finding]:
+def check_limits(version: str, topology: CascadeTopology, snapshot: BrokerSnapshot, virtual_host: str) -> list[Finding]:
     """The queues of the cascade whose limit is not lifted, and what to do."""
     policy, limited = limit_policy(topology), limited_queues(version, topology, snapshot)
     if policy is None or not limited:

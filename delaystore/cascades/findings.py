@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from delaystore.cascades.snapshot import ExchangeState, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState, QueueState
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Part, Queue
 
 
@@ -103,7 +103,7 @@ _QUEUE_TYPE: Final = "x-queue-type"
 
 
 def differences(
-    layout: Layout, snapshot: Snapshot, ends: Iterable[str] = (), words: LayoutWords = CASCADE
+    layout: Layout, snapshot: BrokerSnapshot, ends: Iterable[str] = (), words: LayoutWords = CASCADE
 ) -> list[Finding]:
     """What is missing, inequivalent or too much. `ends`: exchanges to which others may bind what they like."""
     return [
@@ -124,7 +124,7 @@ def differences(
     ]
 
 
-def missing_parts(layout: Layout, snapshot: Snapshot) -> list[Part]:
+def missing_parts(layout: Layout, snapshot: BrokerSnapshot) -> list[Part]:
     """What `snapshot` lacks of `layout`, in the order in which it can be declared."""
     return [
         *(exchange for exchange in layout.exchanges if exchange.name not in snapshot.exchanges),
@@ -180,7 +180,9 @@ def _shown(value: Any) -> str:
     return "absent" if value is None else repr(value)
 
 
-def _extra_bindings(layout: Layout, snapshot: Snapshot, ends: frozenset[str], words: LayoutWords) -> Iterator[Finding]:
+def _extra_bindings(
+    layout: Layout, snapshot: BrokerSnapshot, ends: frozenset[str], words: LayoutWords
+) -> Iterator[Finding]:
     wanted = frozenset(layout.bindings)
     sources = {exchange.name for exchange in layout.exchanges} - ends
     for binding in sorted(snapshot.bindings - wanted, key=str):

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 import httpx
 
 from delaystore.cascades.policies import applying
-from delaystore.cascades.snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
+from delaystore.cascades.snapshot import NO_PERMISSIONS, BrokerSnapshot, ExchangeState, Permissions, Policy, QueueState
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
 from delaystore.text import parse_json
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -188,9 +188,9 @@ class Management:
         except ManagementRefusedError:
             return None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> BrokerSnapshot:
         """All of the virtual host, as of now."""
-        return Snapshot(self.exchanges(), self.queues(), frozenset(self.bindings()), tuple(self.policies()))
+        return BrokerSnapshot(self.exchanges(), self.queues(), frozenset(self.bindings()), tuple(self.policies()))
 
     def exchanges(self) -> Mapping[str, ExchangeState]:
         """All exchanges of the virtual host, by name."""
@@ -430,7 +430,7 @@ class Definitions:
             )
         return found[0]
 
-    def snapshot(self, virtual_host: str | None) -> Snapshot:
+    def snapshot(self, virtual_host: str | None) -> BrokerSnapshot:
         """What the virtual host held. None, and an export of one virtual host alone: all of it. Counts are unknown."""
         try:
             policies = tuple(policy_of(one) for one in self._of("policies", virtual_host))
@@ -439,7 +439,7 @@ class Definitions:
             bindings = frozenset(bindings_of(self._of("bindings", virtual_host)))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigurationError(f"{self._path} {_UNREADABLE}") from None
-        return Snapshot(
+        return BrokerSnapshot(
             exchanges={one.name: _with_policy(one, policies) for one in exchanges},
             queues={one.name: one for one in queues},
             bindings=bindings,

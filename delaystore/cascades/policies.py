@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from delaystore.cascades.findings import Finding, FindingKind
-from delaystore.cascades.snapshot import Policy, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, Policy
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Layout, fanout_queue
 
@@ -72,7 +72,7 @@ def applying(policies: Iterable[Policy], name: str, kinds: Collection[str] = APP
     return max(matching, key=lambda one: one.priority, default=None)
 
 
-def competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | None:
+def competitor(topology: CascadeTopology, snapshot: BrokerSnapshot) -> Policy | None:
     """Another policy that applies to the delivery exchange, or would, in place of ours. None: there is none."""
     ours = policy_for(topology)
     delivery = snapshot.exchanges.get(topology.delivery)
@@ -84,7 +84,7 @@ def competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | None:
     return next((one for one in others if one.name == delivery.policy), applying(others, topology.delivery))
 
 
-def check_policy(topology: CascadeTopology, snapshot: Snapshot, virtual_host: str) -> list[Finding]:
+def check_policy(topology: CascadeTopology, snapshot: BrokerSnapshot, virtual_host: str) -> list[Finding]:
     """What is wrong if messages without a destination are not caught, or a policy leads them to no queue."""
     policy = policy_for(topology)
     if policy is None or topology.delivery not in snapshot.exchanges:

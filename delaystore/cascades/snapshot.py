@@ -100,7 +100,7 @@ NO_PERMISSIONS: Final = Permissions("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class BrokerSnapshot:
     """All exchanges and queues by name, all bindings and policies."""
 
     exchanges: Mapping[str, ExchangeState] = field(default_factory=dict)

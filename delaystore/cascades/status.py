@@ -12,7 +12,7 @@ from pika import exceptions
 from delaystore.cascades.delivery_limits import delivery_limit
 from delaystore.cascades.management import BrokerClient, Management
 from delaystore.cascades.policies import undeliverable_name
-from delaystore.cascades.snapshot import QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, QueueState
 from delaystore.errors import TransportError, TransportSetupError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -51,7 +51,7 @@ class BlockedDestination:
     why: str
 
 
-def blocked_destinations(delivery: str, snapshot: Snapshot) -> list[BlockedDestination]:
+def blocked_destinations(delivery: str, snapshot: BrokerSnapshot) -> list[BlockedDestination]:
     """Queues behind the exchange `delivery` that are full or unavailable, and exchanges bound to it that lead nowhere.
 
     An exchange leads nowhere after its endpoint's queue was deleted, for instance. No alternate exchange of `delivery`
@@ -75,7 +75,7 @@ def blocked_destinations(delivery: str, snapshot: Snapshot) -> list[BlockedDesti
     ]
 
 
-def _exchanges_bound_to(exchange: str, snapshot: Snapshot) -> set[str]:
+def _exchanges_bound_to(exchange: str, snapshot: BrokerSnapshot) -> set[str]:
     return {
         one.destination for one in snapshot.bindings if one.source == exchange and one.kind is DestinationKind.EXCHANGE
     }
@@ -120,7 +120,7 @@ class Level:
     stuck: bool = False
 
 
-def levels_by_snapshot(topology: CascadeTopology, snapshot: Snapshot) -> list[Level]:
+def levels_by_snapshot(topology: CascadeTopology, snapshot: BrokerSnapshot) -> list[Level]:
     """All levels, the longest delay first."""
     return [_level_of_snapshot(level, snapshot) for level in _levels(topology)]
 
@@ -133,8 +133,8 @@ def levels_by_amqp(topology: CascadeTopology, connections: BlockingConnections) 
 
 
 def watch_levels(
-    topology: CascadeTopology, take: Callable[[], Snapshot], seconds: float, sleep: Callable[[float], object]
-) -> tuple[list[Level], Snapshot]:
+    topology: CascadeTopology, take: Callable[[], BrokerSnapshot], seconds: float, sleep: Callable[[float], object]
+) -> tuple[list[Level], BrokerSnapshot]:
     """The levels, and the last snapshot that `take` returned.
 
     While any level has dead-lettering messages, further snapshots are taken, for about `seconds`. A level is stuck if
@@ -160,7 +160,7 @@ def _levels(topology: CascadeTopology) -> list[Level]:
     ]
 
 
-def _level_of_snapshot(level: Level, snapshot: Snapshot) -> Level:
+def _level_of_snapshot(level: Level, snapshot: BrokerSnapshot) -> Level:
     queue = snapshot.queues.get(level.queue)
     if queue is None:
         return replace(level, missing=True)
@@ -226,7 +226,7 @@ def read_undeliverable(
     topology: CascadeTopology,
     name: str,
     sample: int,
-    snapshot: Snapshot | None,
+    snapshot: BrokerSnapshot | None,
 ) -> UndeliverableQueue:
     """The queue `name`, and why messages in it are undeliverable; at most the first `sample` of them are read.
 
@@ -279,7 +279,7 @@ def routing_keys(connections: BlockingConnections, queue: str, limit: int) -> li
     return keys
 
 
-def reason_by_snapshot(topology: CascadeTopology, snapshot: Snapshot, key: str) -> str:
+def reason_by_snapshot(topology: CascadeTopology, snapshot: BrokerSnapshot, key: str) -> str:
     """Why the delivery exchange has no queue for a message with the routing key `key`.
 
     Only the key tells this of every message: one with a delay of 0 has passed no queue, and has no x-death header.
@@ -311,7 +311,7 @@ def reason_by_amqp(topology: CascadeTopology, broker: BrokerClient, key: str) ->
     return _MISSING
 
 
-def _model(snapshot: Snapshot) -> Layout:
+def _model(snapshot: BrokerSnapshot) -> Layout:
     """All exchanges and bindings. Alternate exchanges are left out: they lead to no destination."""
     return Layout(exchanges=tuple(snapshot.routing()), bindings=tuple(snapshot.bindings))
 
@@ -423,7 +423,7 @@ def _require_any(levels: Iterable[Level], topology: CascadeTopology) -> None:
         )
 
 
-def _undeliverable_queues(topology: CascadeTopology, snapshot: Snapshot) -> list[str] | None:
+def _undeliverable_queues(topology: CascadeTopology, snapshot: BrokerSnapshot) -> list[str] | None:
     """The queues that catch messages without a destination. None: none does. Empty: none is needed."""
     if undeliverable_name(topology) is None:
         return []  # every message has a destination
@@ -432,7 +432,7 @@ def _undeliverable_queues(topology: CascadeTopology, snapshot: Snapshot) -> list
 
 
 def _read_all(
-    broker: BrokerClient, topology: CascadeTopology, names: Iterable[str], sample: int, snapshot: Snapshot | None
+    broker: BrokerClient, topology: CascadeTopology, names: Iterable[str], sample: int, snapshot: BrokerSnapshot | None
 ) -> tuple[list[UndeliverableQueue], list[str]]:
     """The undeliverable queues, and a sentence for each whose messages must not be read."""
     queues: list[UndeliverableQueue] = []

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from delaystore.cli._broker import BrokerOptions
-from delaystore.cli._options import (
-    DEFAULT_ERROR_QUEUE,
-    DispatchedEndpoint,
-    Json,
-    error_queue_option,
-)
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, Json, error_queue_option
 from delaystore.cli._output import about, print_document, say, tell
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
 from delaystore.text import counted, named, overdue_text, parse_duration, up_to
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
-    from delaystore.operations.overview import Demands, Overview
+    from delaystore.operations.overview import HealthCriteria, Overview
 
 T = TypeVar("T")
 _TOLD: Final = (
@@ -50,11 +45,11 @@ class HealthOptions:
         str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
     ] = "5s"
 
-    def demands(self) -> "Demands":
+    def demands(self) -> "HealthCriteria":
         """The same as demands. Raises ConfigurationError."""
-        from delaystore.operations.overview import Demands
+        from delaystore.operations.overview import HealthCriteria
 
-        return Demands(
+        return HealthCriteria(
             max_overdue=parse_duration(self.max_overdue, "--max-overdue"), dispatcher=self.require_dispatcher
         )
 
@@ -71,7 +66,7 @@ class StoreReport:
     problem: str | None
     overview: "Overview"
 
-    def faults(self, demands: "Demands") -> Sequence[str]:
+    def faults(self, demands: "HealthCriteria") -> Sequence[str]:
         """Why it is unhealthy; empty: it is healthy."""
         own = [] if self.problem is None else [self.problem]
         return [*own, *demands.unmet(self.overview)]
@@ -81,7 +76,7 @@ class StoreReport:
         """Whether something is overdue, and no dispatcher tells that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
 
-    def document(self, demands: "Demands") -> dict[str, Any]:
+    def document(self, demands: "HealthCriteria") -> dict[str, Any]:
         """The same for JSON; None: not known, or not answered in time."""
         seen, faults = self.overview, self.faults(demands)
         return {

@@ -39,7 +39,14 @@ from delaystore.transports.rabbitmq.topology import layout
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 if TYPE_CHECKING:
-    from delaystore.cascades import BrokerClient, Creation, Deletion, DeletionCheck, Snapshot, TopologyRefusedError
+    from delaystore.cascades import (
+        BrokerClient,
+        BrokerSnapshot,
+        Creation,
+        Deletion,
+        DeletionCheck,
+        TopologyRefusedError,
+    )
 
 
 def delete(
@@ -186,7 +193,7 @@ class CreationReport:
         )
 
     @classmethod
-    def planned(cls, plan: CreatePlan, exported: "Snapshot", replace: bool) -> "CreationReport":
+    def planned(cls, plan: CreatePlan, exported: "BrokerSnapshot", replace: bool) -> "CreationReport":
         """Of an export."""
         from delaystore.cascades import missing_parts
 

@@ -12,12 +12,12 @@ import typer
 from delaystore.cli._commands import offered
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.settings import OnDuplicate
+from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.text import parse_duration
 
 if TYPE_CHECKING:
-    from delaystore.cascades import BrokerClient, Snapshot
+    from delaystore.cascades import BrokerClient, BrokerSnapshot
     from delaystore.ingress.topology import IngressNames, IngressTopology, Switch
     from delaystore.server.configuration.ingress import IngressConfiguration
 
@@ -154,14 +154,14 @@ class IngressOptions:
         ),
     ] = "received"
     on_duplicate: Annotated[
-        OnDuplicate,
+        IngressOnDuplicate,
         environment_option(
             "--on-duplicate",
             "Another message with an id that waits: both are delivered; keep the first; replace it.",
             metavar="both|keep|replace",
             group=_GROUP,
         ),
-    ] = OnDuplicate.BOTH
+    ] = IngressOnDuplicate.BOTH
     direct_below: Annotated[
         str,
         environment_option(
@@ -325,7 +325,7 @@ class CreateOptions(TypedNameOptions):
             entrance_type=self.entrance_type or entrance_type_for(self.out_type.value),
         )
 
-    def switch(self, snapshot: "Snapshot", live: "Snapshot | None" = None) -> "Switch":
+    def switch(self, snapshot: "BrokerSnapshot", live: "BrokerSnapshot | None" = None) -> "Switch":
         """How to get from the plugin's exchange in `snapshot` to an ingress. `live`: see `switch_from_plugin`."""
         from delaystore.ingress.topology import switch_from_plugin
 
@@ -339,7 +339,7 @@ class CreateOptions(TypedNameOptions):
             live=live,
         )
 
-    def exported(self, virtual_host: str | None) -> "Snapshot | None":
+    def exported(self, virtual_host: str | None) -> "BrokerSnapshot | None":
         """What the export holds of the virtual host (None: of the one that has E). None: there is no export."""
         from delaystore.cascades import Definitions
 
@@ -390,7 +390,7 @@ def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
     return CreatePlan(topology=switch.topology, entrance=switch.takes_place(live.exchanges), switch=switch)
 
 
-def plan_from(wish: CreateOptions, exported: "Snapshot") -> CreatePlan:
+def plan_from(wish: CreateOptions, exported: "BrokerSnapshot") -> CreatePlan:
     """The plan for what was on a broker. Raises ConfigurationError, TransportError."""
     switch = wish.switch(exported)
     return CreatePlan(topology=switch.topology, entrance=switch.takes_place(exported.exchanges), switch=switch)

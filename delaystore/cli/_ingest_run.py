@@ -16,15 +16,7 @@ from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
 from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, WatchOptions, environment_option, required
-from delaystore.cli._output import (
-    log_to_standard_error,
-    print_document,
-    printable,
-    say,
-    table_lines,
-    tell,
-    write,
-)
+from delaystore.cli._output import log_to_standard_error, print_document, printable, say, table_lines, tell, write
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
 from delaystore.errors import TransportError
 from delaystore.text import counted, duration_text, rate_text

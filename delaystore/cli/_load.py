@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore.cli import _load_options as of_load
-from delaystore.cli._load_options import (
-    options_as_typed,
-    parse_columns,
-    parse_kind,
-    require_existing,
-)
+from delaystore.cli._load_options import options_as_typed, parse_columns, parse_kind, require_existing
 from delaystore.cli._options import DispatchedEndpoint, Json, create_option, missing_file, parse_pair, require_file
 from delaystore.cli._output import say
 from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once

@@ -195,10 +195,10 @@ def serve(
 
 
 def _configured(given: Mapping[str, Any]) -> "ServiceConfiguration":
-    from delaystore.server.configuration.tables import FromOptions, Reader
+    from delaystore.server.configuration.tables import ConfigurationReader, FromOptions
     from delaystore.server.configuration.tree import ServiceConfiguration
 
-    reader = Reader(ServiceConfiguration, FromOptions(_TYPED))
+    reader = ConfigurationReader(ServiceConfiguration, FromOptions(_TYPED))
     return reader.read(ServiceConfiguration, _without_none(given))
 
 

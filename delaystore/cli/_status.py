@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._health import (
-    Deadline,
-    HealthOptions,
-    StoreReport,
-    told_error_queue_option,
-)
-from delaystore.cli._options import (
-    DEFAULT_ERROR_QUEUE,
-    DispatchedEndpoint,
-    EndpointOptions,
-    Json,
-    WatchOptions,
-)
+from delaystore.cli._health import Deadline, HealthOptions, StoreReport, told_error_queue_option
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, WatchOptions
 from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.documents import LatenessHistogram
@@ -28,7 +17,7 @@ from delaystore.text import duration_text, limit_text, named, rate_text, time_te
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
-    from delaystore.operations.overview import Demands, Overview, Recent
+    from delaystore.operations.overview import HealthCriteria, Overview, Recent
     from delaystore.stores.operable import Destination, DispatcherRecord, IngressRecord
     from delaystore.stores.sql.faults import TableSize
 
@@ -93,11 +82,11 @@ class _Status:
     """How an endpoint is. `sizes`: of its tables; empty: the store has none. None: no answer in time."""
 
     report: StoreReport
-    demands: "Demands"
+    demands: "HealthCriteria"
     sizes: "Sequence[TableSize] | None"
 
     @classmethod
-    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: "Demands") -> "_Status":
+    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: "HealthCriteria") -> "_Status":
         """As it is now; raises StoreError."""
         patience = Deadline(timeout)
         report = patience.report(opened)
@@ -171,7 +160,7 @@ _JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
-def status_lines(report: StoreReport, demands: "Demands", sizes: "Sequence[TableSize] | None") -> list[str]:
+def status_lines(report: StoreReport, demands: "HealthCriteria", sizes: "Sequence[TableSize] | None") -> list[str]:
     """All of it; `sizes` None: they were not told in time. Raises OutputError."""
     seen = report.overview
     lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
@@ -191,7 +180,7 @@ def status_lines(report: StoreReport, demands: "Demands", sizes: "Sequence[Table
     return lines
 
 
-def _facts(report: StoreReport, demands: "Demands") -> Iterator[tuple[str, str]]:
+def _facts(report: StoreReport, demands: "HealthCriteria") -> Iterator[tuple[str, str]]:
     seen, faults = report.overview, report.faults(demands)
     yield "endpoint", seen.endpoint
     yield "health", "unhealthy: " + "; ".join(faults) if faults else "healthy"

@@ -39,7 +39,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey, Position
-from delaystore.operations import Access, Operations
+from delaystore.operations import EndpointAccess, Operations
 from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.processes import off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
@@ -368,7 +368,7 @@ class DelayedDelivery(Sender):
             self._managed, self._actor, self._composer.due_time, self._calls.call, self._wake_up
         )
         self._operations = Operations(
-            Access(
+            EndpointAccess(
                 endpoint=self._endpoint,
                 store=self._store,
                 transport=self._transport,

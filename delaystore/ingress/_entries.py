@@ -31,7 +31,7 @@ class IngestResult(StrEnum):
 
 
 @dataclass(slots=True)
-class Entry:
+class IngestEntry:
     """A message on its way. `at`: when it came, by time.monotonic.
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `result`: None: it is
@@ -69,12 +69,12 @@ class Entry:
         """Bytes of its body and of its properties."""
         return len(self.arrival.body) + len(self.arrival.properties.encoded)
 
-    def emptied(self) -> "Entry":
+    def emptied(self) -> "IngestEntry":
         """The same without a body and without properties: what is left is in its queue."""
-        return Entry(self.arrival._replace(body=b"", properties=RawProperties.of({})), self.at)
+        return IngestEntry(self.arrival._replace(body=b"", properties=RawProperties.of({})), self.at)
 
 
-def size_of(entries: Iterable[Entry]) -> int:
+def size_of(entries: Iterable[IngestEntry]) -> int:
     """Bytes of bodies and properties."""
     return sum(entry.size for entry in entries)
 
@@ -107,8 +107,8 @@ class KeptBack:
 
     def __init__(self, settings: IngressSettings) -> None:
         self._settings = settings
-        self._entries: list[Entry] = []
-        self._let_go: list[Entry] = []
+        self._entries: list[IngestEntry] = []
+        self._let_go: list[IngestEntry] = []
         """What is in its queue only: bodies and properties are empty here."""
         self._tried_at = 0.0
         self._hurries = False
@@ -139,7 +139,7 @@ class KeptBack:
             else self._trouble
         )
 
-    def add(self, entries: Sequence[Entry], trouble: str) -> None:
+    def add(self, entries: Sequence[IngestEntry], trouble: str) -> None:
         """Keep back what was tried just now, and why."""
         if not self._entries:  # otherwise those that keep coming would put it off for ever
             self._tried_at = time.monotonic()
@@ -148,7 +148,7 @@ class KeptBack:
         self._give_up_most()
         self._let_most_go()
 
-    def to_try(self) -> list[Entry]:
+    def to_try(self) -> list[IngestEntry]:
         """Those that are to be tried again now, all or none; they are kept back no longer."""
         if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
             return []
@@ -202,7 +202,7 @@ class KeptBack:
 
     def _let_most_go(self) -> None:
         size = size_of(self._entries)
-        kept: list[Entry] = []
+        kept: list[IngestEntry] = []
         for entry in self._entries:
             if size > self._most_bytes and entry.objection is not None and (kept or entry is not self._entries[-1]):
                 size -= entry.size
@@ -212,6 +212,6 @@ class KeptBack:
         self._entries = kept
 
 
-def _go_together(entry: Entry, other: Entry) -> bool:
+def _go_together(entry: IngestEntry, other: IngestEntry) -> bool:
     """Whether these are one, or have the same id."""
     return entry is other or (entry.message_id is not None and entry.message_id == other.message_id)

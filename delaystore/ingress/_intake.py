@@ -13,7 +13,7 @@ from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import MessageFilter
-from delaystore.ingress._entries import Entry, IngestResult
+from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.ingress.reading.reader import IncomingReader
@@ -47,7 +47,7 @@ class Direct:
         """Destinations that have not answered, and until when they get nothing."""
         self._rests_until = float("-inf")
 
-    def forward(self, entries: Sequence[Entry], now: datetime) -> None:
+    def forward(self, entries: Sequence[IngestEntry], now: datetime) -> None:
         """Give those that are due soon, and confirmed by the broker, their result. Raises StoreError."""
         if not self._below or time.monotonic() < self._rests_until:
             return
@@ -134,7 +134,7 @@ class Intake:
         self._stored_at = 0.0
         """When something was last stored, by time.monotonic."""
 
-    def take_in(self, entries: Sequence[Entry], kept_back: Collection[str] = ()) -> str | None:
+    def take_in(self, entries: Sequence[IngestEntry], kept_back: Collection[str] = ()) -> str | None:
         """Give each entry a result. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
@@ -149,7 +149,7 @@ class Intake:
         rejected = [entry for entry in entries if entry.result is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
-    def _take_in_patiently(self, entries: Sequence[Entry]) -> str | None:
+    def _take_in_patiently(self, entries: Sequence[IngestEntry]) -> str | None:
         gives_up = time.monotonic() + _PATIENCE
         failed_before = False
         while True:
@@ -166,9 +166,9 @@ class Intake:
                 if time.monotonic() + pause > gives_up or self._stopping.wait(pause):
                     return self._single_out(entries, error)
 
-    def _single_out(self, entries: Sequence[Entry], error: Exception) -> str | None:
+    def _single_out(self, entries: Sequence[IngestEntry], error: Exception) -> str | None:
         """Find out, by halves, what the store fails on, and note it; all else is taken in. Raises in an outage."""
-        failed: list[tuple[Entry, str]] = []
+        failed: list[tuple[IngestEntry, str]] = []
         worked = False
         parts = _halves(self._not_behind(entries))
         while parts:
@@ -193,7 +193,7 @@ class Intake:
             entry.failure, entry.failing_since = failure, time.monotonic()
         return _fails(error) if failed else None
 
-    def _try_again(self, entries: Sequence[Entry]) -> str | None:
+    def _try_again(self, entries: Sequence[IngestEntry]) -> str | None:
         """Take in one by one, for a while, what the store has failed on; give up what it fails on for long."""
         until = time.monotonic() + _AGAIN
         for entry in entries:
@@ -209,7 +209,7 @@ class Intake:
         self._give_up(list(_open(entries)))
         return _trouble(entries)
 
-    def _not_behind(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
         """Those that are open, without those that stay behind an earlier message of their id.
 
         The latter get a failure that says so.
@@ -217,7 +217,7 @@ class Intake:
         if not self._kept_back:
             return list(_open(entries))
         self._read(_unread(entries))
-        found: list[Entry] = []
+        found: list[IngestEntry] = []
         for entry in _open(entries):
             if entry.message_id not in self._kept_back:
                 found.append(entry)
@@ -226,11 +226,11 @@ class Intake:
                 entry.failure = _BEHIND.format(entry.message_id)
         return found
 
-    def _keep_back(self, entries: Iterable[Entry]) -> None:
+    def _keep_back(self, entries: Iterable[IngestEntry]) -> None:
         """Have what arrives later under the ids of `entries` stay behind them."""
         self._kept_back |= {entry.message_id for entry in entries if entry.message_id is not None}
 
-    def _give_up(self, entries: Sequence[Entry]) -> None:
+    def _give_up(self, entries: Sequence[IngestEntry]) -> None:
         """Object to what the store has failed on for long, or what has no room any more.
 
         Only where it has stored another one meanwhile: otherwise it may refuse them all, which says nothing of them.
@@ -250,7 +250,7 @@ class Intake:
     def _store_answers(self) -> bool:
         return self._delivery.health(_ASKING).store is None
 
-    def _take_in(self, entries: Sequence[Entry]) -> None:
+    def _take_in(self, entries: Sequence[IngestEntry]) -> None:
         self._read(_unread(entries))
         for is_message, group in groupby(_open(entries), lambda entry: not isinstance(entry.meaning, SagaCleared)):
             if is_message:
@@ -261,7 +261,7 @@ class Intake:
         if any(entry.result is IngestResult.STORED for entry in entries):
             self._stored_at = time.monotonic()
 
-    def _read(self, entries: Iterable[Entry]) -> None:
+    def _read(self, entries: Iterable[IngestEntry]) -> None:
         """Find out what each says. Delays count from when it came."""
         now, reading_at = self._clock()
         came_at, came = reading_at, now
@@ -286,7 +286,7 @@ class Intake:
             asked_at, now = time.monotonic(), self._delivery.operations.latest_now()
         return now, asked_at
 
-    def _keep(self, entries: Sequence[Entry]) -> None:
+    def _keep(self, entries: Sequence[IngestEntry]) -> None:
         self._direct.forward(entries, self._now)
         self._storing.store([entry for entry in entries if entry.result is None])
 
@@ -294,7 +294,7 @@ class Intake:
     def _now(self) -> datetime:
         return self._delivery.operations.now()
 
-    def _obey(self, entry: Entry) -> None:
+    def _obey(self, entry: IngestEntry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
         while self._cancel_some(entry.meaning.id_prefix, entry.arrival.queue):
@@ -318,21 +318,21 @@ def _fails(error: Exception | str | None) -> str:
     return f"the store answers, and fails on them: {error}"
 
 
-def _trouble(entries: Iterable[Entry]) -> str | None:
+def _trouble(entries: Iterable[IngestEntry]) -> str | None:
     """Why the first of those that have no result is to be tried again."""
     first = next((entry for entry in _open(entries) if entry.failure is not None), None)
     return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
 
 
-def _unread(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _unread(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
     return (entry for entry in entries if entry.meaning is None and entry.objection is None)
 
 
-def _open(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _open(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
     return (entry for entry in entries if entry.result is None and entry.objection is None)
 
 
-def _halves(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+def _halves(entries: Sequence[IngestEntry]) -> list[Sequence[IngestEntry]]:
     """Both halves, the first one last; a single one is its own."""
     middle = len(entries) // 2
     return [part for part in (entries[middle:], entries[:middle]) if part]

@@ -19,8 +19,8 @@ from delaystore.errors import (
     StoreUnavailableError,
     TooLargeForStoreError,
 )
-from delaystore.ingress._entries import Entry, IngestResult
-from delaystore.ingress.settings import OnDuplicate
+from delaystore.ingress._entries import IngestEntry, IngestResult
+from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.message import DelayedMessage, waiting_at_most
 from delaystore.stores.operable import Way
 from delaystore.text import FORWARDED_TO, HOPS
@@ -64,7 +64,7 @@ class Storing:
         self,
         delivery: DelayedDelivery,
         calls: StoreCalls,
-        on_duplicate: OnDuplicate,
+        on_duplicate: IngressOnDuplicate,
         on_stored: Callable[[datetime], object],
     ) -> None:
         self._on_stored = on_stored
@@ -73,7 +73,7 @@ class Storing:
         self._calls = calls
         self._on_duplicate = on_duplicate
 
-    def store(self, entries: Sequence[Entry]) -> None:
+    def store(self, entries: Sequence[IngestEntry]) -> None:
         """Give each entry a result, or an objection: only for what is the message's own fault.
 
         Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
@@ -82,13 +82,13 @@ class Storing:
         """
         self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
         free = _not_behind_claimed(entries, entries)
-        if self._on_duplicate is OnDuplicate.REPLACE:
+        if self._on_duplicate is IngressOnDuplicate.REPLACE:
             self._store_newest(free)
             return
         for wave in _waves(free):
             self._store_wave(_not_behind_claimed(wave, entries))
 
-    def _store_newest(self, entries: Sequence[Entry]) -> None:
+    def _store_newest(self, entries: Sequence[IngestEntry]) -> None:
         """Of each id the newest message; an older one only where those after it cannot be stored."""
         open_runs = _runs(entries)
         while open_runs:
@@ -105,7 +105,7 @@ class Storing:
                     runs.pop()
             open_runs = [runs for runs in open_runs if runs]
 
-    def _store_wave(self, entries: Sequence[Entry]) -> None:
+    def _store_wave(self, entries: Sequence[IngestEntry]) -> None:
         for _ in range(_ROUNDS):
             try:
                 self._store_all(entries)
@@ -118,7 +118,7 @@ class Storing:
                 entries = [entry for entry in entries if self._can_be_sent(entry)]
             except TooLargeForStoreError:
                 break
-        claimed: dict[str, Entry] = {}
+        claimed: dict[str, IngestEntry] = {}
         for entry in entries:
             message_id = entry.message.message_id
             if message_id in claimed:
@@ -128,7 +128,7 @@ class Storing:
             if entry.is_claimed:
                 claimed[message_id] = entry
 
-    def _store_all(self, entries: Sequence[Entry]) -> None:
+    def _store_all(self, entries: Sequence[IngestEntry]) -> None:
         if not entries:
             return
         with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
@@ -137,7 +137,7 @@ class Storing:
             entry.result, entry.is_claimed = IngestResult.STORED, False
         self._on_stored(min(entry.message.due_time for entry in entries))
 
-    def _store_one(self, entry: Entry) -> None:
+    def _store_one(self, entry: IngestEntry) -> None:
         for _ in range(_ROUNDS):
             try:
                 self._store_all([entry])
@@ -153,7 +153,7 @@ class Storing:
                 return
         raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} comes and goes; it is tried again")
 
-    def _can_be_sent(self, entry: Entry) -> bool:
+    def _can_be_sent(self, entry: IngestEntry) -> bool:
         try:
             self._delivery.check(entry.message)
         except InvalidMessageError as error:
@@ -161,7 +161,7 @@ class Storing:
             return False
         return True
 
-    def _new_among(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _new_among(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
         """Those that are to be stored, now that ids were found in the store; the others have a result.
 
         A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
@@ -170,7 +170,9 @@ class Storing:
         unclaimed = self._delivery.get_unclaimed([entry.message.message_id for entry in entries])
         return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id))]
 
-    def _without_claimed(self, entries: Sequence[Entry], doubtful: Sequence[Entry]) -> Sequence[Entry]:
+    def _without_claimed(
+        self, entries: Sequence[IngestEntry], doubtful: Sequence[IngestEntry]
+    ) -> Sequence[IngestEntry]:
         """Return `entries` without those whose id a dispatcher has claimed.
 
         Only the ids of `doubtful` are looked up. A claimed entry gets `is_claimed` and a failure that says so; the
@@ -189,27 +191,27 @@ class Storing:
                 entry.failure = _CLAIMED.format(entry.message.message_id)
         return [entry for entry in entries if not entry.is_claimed]
 
-    def _is_new(self, entry: Entry, waiting: DelayedMessage | None) -> bool:
+    def _is_new(self, entry: IngestEntry, waiting: DelayedMessage | None) -> bool:
         message = entry.message
         if waiting is None:
             return True
         if is_same(message, waiting):
             entry.result = IngestResult.DUPLICATE
             return False
-        if self._on_duplicate is OnDuplicate.KEEP:
+        if self._on_duplicate is IngressOnDuplicate.KEEP:
             logger.warning("message %r was dropped: another one with its id waits", message.message_id)
             entry.result = IngestResult.DISCARDED
             return False
-        if self._on_duplicate is OnDuplicate.REPLACE:
+        if self._on_duplicate is IngressOnDuplicate.REPLACE:
             self._replacing.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
         else:
             entry.meaning = renamed(message)
         return True
 
 
-def _waves(entries: Sequence[Entry]) -> Sequence[Sequence[Entry]]:
+def _waves(entries: Sequence[IngestEntry]) -> Sequence[Sequence[IngestEntry]]:
     """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
-    waves: tuple[list[Entry], list[Entry]] = ([], [])
+    waves: tuple[list[IngestEntry], list[IngestEntry]] = ([], [])
     seen: set[str] = set()
     for entry in entries:
         waves[entry.message.message_id in seen].append(entry)
@@ -217,9 +219,9 @@ def _waves(entries: Sequence[Entry]) -> Sequence[Sequence[Entry]]:
     return [wave for wave in waves if wave]
 
 
-def _runs(entries: Sequence[Entry]) -> list[list[deque[Entry]]]:
+def _runs(entries: Sequence[IngestEntry]) -> list[list[deque[IngestEntry]]]:
     """For each id its runs, the oldest first: in one is the same message, as it came again and again."""
-    found: dict[str, list[deque[Entry]]] = {}
+    found: dict[str, list[deque[IngestEntry]]] = {}
     for entry in entries:
         runs = found.setdefault(entry.message.message_id, [])
         if runs and is_same(entry.message, runs[-1][0].message):
@@ -229,7 +231,7 @@ def _runs(entries: Sequence[Entry]) -> list[list[deque[Entry]]]:
     return list(found.values())
 
 
-def _supersede(runs: list[deque[Entry]]) -> None:
+def _supersede(runs: list[deque[IngestEntry]]) -> None:
     """Give what is left of the runs of an id a result, now that the first message of the last run is in the store."""
     for entry in runs.pop():
         entry.result = IngestResult.DUPLICATE
@@ -241,7 +243,7 @@ def _supersede(runs: list[deque[Entry]]) -> None:
     runs.clear()
 
 
-def _not_behind_claimed(entries: Sequence[Entry], among: Sequence[Entry]) -> Sequence[Entry]:
+def _not_behind_claimed(entries: Sequence[IngestEntry], among: Sequence[IngestEntry]) -> Sequence[IngestEntry]:
     """Return `entries` without those of an id that one of `among` has found claimed, which are kept behind that."""
     claimed = {entry.message.message_id: entry for entry in reversed(among) if entry.is_claimed}
     if not claimed:
@@ -252,7 +254,7 @@ def _not_behind_claimed(entries: Sequence[Entry], among: Sequence[Entry]) -> Seq
     return [entry for entry in entries if not entry.is_claimed]
 
 
-def _hold(entry: Entry, other: Entry) -> None:
+def _hold(entry: IngestEntry, other: IngestEntry) -> None:
     """Keep `entry` waiting for the dispatcher of its id, as `other` does, which was found claimed."""
     entry.is_claimed, entry.failure, entry.failing_since = True, other.failure, other.failing_since
 

@@ -139,7 +139,7 @@ class ConsumingLoop(Generic[Item]):
         self._breaker = breaker
         self._open_work = open_work
         self._lifecycle = threading.Lock()
-        self._run: _Run | None = None
+        self._run: _LoopRun | None = None
 
     @property
     def running(self) -> bool:
@@ -166,7 +166,7 @@ class ConsumingLoop(Generic[Item]):
         with self._lifecycle:
             if self.running:
                 return
-            former, run = self._run, _Run()
+            former, run = self._run, _LoopRun()
             run.thread = threading.Thread(
                 target=self._work, args=(run,), name=f"delaystore-consuming {self._what}", daemon=True
             )
@@ -187,7 +187,7 @@ class ConsumingLoop(Generic[Item]):
         with self._lifecycle:
             if self.running:
                 return
-            run = _Run()
+            run = _LoopRun()
             run.thread = threading.current_thread()
             self._run = run
         self._work(run)
@@ -215,7 +215,7 @@ class ConsumingLoop(Generic[Item]):
         self._lifecycle = threading.Lock()
         return run
 
-    def _work(self, run: "_Run") -> None:
+    def _work(self, run: "_LoopRun") -> None:
         with ExitStack() as opened:
             opened.callback(run.finished.set)  # whatever else fails: somebody may wait for it
             opened.callback(run.disconnect)
@@ -223,7 +223,7 @@ class ConsumingLoop(Generic[Item]):
             while not run.stopping.is_set():
                 self._consume(run, work)
 
-    def _consume(self, run: "_Run", work: ConsumingWork[Item]) -> None:
+    def _consume(self, run: "_LoopRun", work: ConsumingWork[Item]) -> None:
         """One connection, for as long as nothing fails; then a pause."""
         try:
             queues = work.queues()
@@ -240,7 +240,7 @@ class ConsumingLoop(Generic[Item]):
                 run.stopping.wait(self._breaker.failure(error))
 
 
-class _Run:
+class _LoopRun:
     """A run of a loop from its beginning to its end."""
 
     def __init__(self) -> None:

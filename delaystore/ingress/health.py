@@ -17,7 +17,7 @@ from delaystore.breakers import BreakerState, Ticker
 from delaystore.calls import Call
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.error_queue import QueueDepth
-from delaystore.ingress._entries import Entry, IngestResult
+from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores import documents
 from delaystore.stores.operable import BEAT_EVERY, IngressRecord
@@ -97,7 +97,7 @@ class Tally:
         self.trouble: str | None = None
         """Why; None: none are."""
 
-    def add(self, settled: Sequence[Entry]) -> None:
+    def add(self, settled: Sequence[IngestEntry]) -> None:
         """Count entries that have a result."""
         if not settled:
             return

@@ -12,7 +12,7 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCal
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
-from delaystore.ingress._entries import Entry, IngestResult, KeptBack, size_of
+from delaystore.ingress._entries import IngestEntry, IngestResult, KeptBack, size_of
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
@@ -32,7 +32,7 @@ from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, surely_missing
 
 
-class IngressHandler(BatchHandler[Entry]):
+class IngressHandler(BatchHandler[IngestEntry]):
     """Has batches taken in, acknowledges what has a result, and retries the rest."""
 
     def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
@@ -50,19 +50,19 @@ class IngressHandler(BatchHandler[Entry]):
         return self._kept_back.held_bytes
 
     @override
-    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[Entry] | None:
+    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[IngestEntry] | None:
         return self._kept_back.to_try() or [self._entry(each) for each in take()] or None
 
     @override
-    def size_of(self, batch: Sequence[Entry]) -> int:
+    def size_of(self, batch: Sequence[IngestEntry]) -> int:
         return size_of(batch)
 
     @override
-    def handle(self, batch: Sequence[Entry]) -> None:
+    def handle(self, batch: Sequence[IngestEntry]) -> None:
         self._trouble = self._intake.take_in(batch, self._kept_back.ids)
 
     @override
-    def settle(self, batch: Sequence[Entry], consumer: Consumer, *, failed: bool) -> None:
+    def settle(self, batch: Sequence[IngestEntry], consumer: Consumer, *, failed: bool) -> None:
         settled = [entry for entry in batch if entry.result is not None]
         if len(settled) < len(batch):
             consumer.keep_back()
@@ -77,10 +77,10 @@ class IngressHandler(BatchHandler[Entry]):
         consumer.give_back(self._kept_back.overdue())
         self._tally.left(len(self._kept_back), self._kept_back.trouble)
 
-    def _entry(self, consumed: Consumed) -> Entry:
+    def _entry(self, consumed: Consumed) -> IngestEntry:
         _, tag, redelivered, exchange, key, properties, body = consumed.delivery
         queue = self._queues[consumed.queue]
-        return Entry(IncomingMessage(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
+        return IngestEntry(IncomingMessage(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
 
 
 _ASKING: Final = 5.0
@@ -216,7 +216,7 @@ class Ingress:
             )
 
 
-class _IngressWork(ConsumingWork[Entry]):
+class _IngressWork(ConsumingWork[IngestEntry]):
     """What an ingress does on each connection."""
 
     def __init__(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delaystore.errors import TransportError, TransportSetupError
-from delaystore.ingress._entries import Entry, IngestResult
+from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.operations.failed_message import grouped_reason
 from delaystore.text import DEFAULT_EXCHANGE, FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON, Address
 from delaystore.transports.abc import OutcomeKind
@@ -20,14 +20,14 @@ from delaystore.transports.rabbitmq.copies import restored as properties_restore
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.queues import ready_counts
 from delaystore.transports.rabbitmq.raw import (
-    Delivery,
     MalformedPropertiesError,
+    RawDelivery,
     RawProperties,
     bytes_value,
     text_of,
     text_value,
 )
-from delaystore.transports.rabbitmq.raw import Entry as Header
+from delaystore.transports.rabbitmq.raw import TableEntry as Header
 
 EXCHANGE: Final = "delaystore.rejected-exchange"
 """The exchange that it was published to."""
@@ -63,7 +63,7 @@ class Rejecting:
         """Whether there was no such queue."""
         self._trouble: str | None = None
 
-    def reject(self, entries: Sequence[Entry]) -> str | None:
+    def reject(self, entries: Sequence[IngestEntry]) -> str | None:
         """Give each entry whose copy is confirmed its result. Why others are left without; None: there are none."""
         waiting = [entry for entry in entries if not self._is_under_way(entry)]
         if waiting and self._pause and time.monotonic() >= self._asks_at:
@@ -73,7 +73,7 @@ class Rejecting:
             self._publish(waiting, _COPY_TIMEOUT)
         return None if all(entry.result is IngestResult.REJECTED for entry in entries) else self._trouble
 
-    def _is_under_way(self, entry: Entry) -> bool:
+    def _is_under_way(self, entry: IngestEntry) -> bool:
         """Whether its copy may still be confirmed, or is."""
         arrived = entry.copy_late is not None and entry.copy_late.arrived
         if arrived:
@@ -81,7 +81,7 @@ class Rejecting:
             self._pause = 0.0
         return arrived is not False
 
-    def _ask(self, entry: Entry) -> None:
+    def _ask(self, entry: IngestEntry) -> None:
         try:
             if self._gone:
                 self._declare()
@@ -90,7 +90,7 @@ class Rejecting:
         else:
             self._publish([entry], _ASKING)
 
-    def _publish(self, entries: Sequence[Entry], timeout: float) -> None:
+    def _publish(self, entries: Sequence[IngestEntry], timeout: float) -> None:
         outcomes = self._publisher.publish([_copy(entry, self._queue) for entry in entries], timeout)
         for entry, outcome in zip(entries, outcomes, strict=True):
             entry.copy_late = outcome.late
@@ -110,18 +110,18 @@ class Rejecting:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
         self._asks_at = time.monotonic() + self._pause
 
-    def _note_rejected(self, entry: Entry) -> None:
+    def _note_rejected(self, entry: IngestEntry) -> None:
         entry.result, entry.copy_late = IngestResult.REJECTED, None
         _log(entry, self._queue)
 
 
-def _log(entry: Entry, queue: str) -> None:
+def _log(entry: IngestEntry, queue: str) -> None:
     message_id = entry.arrival.properties.message_id
     which = "a message without an id" if message_id is None else f"the message {message_id!r}"
     logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.arrival.queue, queue, entry.objection)
 
 
-def _copy(entry: Entry, queue: str) -> Copy:
+def _copy(entry: IngestEntry, queue: str) -> Copy:
     arrival, reason = entry.arrival, entry.objection or ""
     said = [
         Header(REJECTED_REASON.encode(), text_value(reason[:_LONGEST_REASON])),
@@ -145,7 +145,7 @@ class IrretrievableError(ValueError):
     """A message that cannot be published as it was; why."""
 
 
-def restored(delivery: Delivery) -> Copy:
+def restored(delivery: RawDelivery) -> Copy:
     """The message as it was published, to where it was published. Raises IrretrievableError."""
     try:
         properties = properties_restored(delivery.properties, REJECTED_PROPERTIES)
@@ -289,7 +289,7 @@ def _next(consumer: Consumer, most: int) -> Sequence[Consumed]:
     return consumer.take(most, _MOST_BYTES)
 
 
-def _try(publisher: CopyPublisher, deliveries: Sequence[Delivery], result: Retry, dry_run: bool) -> Sequence[int]:
+def _try(publisher: CopyPublisher, deliveries: Sequence[RawDelivery], result: Retry, dry_run: bool) -> Sequence[int]:
     """Publish them, note what became of them, and return the tags of those to be acknowledged."""
     copies: list[tuple[int, Copy]] = []
     for each in deliveries:

@@ -89,7 +89,7 @@ MOST_PREFETCHED: Final = 65535
 """basic.qos has 16 bits for the number."""
 
 
-class OnDuplicate(StrEnum):
+class IngressOnDuplicate(StrEnum):
     """What becomes of a message whose id another message has that waits. The same message again is acknowledged."""
 
     BOTH = "both"
@@ -100,15 +100,17 @@ class OnDuplicate(StrEnum):
     """The later one takes its place. If a dispatcher has the first one already, both are delivered."""
 
 
-class DuplicateRule(Converted[OnDuplicate | str, OnDuplicate]):
-    """An OnDuplicate, which may be given by its name."""
+class DuplicateRule(Converted[IngressOnDuplicate | str, IngressOnDuplicate]):
+    """An IngressOnDuplicate, which may be given by its name."""
 
     @override
-    def _convert(self, value: OnDuplicate | str) -> OnDuplicate:
+    def _convert(self, value: IngressOnDuplicate | str) -> IngressOnDuplicate:
         try:
-            return OnDuplicate(value)
+            return IngressOnDuplicate(value)
         except ValueError:
-            raise ConfigurationError(f"{self._name} must be one of {', '.join(OnDuplicate)}, not {value!r}") from None
+            raise ConfigurationError(
+                f"{self._name} must be one of {', '.join(IngressOnDuplicate)}, not {value!r}"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,7 @@ class IngressSettings:
     """Where messages go that cannot be stored; default: `QUEUE.rejected`."""
     expired_queue: str = ""
     """Where the broker puts what expires in the ingress queue, read as well if it exists; default: `QUEUE.expired`."""
-    on_duplicate: DuplicateRule = DuplicateRule(OnDuplicate.BOTH)
+    on_duplicate: DuplicateRule = DuplicateRule(IngressOnDuplicate.BOTH)
     direct_below: Duration = Duration(timedelta(0))
     """What is due within less is forwarded at once, without the store; 0: nothing is."""
     batch_size: int = 1000

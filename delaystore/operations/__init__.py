@@ -7,16 +7,15 @@ May import: the ground, `stores`, `transports`, `dispatcher`.
 """
 
 from delaystore.operations._operations import Operations
-from delaystore.operations._search import Access, CountListener, Export, Preview
+from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
 from delaystore.operations.changes import OperationListener
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
 from delaystore.operations.failed_message import ErrorFilter, ErrorGroup, ErrorReport, FailedMessage
-from delaystore.operations.overview import Demands, Overview, Recent
+from delaystore.operations.overview import HealthCriteria, Overview, Recent
 
 __all__ = [
-    "Access",
     "CountListener",
-    "Demands",
+    "EndpointAccess",
     "ErrorFilter",
     "ErrorGroup",
     "ErrorGroups",
@@ -25,6 +24,7 @@ __all__ = [
     "ErrorReport",
     "Export",
     "FailedMessage",
+    "HealthCriteria",
     "OperationListener",
     "Operations",
     "Overview",

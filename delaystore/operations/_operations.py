@@ -9,7 +9,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import _search
-from delaystore.operations._search import Access, CountListener, Export, Preview
+from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
 from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Inquiry, Overview
@@ -33,7 +33,7 @@ class Operations:
     fails: what was changed until then stays changed, and the call can be made again.
     """
 
-    def __init__(self, access: Access, inquiry: Inquiry | None = None) -> None:
+    def __init__(self, access: EndpointAccess, inquiry: Inquiry | None = None) -> None:
         self._access = access
         self._inquiry = inquiry or Inquiry()
 

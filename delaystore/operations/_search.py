@@ -21,7 +21,7 @@ logger = logging.getLogger("delaystore.operations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class EndpointAccess:
     """An endpoint as operations reach it.
 
     `transport` None: there is none. `prepare` sets up the store where this process is to do that. `wake_up` wakes this
@@ -87,7 +87,7 @@ CountListener = Callable[[int], object]
 """Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
 
 
-def pause(access: Access, destination: str, until: datetime | None, listener: CountListener | None) -> int:
+def pause(access: EndpointAccess, destination: str, until: datetime | None, listener: CountListener | None) -> int:
     """Pause a destination and park what is due for it; returns how many messages were parked."""
     check_destination(destination)
     store = access.operable()
@@ -101,7 +101,7 @@ def pause(access: Access, destination: str, until: datetime | None, listener: Co
     return _noted(access, "pause", about, destination, steps, listener)
 
 
-def resume(access: Access, destination: str, listener: CountListener | None) -> int:
+def resume(access: EndpointAccess, destination: str, listener: CountListener | None) -> int:
     """Resume a destination and show what is parked for it; returns how many messages were."""
     check_destination(destination)
     store = access.operable()
@@ -113,7 +113,7 @@ def resume(access: Access, destination: str, listener: CountListener | None) -> 
     return shown
 
 
-def limit_rate(access: Access, destination: str, max_rate: float | None) -> None:
+def limit_rate(access: EndpointAccess, destination: str, max_rate: float | None) -> None:
     """Limit a destination to so many messages a second, where the store takes that; None: no limit any more."""
     check_destination(destination)
     store = access.operable()
@@ -123,7 +123,7 @@ def limit_rate(access: Access, destination: str, max_rate: float | None) -> None
     access.note("limit", f"{destination}{limit}", 0, destination)
 
 
-def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[int]:
+def _steps(access: EndpointAccess, purpose: str, step: Callable[[], int]) -> Iterator[int]:
     """Take steps until one finds nothing; yields how many messages all of them have changed so far."""
     total = 0
     while True:
@@ -136,7 +136,7 @@ def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[in
 
 
 def _noted(
-    access: Access,
+    access: EndpointAccess,
     action: str | None,
     about: str,
     destination: str,
@@ -175,7 +175,7 @@ class Preview:
     complete: bool = True
 
 
-def search(access: Access, wanted: MessageFilter, after: Position | None, limit: int) -> Page:
+def search(access: EndpointAccess, wanted: MessageFilter, after: Position | None, limit: int) -> Page:
     """A page of what matches."""
     store = access.operable()
     with access.call("searching messages"):
@@ -183,7 +183,7 @@ def search(access: Access, wanted: MessageFilter, after: Position | None, limit:
 
 
 def preview(
-    access: Access, wanted: MessageFilter, sample: int, at_most: int | None, listener: CountListener | None
+    access: EndpointAccess, wanted: MessageFilter, sample: int, at_most: int | None, listener: CountListener | None
 ) -> Preview:
     """Count what matches, page by page, and show the first of them."""
     store = access.operable()
@@ -211,7 +211,7 @@ class Export:
     come twice, or not at all.
     """
 
-    def __init__(self, access: Access, wanted: MessageFilter, after: Position | None) -> None:
+    def __init__(self, access: EndpointAccess, wanted: MessageFilter, after: Position | None) -> None:
         self._access = access
         self._wanted = wanted
         self._ended = False

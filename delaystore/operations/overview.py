@@ -19,7 +19,7 @@ from delaystore.errors import (
     StoreUnavailableError,
     TransportUnavailableError,
 )
-from delaystore.operations._search import Access
+from delaystore.operations._search import EndpointAccess
 from delaystore.processes import off_the_loop, on_a_loop
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram, field, percentiles, record
@@ -266,7 +266,7 @@ class Inquiry:
         self._found: dict[str, Any] = {}
         self._question: Question[None] | None = None
 
-    def overview(self, access: Access, timeout: float) -> Overview:
+    def overview(self, access: EndpointAccess, timeout: float) -> Overview:
         """What is answered within about `timeout` seconds; raises nothing."""
         ends, queue, transport = monotonic() + timeout, access.settings.error_queue, access.transport
         depth = None if transport is None else _depth(transport, queue, timeout)
@@ -286,7 +286,7 @@ class Inquiry:
             found["ingresses"] = _looked_into(transport, found["ingresses"], found["now"], ends - monotonic())
         return Overview(endpoint=access.endpoint, error_queue=queue, remarks=[*unknown, *remarks], **found)
 
-    def _asked(self, access: Access, timeout: float) -> dict[str, Any]:
+    def _asked(self, access: EndpointAccess, timeout: float) -> dict[str, Any]:
         """What the store says, by the names of Overview's fields."""
         if on_a_loop():
             found: dict[str, Any] = {}
@@ -303,7 +303,7 @@ class Inquiry:
             return {**found, "problem": str(error) or type(error).__name__}
         return dict(found)
 
-    def _asking(self, access: Access, timeout: float) -> tuple[dict[str, Any], Question[None]]:
+    def _asking(self, access: EndpointAccess, timeout: float) -> tuple[dict[str, Any], Question[None]]:
         """The question that is asked at present, and what is found so far."""
         with self._lock:
             if self._question is None or not self._question.open:
@@ -350,7 +350,7 @@ def _depths(transport: Transport, queues: Iterable[str]) -> Mapping[str, int]:
     return found
 
 
-def _ask(access: Access, found: dict[str, Any]) -> None:
+def _ask(access: EndpointAccess, found: dict[str, Any]) -> None:
     """Put what the store says into `found`, as it comes."""
     if not on_a_loop():  # there the caller does that, who waits without blocking the loop
         access.prepare()
@@ -395,7 +395,7 @@ def _up_to_most(count: Callable[[int], int]) -> Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
+class HealthCriteria:
     """What an endpoint must be like to be healthy, besides that its store answers and can be written."""
 
     max_overdue: timedelta = OVERDUE_ALARM

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from delaystore.server.telemetry import OpenTelemetryMetrics
 
 
-class OpenedEndpoint:
+class ServedEndpoint:
     """One endpoint, opened; nothing is connected yet. `delivery`: for the page, and for the control queue.
 
     Raises ConfigurationError for what cannot work, MissingDependencyError.
@@ -82,7 +82,7 @@ class IngressComponent:
 
     def __init__(
         self,
-        opened: OpenedEndpoint,
+        opened: ServedEndpoint,
         endpoint: EndpointConfiguration,
         name: str,
         configuration: IngressConfiguration,
@@ -115,7 +115,7 @@ class IngressComponent:
 class ControlComponent:
     """Does what programs that speak AMQP ask for, once the store is set up. Raises ConfigurationError."""
 
-    def __init__(self, opened: OpenedEndpoint, configuration: ControlConfiguration) -> None:
+    def __init__(self, opened: ServedEndpoint, configuration: ControlConfiguration) -> None:
         self._opened = opened
         self._queue = ControlQueue(
             opened.delivery.operations,
@@ -162,7 +162,7 @@ class Metrics:
         """What Prometheus scrapes."""
         return self._server.url
 
-    def observer(self, opened: OpenedEndpoint, configuration: EndpointConfiguration) -> DispatchObserver:
+    def observer(self, opened: ServedEndpoint, configuration: EndpointConfiguration) -> DispatchObserver:
         """The observer of an endpoint, which tells of its store; the same for all of one name, so that counts go on."""
         name = opened.name
         if name not in self._observers:

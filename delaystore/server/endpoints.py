@@ -11,10 +11,10 @@ from delaystore.calls import in_background
 from delaystore.dispatcher import DispatchObserver
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.server.components import Metrics, OpenedEndpoint
+from delaystore.server.components import Metrics, ServedEndpoint
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tree import EndpointConfiguration
-from delaystore.server.runner import Component, Plan, Rank, Runner
+from delaystore.server.runner import Component, ComponentPlan, Rank, Runner
 
 if TYPE_CHECKING:
     from delaystore.ingress.ingress import Ingress
@@ -27,7 +27,7 @@ class DispatcherComponent:
     """Forwards what is due, once the store is set up. `observer` None: nobody is told."""
 
     def __init__(
-        self, opened: OpenedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
+        self, opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
     ) -> None:
         self._opened = opened
         self._dispatcher = Dispatcher(
@@ -73,9 +73,9 @@ class Endpoint:
         self._own = own
         self.configuration = configuration
         self._metrics: Metrics | None = None
-        self.opened: Final = OpenedEndpoint(name, configuration)
-        self._runners: dict[Plan, Runner] = {}
-        self._former: list[tuple[Plan, Runner]] = []
+        self.opened: Final = ServedEndpoint(name, configuration)
+        self._runners: dict[ComponentPlan, Runner] = {}
+        self._former: list[tuple[ComponentPlan, Runner]] = []
         self._ending = threading.Event()
         self._closed = threading.Event()
         self._looked = time.monotonic()
@@ -156,7 +156,7 @@ class Endpoint:
         self.opened.close()
         self._closed.set()
 
-    def _plans(self) -> Sequence[Plan]:
+    def _plans(self) -> Sequence[ComponentPlan]:
         configuration = self.configuration
 
         def dispatcher() -> DispatcherComponent:
@@ -164,12 +164,12 @@ class Endpoint:
             return DispatcherComponent(self.opened, configuration, observer)
 
         return [
-            Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
+            ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
             *(self._ingress_plan(name, each) for name, each in configuration.ingress.items()),
             *([self._control_plan()] if configuration.control.enabled else []),
         ]
 
-    def _control_plan(self) -> Plan:
+    def _control_plan(self) -> ComponentPlan:
         own = self.configuration.control
 
         def control() -> Component:
@@ -177,12 +177,12 @@ class Endpoint:
 
             return ControlComponent(self.opened, own)
 
-        return Plan(f"{self.name} control queue", Rank.INTAKE, own, control)
+        return ComponentPlan(f"{self.name} control queue", Rank.INTAKE, own, control)
 
     def _watched(self, ingress: "Ingress") -> object:
         return None if self._metrics is None else self._metrics.watch_ingress(self.name, ingress)
 
-    def _ingress_plan(self, name: str, own: IngressConfiguration) -> Plan:
+    def _ingress_plan(self, name: str, own: IngressConfiguration) -> ComponentPlan:
         configuration = self.configuration
         names = self._own | configuration.own_names(self.name) if own.lets_publishers_name(name) else frozenset()
 
@@ -191,9 +191,11 @@ class Endpoint:
 
             return IngressComponent(self.opened, configuration, name, own, names, self._watched)
 
-        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, names, configuration.dispatcher), ingress)
+        return ComponentPlan(
+            f"{self.name} ingress {name}", Rank.INTAKE, (own, names, configuration.dispatcher), ingress
+        )
 
-    def _begin(self, plans: Iterable[Plan]) -> None:
+    def _begin(self, plans: Iterable[ComponentPlan]) -> None:
         for plan in plans:
             runner = self._runners[plan] = Runner(plan.name, plan.make)
             runner.start()

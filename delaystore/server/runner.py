@@ -39,7 +39,7 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComponentPlan:
     """A component that an endpoint is to have. `configuration`: a component whose own has changed is made anew.
 
     `make`: may raise what `run` may.

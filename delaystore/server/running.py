@@ -12,7 +12,7 @@ from typing_extensions import override
 from delaystore.errors import DelaystoreError
 
 
-class Request(Enum):
+class ServiceRequest(Enum):
     """One thing that a service is asked to do."""
 
     STOP = auto()
@@ -27,18 +27,18 @@ class Requests:
 
     def __init__(self) -> None:
         self.stopping = False
-        self._made: SimpleQueue[Request] = SimpleQueue()
+        self._made: SimpleQueue[ServiceRequest] = SimpleQueue()
 
     def stop(self) -> None:
         """Ask it to stop."""
         self.stopping = True
-        self._made.put(Request.STOP)
+        self._made.put(ServiceRequest.STOP)
 
     def reload(self) -> None:
         """Ask it to read its configuration again."""
-        self._made.put(Request.RELOAD)
+        self._made.put(ServiceRequest.RELOAD)
 
-    def next(self, seconds: float) -> Request | None:
+    def next(self, seconds: float) -> ServiceRequest | None:
         """Wait for one, for so long at most; None: there was none. Many that came since the last call are one."""
         try:
             found = [self._made.get(timeout=seconds)]
@@ -46,7 +46,7 @@ class Requests:
             return None
         while not self._made.empty():
             found.append(self._made.get())
-        return Request.STOP if Request.STOP in found else Request.RELOAD
+        return ServiceRequest.STOP if ServiceRequest.STOP in found else ServiceRequest.RELOAD
 
 
 _QUIET: Final = 60.0
@@ -110,18 +110,18 @@ class Running:
         """Run until a request to stop, and drain. Returns what did not end in time. ConfigurationError: see Service."""
         self._service.start()
         self._notifier.ready()
-        while self._next() is not Request.STOP:
+        while self._next() is not ServiceRequest.STOP:
             pass
         self._notifier.stopping()
         self._notifier.status("ending: finishing what is in flight")
         return self._service.stop(self._goes_on_draining)
 
-    def _next(self) -> Request | None:
+    def _next(self) -> ServiceRequest | None:
         """Wait for a request, for a turn at most, and reload if it is one for that; None: there was none."""
         request = self._requests.next(min(_TURN, (self._notifier.watchdog or _TURN) / 3))
-        if request is Request.RELOAD:
+        if request is ServiceRequest.RELOAD:
             self._reload()
-        if request is not Request.STOP:
+        if request is not ServiceRequest.STOP:
             self._beat()
             self._notifier.status(str(self._service.state()))
         return request

@@ -13,12 +13,12 @@ from starlette.types import ASGIApp
 from delaystore.errors import ConfigurationError
 from delaystore.processes import FEW, Listener
 from delaystore.server.components import Metrics
-from delaystore.server.configuration.shown import Change, changes, with_fixed_of
+from delaystore.server.configuration.shown import KeyChange, changes, with_fixed_of
 from delaystore.server.configuration.tree import ServiceConfiguration
-from delaystore.server.configuration.values import Address
+from delaystore.server.configuration.values import ListenAddress
 from delaystore.server.endpoints import Endpoints, Transition
 from delaystore.server.runner import Runner, drained, within
-from delaystore.server.site import ServerComponent, ServiceState, Site, listener_at, probe_application, probes
+from delaystore.server.site import ServerComponent, ServiceSite, ServiceState, listener_at, probe_application, probes
 
 _HUNG: Final = 30.0
 """Seconds without a turn of the main loop after which the process does not live."""
@@ -31,8 +31,8 @@ class Reloaded:
     `unfinished`: replaced components that have not finished. `failure`: an unexpected error in the middle of it.
     """
 
-    made: Sequence[Change]
-    waiting: Sequence[Change]
+    made: Sequence[KeyChange]
+    waiting: Sequence[KeyChange]
     unfinished: Sequence[str] = ()
     failure: Exception | None = None
 
@@ -52,7 +52,7 @@ class Service:
         self._ending = False
         self._metrics: Metrics | None = None
         self._servers: list[Runner] = []
-        self._site: Final = Site(probes(self.state, reasons=False), os.environ)
+        self._site: Final = ServiceSite(probes(self.state, reasons=False), os.environ)
         self._endpoints: Final = Endpoints(configuration.endpoint)
         with ExitStack() as opened:
             opened.callback(self.close)
@@ -169,7 +169,7 @@ class Service:
         self,
         name: str,
         application: ASGIApp,
-        address: Address,
+        address: ListenAddress,
         listener: Listener,
         told: str,
         ending: Callable[[], object] = lambda: None,

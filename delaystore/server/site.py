@@ -12,9 +12,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delaystore.processes import Listener
-from delaystore.server.components import OpenedEndpoint
+from delaystore.server.components import ServedEndpoint
 from delaystore.server.configuration.tree import EndpointConfiguration, WebConfiguration
-from delaystore.server.configuration.values import Address, Secret
+from delaystore.server.configuration.values import ListenAddress, Secret
 from delaystore.server.endpoints import Endpoint
 from delaystore.server.web import Cascade
 from delaystore.server.web.application import SECRET_VARIABLE, app, front
@@ -66,7 +66,7 @@ def probe_application(state: Callable[[], ServiceState]) -> Starlette:
     return Starlette(routes=probes(state, reasons=True))
 
 
-class Site:
+class ServiceSite:
     """The ASGI application that a service serves; `show` puts others in the place of its pages.
 
     `beside`: routes that anybody may have.
@@ -118,7 +118,7 @@ class _PageKey:
     """All that a page is made of; one of the same goes on, with its streams of events."""
 
     configuration: WebConfiguration
-    opened: OpenedEndpoint
+    opened: ServedEndpoint
     cascade: Cascade | None
 
 
@@ -159,7 +159,7 @@ class ServerComponent:
         return [] if self._answers else ["it does not answer yet"]
 
 
-def listener_at(address: Address, what: str, most: int | None = None) -> Listener:
+def listener_at(address: ListenAddress, what: str, most: int | None = None) -> Listener:
     """A socket that listens there. `what`: whose address errors say it is. `most`: see `listening`.
 
     Raises ConfigurationError.

@@ -27,7 +27,7 @@ from delaystore.transports.abc import (
 )
 
 
-class _Queue:
+class _MemoryQueue:
     """Messages in a queue, and how many `receive` blocks have taken."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class InMemoryTransport(Transport):
         self._auto_declare = auto_declare
         self._max_length = max_length
         self._changed = Condition()
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, _MemoryQueue] = {}
 
     @override
     def send(
@@ -71,7 +71,7 @@ class InMemoryTransport(Transport):
     def declare(self, queue: str) -> None:
         name = named_queue(queue)
         with self._changed:
-            self._queues.setdefault(name, _Queue())
+            self._queues.setdefault(name, _MemoryQueue())
 
     @override
     @contextmanager
@@ -91,7 +91,7 @@ class InMemoryTransport(Transport):
     def open_queue(self, queue: str) -> Iterator[OpenQueue]:
         """Take messages of `queue`; raises TransportSetupError for one that does not exist."""
         source = self._existing(queue)
-        opened = _OpenQueue(partial(self._take, source, deadline=0), partial(self._settle, source, returned=[]))
+        opened = _OpenMemoryQueue(partial(self._take, source, deadline=0), partial(self._settle, source, returned=[]))
         try:
             yield opened
         finally:
@@ -123,7 +123,7 @@ class InMemoryTransport(Transport):
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNROUTABLE, str(error))
         if self._auto_declare:
-            self._queues.setdefault(name, _Queue())
+            self._queues.setdefault(name, _MemoryQueue())
         if name not in self._queues:
             return Outcome(OutcomeKind.UNROUTABLE, f"there is no queue {message.destination!r}; declare it first")
         queue = self._queues[name]
@@ -139,14 +139,14 @@ class InMemoryTransport(Transport):
         )
         return DELIVERED
 
-    def _existing(self, queue: str) -> _Queue:
+    def _existing(self, queue: str) -> _MemoryQueue:
         name = named_queue(queue)
         with self._changed:
             if name not in self._queues:
                 raise TransportSetupError(f"there is no queue {queue!r}; declare it first")
             return self._queues[name]
 
-    def _take(self, source: _Queue, limit: int, deadline: float) -> list[ReceivedMessage]:
+    def _take(self, source: _MemoryQueue, limit: int, deadline: float) -> list[ReceivedMessage]:
         with self._changed:
             while not source.messages and (remaining := deadline - time.monotonic()) > 0:
                 self._changed.wait(remaining)
@@ -154,14 +154,14 @@ class InMemoryTransport(Transport):
             source.taken += len(taken)
         return taken
 
-    def _settle(self, source: _Queue, count: int, returned: Sequence[ReceivedMessage]) -> None:
+    def _settle(self, source: _MemoryQueue, count: int, returned: Sequence[ReceivedMessage]) -> None:
         with self._changed:
             source.messages.extendleft(reversed(returned))
             source.taken -= count
             self._changed.notify_all()
 
 
-class _OpenQueue(OpenQueue):
+class _OpenMemoryQueue(OpenQueue):
     """`taken`: what was taken and is not removed, by its tag, in its order."""
 
     def __init__(self, take: Callable[[int], Sequence[ReceivedMessage]], forget: Callable[[int], None]) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from delaystore.message import DelayedMessage
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 
@@ -160,7 +160,7 @@ class TestPostgreSQL(SqlStoreTests):
 class ShelvingStore(SqlDelayedMessageStore):
     """Whose messages wait in shelves, but for those that are stored in a transaction of the caller's."""
 
-    shelf_limits: ClassVar = ShelfLimits(fewest_rows=1, smallest_table=0)
+    shelf_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
 
     @override
     def store(self, message: DelayedMessage) -> None:

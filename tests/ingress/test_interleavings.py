@@ -17,10 +17,10 @@ from sqlalchemy import text
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher._in_flight import InFlightTracker
-from delaystore.ingress._entries import Entry, IngestResult
+from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
-from delaystore.ingress.settings import OnDuplicate
+from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
@@ -60,7 +60,7 @@ def never_overtaken(destination: str, sent_at: float) -> bool:
 class Publish:
     """A message in its queue, published at a step; `confirmed`: the step at which it was acknowledged."""
 
-    entry: Entry
+    entry: IngestEntry
     body: bytes
     step: int
     confirmed: int | None = None
@@ -72,7 +72,7 @@ class History:
 
     chance: random.Random
     open_store: Callable[[], DelayedMessageStore]
-    rule: OnDuplicate
+    rule: IngressOnDuplicate
     forget: Callable[[], None] | None
     step: int = 0
     publishes: list[Publish] = field(default_factory=list)
@@ -121,7 +121,7 @@ class History:
         name, body = self.chance.choice(NAMES), self.chance.choice(CONTENTS)
         message = DelayedMessage(message_id=name, destination="q", due_time=self.now, body=body)
         properties = RawProperties.of({})
-        entry = Entry(
+        entry = IngestEntry(
             IncomingMessage("orders", "orders", "k", properties, body, False, len(self.publishes)), 0.0, message
         )
         self.publishes.append(Publish(entry, body, self.step))
@@ -197,7 +197,7 @@ class History:
         assert isinstance(name, DelayedMessage)
         own = name.headers.get("delaystore.original-message-id", name.message_id)
         later = [step for step, found, body in self.forwarded if (found, body) == (own, publish.body)]
-        superseded = self.rule is OnDuplicate.REPLACE and any(
+        superseded = self.rule is IngressOnDuplicate.REPLACE and any(
             other.step >= publish.step and other.body != publish.body for other in self.publishes
         )
         arrived = any(step >= publish.step for step in later)
@@ -217,7 +217,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql, "PATIENCE", 1)
 
 
-def histories(rule: OnDuplicate, count: int, begin: Callable[[History], None]) -> None:
+def histories(rule: IngressOnDuplicate, count: int, begin: Callable[[History], None]) -> None:
     """Make `count` histories; one that loses something names its seed."""
     for seed in range(FIRST, FIRST + count):
         history = History(random.Random(seed), InMemoryDelayedMessageStore, rule, None)
@@ -229,8 +229,8 @@ def histories(rule: OnDuplicate, count: int, begin: Callable[[History], None]) -
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("rule", list(OnDuplicate))
-def test_in_memory_nothing_is_lost(rule: OnDuplicate) -> None:
+@pytest.mark.parametrize("rule", list(IngressOnDuplicate))
+def test_in_memory_nothing_is_lost(rule: IngressOnDuplicate) -> None:
     def begin(history: History) -> None:
         clock = SettableClock()
         store = InMemoryDelayedMessageStore(clock, lease=LEASE)
@@ -249,9 +249,9 @@ def test_in_memory_nothing_is_lost(rule: OnDuplicate) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("rule", list(OnDuplicate))
+@pytest.mark.parametrize("rule", list(IngressOnDuplicate))
 @pytest.mark.parametrize("database", ["postgresql", "sqlite", long("mariadb")])
-def test_in_a_database_nothing_is_lost(request: pytest.FixtureRequest, database: str, rule: OnDuplicate) -> None:
+def test_in_a_database_nothing_is_lost(request: pytest.FixtureRequest, database: str, rule: IngressOnDuplicate) -> None:
     store = SqlDelayedMessageStore(request.getfixturevalue(f"{database}_url"))
     store.initialize("sales", TransactionMode.NONE)
     store.setup_infrastructure()

@@ -13,20 +13,20 @@ from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreError
 from delaystore.ingress import _entries as kept_back
-from delaystore.ingress._entries import Entry, IngestResult, KeptBack
+from delaystore.ingress._entries import IngestEntry, IngestResult, KeptBack
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader
 from delaystore.ingress.rejected import Rejecting
-from delaystore.ingress.settings import IngressSettings, OnDuplicate
+from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
-RULES = pytest.mark.parametrize("rule", list(OnDuplicate))
+RULES = pytest.mark.parametrize("rule", list(IngressOnDuplicate))
 
 
 class Store(InMemoryDelayedMessageStore):
@@ -73,7 +73,7 @@ class Breaker:
 class Ground:
     """What a session of an ingress does, without a broker."""
 
-    def __init__(self, rule: OnDuplicate) -> None:
+    def __init__(self, rule: IngressOnDuplicate) -> None:
         self.store = Store()
         delivery = DelayedDelivery("sales", self.store)
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
@@ -83,7 +83,7 @@ class Ground:
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
         self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
         self.kept_back = KeptBack(IngressSettings(queue="orders"))
-        self.entries: list[Entry] = []
+        self.entries: list[IngestEntry] = []
 
     def arrive(self, *bodies: bytes, message_id: str = "a", message_ids: Sequence[str] = ()) -> None:
         """A batch; all of them have one id unless `message_ids` says otherwise."""
@@ -92,7 +92,7 @@ class Ground:
             IncomingMessage("orders", "", one, RawProperties.of({}), body, False, tag + number)
             for number, (body, one) in enumerate(zip(bodies, message_ids or [message_id] * len(bodies), strict=True))
         ]
-        new = [Entry(arrival, 0.0) for arrival in arrivals]
+        new = [IngestEntry(arrival, 0.0) for arrival in arrivals]
         self.entries += new
         self.take_in(new)
 
@@ -100,7 +100,7 @@ class Ground:
         """Whatever is kept back."""
         self.take_in(self.kept_back.to_try())
 
-    def take_in(self, entries: Sequence[Entry]) -> None:
+    def take_in(self, entries: Sequence[IngestEntry]) -> None:
         trouble = self.intake.take_in(entries, self.kept_back.ids)
         if trouble is not None:
             self.kept_back.add([entry for entry in entries if entry.result is None], trouble)
@@ -118,7 +118,7 @@ class Ground:
 
 
 @pytest.fixture
-def ground(rule: OnDuplicate, monkeypatch: pytest.MonkeyPatch) -> Ground:
+def ground(rule: IngressOnDuplicate, monkeypatch: pytest.MonkeyPatch) -> Ground:
     monkeypatch.setattr(kept_back, "_TRY_EVERY", 0.0)
     return Ground(rule)
 
@@ -127,11 +127,13 @@ def message(message_id: str, body: bytes) -> DelayedMessage:
     return DelayedMessage(message_id=message_id, destination="q", due_time=NOON, body=body)
 
 
-EXPECTED = {OnDuplicate.BOTH: [b"1", b"2"], OnDuplicate.KEEP: [b"1"], OnDuplicate.REPLACE: [b"2"]}
+EXPECTED = {IngressOnDuplicate.BOTH: [b"1", b"2"], IngressOnDuplicate.KEEP: [b"1"], IngressOnDuplicate.REPLACE: [b"2"]}
 
 
 @RULES
-def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(ground: Ground, rule: OnDuplicate) -> None:
+def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(
+    ground: Ground, rule: IngressOnDuplicate
+) -> None:
     ground.store.store(message("a", b"0"))
     with ExitStack() as dispatcher:
         block = dispatcher.enter_context(ground.store.transaction())
@@ -151,7 +153,7 @@ def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(groun
 
 @RULES
 def test_one_batch_is_stored_in_order_though_a_claim_ends_while_it_is_tried_again(
-    ground: Ground, rule: OnDuplicate, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, rule: IngressOnDuplicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store fails on the batch after its first look; at the second look the claim is still there."""
     ground.store.store(message("a", b"0"))
@@ -193,14 +195,14 @@ def test_one_batch_is_stored_in_order_though_a_claim_ends_while_it_is_tried_agai
 @pytest.mark.parametrize("tries", [0, 1, 2])
 @pytest.mark.parametrize("at_once", [False, True])
 def test_what_arrives_while_the_store_fails_on_an_earlier_one_is_stored_after_it(
-    ground: Ground, rule: OnDuplicate, tries: int, at_once: bool
+    ground: Ground, rule: IngressOnDuplicate, tries: int, at_once: bool
 ) -> None:
     ground.store.poison.add(b"1")
     for bodies in [(b"1", b"2")] if at_once else [(b"1",), (b"2",)]:
         ground.arrive(*bodies)
     for _ in range(tries):
         ground.try_again()
-    assert ground.fates == [None, None] or rule is OnDuplicate.REPLACE
+    assert ground.fates == [None, None] or rule is IngressOnDuplicate.REPLACE
     ground.store.poison.clear()
     for _ in range(3):
         ground.try_again()
@@ -208,7 +210,7 @@ def test_what_arrives_while_the_store_fails_on_an_earlier_one_is_stored_after_it
     assert ground.waiting == EXPECTED[rule]
 
 
-@pytest.mark.parametrize("rule", [OnDuplicate.BOTH, OnDuplicate.KEEP])
+@pytest.mark.parametrize("rule", [IngressOnDuplicate.BOTH, IngressOnDuplicate.KEEP])
 def test_what_stays_behind_a_message_is_stored_once_that_is_rejected(ground: Ground) -> None:
     ground.store.poison.add(b"1")
     ground.arrive(b"1", b"2")

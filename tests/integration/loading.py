@@ -12,14 +12,14 @@ from sqlalchemy import create_engine, inspect
 
 from delaystore.bulk.columns import STAGED
 from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.bulk.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
+from delaystore.bulk.staging import FinishedLoad, LoadKey, LoadOwner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.urls import BESIDE
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
-DEAD = replace(Owner.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
-HERE = Owner("here", 7)  # nobody can tell whether it has ended
+DEAD = replace(LoadOwner.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
+HERE = LoadOwner("here", 7)  # nobody can tell whether it has ended
 
 
 def row(message_id: str, seconds: float = 0, **fields: Any) -> DelayedMessage:
@@ -35,7 +35,7 @@ def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{**to_row(message), "message_key": message.key} for message in messages], STAGED)
 
 
-def staging_of(url: str, owner: Owner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
+def staging_of(url: str, owner: LoadOwner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
     kind = WriteOptions if "key_rule" in options else StoreOptions
     return open_staging(kind(store=url, endpoint="sales", **options), lease, owner)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from delaystore.bulk.staging import Owner
+from delaystore.bulk.staging import LoadOwner
 from tests.integration.loading import load, rows
 
 ROWS = 30
@@ -36,11 +36,11 @@ def main(url: str, first: int, stride: int) -> None:
         load_id = f"load-{number}"
         if not (child := os.fork()):
             die_before_statement(number)
-            load(url, load_id, rows(ROWS, load_id), owner=Owner.of(os.getpid()))
+            load(url, load_id, rows(ROWS, load_id), owner=LoadOwner.of(os.getpid()))
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, -signal.SIGKILL), code
-        finished = load(url, load_id, rows(ROWS, load_id), owner=Owner.of(os.getpid()))
+        finished = load(url, load_id, rows(ROWS, load_id), owner=LoadOwner.of(os.getpid()))
         assert finished.stored == ROWS, finished
         if code == 0:
             break

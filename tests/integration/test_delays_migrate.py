@@ -19,7 +19,7 @@ from delaystore.text import EXPIRATION
 from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
-from delaystore.transports.rabbitmq.raw import Entry, RawProperties, bytes_value, join_table, text_value
+from delaystore.transports.rabbitmq.raw import RawProperties, TableEntry, bytes_value, join_table, text_value
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -459,14 +459,14 @@ def odd_properties() -> RawProperties:
         b"long ago": struct.pack(">cQ", b"T", 2**60),
         b"text": b"S" + struct.pack(">I", 2) + b"\xff\xfe",
         b"bytes": bytes_value(b"\x00"),
-        b"table": b"F" + join_table([Entry(b"half", struct.pack(">cf", b"f", 0.5))]),
+        b"table": b"F" + join_table([TableEntry(b"half", struct.pack(">cf", b"f", 0.5))]),
     }
     known = {
         TIME_SENT.encode(): text_value(time_sent_text(datetime.now(UTC))),
         DELAY_IN_SECONDS.encode(): struct.pack(">ci", b"I", 5000),
     }
     typed = pika.BasicProperties(content_type="text/x", delivery_mode=1, priority=3, timestamp=2**50, type="t")
-    entries = [Entry(name, value) for name, value in sorted((odd | known).items())]  # as RabbitMQ 4 sorts them
+    entries = [TableEntry(name, value) for name, value in sorted((odd | known).items())]  # as RabbitMQ 4 sorts them
     return RawProperties(b"".join(typed.encode())).changed(entries)
 
 

@@ -26,7 +26,7 @@ from delaystore.message import LATEST_DUE_TIME, KeyRule, OnKey
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql._keyed import LockedRow
-from delaystore.stores.sql.bulk_partitions import Shelf, ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits, PendingPartition
 from delaystore.testing import RecordingTransport
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened, set_snapshot_isolation
@@ -306,7 +306,7 @@ def test_who_could_not_insert_holds_up_no_dispatcher(mariadb_url: str, monkeypat
 
 
 class ShelvingStore(SqlDelayedMessageStore):
-    shelf_limits: ClassVar = ShelfLimits(fewest_rows=3, smallest_table=0)
+    shelf_limits: ClassVar = PartitionLimits(fewest_rows=3, smallest_table=0)
 
 
 def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
@@ -359,14 +359,14 @@ def test_senders_do_not_wait_behind_a_shelf_for_a_key_that_somebody_has(
         now, announced, claimed = store.now(), threading.Event(), threading.Event()
         plain.store(message(now, key="k"))
         looking.execution_options(isolation_level="AUTOCOMMIT")
-        move_in = Shelf.move_in
+        move_in = PendingPartition.move_in
 
         def once_claimed(*arguments: Any, **named: Any) -> None:
             announced.set()
             assert claimed.wait(30)
             move_in(*arguments, **named)
 
-        monkeypatch.setattr(Shelf, "move_in", once_claimed)
+        monkeypatch.setattr(PendingPartition, "move_in", once_claimed)
         batch = [*(message(now, 60) for _ in range(5)), message(now, 60, key="k")]
         storing = pool.submit(store.store_many, batch, REPLACE)
         assert announced.wait(30)

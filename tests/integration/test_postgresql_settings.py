@@ -23,7 +23,7 @@ from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
@@ -87,7 +87,7 @@ def dispatched(url: str) -> list[str]:
 def test_all_that_is_done_with_a_store_works(
     url: str, run: CommandLine, tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=DUE, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=DUE, smallest_table=0))
     ends = ("--store", url, "--endpoint", "sales")
     assert run("setup", *ends).code == 0
     assert run("setup", *ends, "--check").code == 0

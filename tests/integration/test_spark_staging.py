@@ -26,8 +26,8 @@ from delaystore.bulk.options import OnDuplicate, StoreOptions, new_load_id
 from delaystore.bulk.staging import (
     FinishedLoad,
     LoadKey,
+    LoadOwner,
     LoadState,
-    Owner,
     StagedAttempt,
     Staging,
     _database,
@@ -56,7 +56,7 @@ from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, 
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
 from tests.long import long
@@ -78,7 +78,7 @@ ODD = [
 def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty database of each kind; PostgreSQL also with shelves for the smallest load."""
     if request.param == "shelves":
-        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=1, smallest_table=0))
+        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=1, smallest_table=0))
     url: str = request.getfixturevalue("postgresql_url" if request.param == "shelves" else f"{request.param}_url")
     return url
 
@@ -587,7 +587,7 @@ def test_a_late_promotion_of_a_load_that_nobody_took_over_is_good(
 
 def test_the_load_of_a_process_that_has_ended_is_taken_over_at_once(database_url: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        staging_of(database_url, Owner.of(process.pid)).begin(LoadKey("one"))
+        staging_of(database_url, LoadOwner.of(process.pid)).begin(LoadKey("one"))
         with pytest.raises(LoadInProgressError, match=f"process {process.pid} on "):
             staging_of(database_url).begin(LoadKey("one"))
         process.kill()
@@ -826,7 +826,7 @@ def test_the_outage_that_cost_staged_rows_is_told(
 ) -> None:
     """As a disk that is full: it ends the database, which comes back without what was staged."""
     if shelves:
-        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=1, smallest_table=0))
+        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=1, smallest_table=0))
     with ExitStack() as stack:
         try:
             disk = stack.enter_context(SmallDisk(megabytes=120))

@@ -29,10 +29,10 @@ from delaystore.stores.operable import (
     OperationState,
     postponed_until,
 )
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.dialects import Claiming, store_dialect_of
-from delaystore.stores.sql.operating._destinations import LOOKED_AT, STRAY_STEPS, Destinations
+from delaystore.stores.sql.operating._destinations import LOOKED_AT, STRAY_STEPS, DestinationQueries
 from delaystore.stores.sql.urls import BESIDE
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
@@ -259,7 +259,7 @@ def test_who_ends_a_resume_waits_for_nobody_who_parks_for_another_destination(
     store.pause("sales", by=ME)
     store.resume("sales", by=ME)
     with other.transaction() as block, ThreadPoolExecutor() as pool:
-        Destinations(block).paused(lasting=True)
+        DestinationQueries(block).paused(lasting=True)
         assert pool.submit(store.unpark).result(10) == 0
         assert [each.name for each in store.destinations()] == ["billing"]
 
@@ -297,7 +297,7 @@ def test_a_resume_that_reaches_further_by_now_is_not_ended(store: SqlDelayedMess
     store.allowance("billing", 5)
     store.limit_rate("billing", 0.1, by=ME)
     with store.transaction() as block:
-        destinations, table = Destinations(block), block.parts.beside.destinations
+        destinations, table = DestinationQueries(block), block.parts.beside.destinations
         (seen,) = destinations.resuming()
         assert seen.reach is not None
         further = seen.reach + timedelta(hours=1)
@@ -351,7 +351,7 @@ def test_what_was_told_is_told_once_though_old_records_cannot_be_deleted(
 class ShelvingStore(SqlDelayedMessageStore):
     """Whose messages wait in shelves."""
 
-    shelf_limits: ClassVar = ShelfLimits(fewest_rows=1, smallest_table=0)
+    shelf_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
 
 
 def test_shelves_get_what_an_upgrade_adds(postgresql_url: str) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, event, text
 from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.message import OnKey
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.comparison import expected_tables
 from delaystore.stores.sql.dialects import store_dialect_of
 from tests.dispatching import wait_until
@@ -377,7 +377,7 @@ def index_number(store: SqlDelayedMessageStore, name: str) -> object:
 def test_an_index_of_a_bulk_partition_that_is_being_built_or_is_yours_is_left_alone(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=100, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
     with opened(postgresql_url) as store:
         store.store_many([message(store.now(), 60) for _ in range(100)])
         with store.engine.connect() as connection:
@@ -403,7 +403,7 @@ def test_an_index_of_a_bulk_partition_that_is_being_built_or_is_yours_is_left_al
 
 
 def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = ShelfLimits(fewest_rows=100, smallest_table=0)
+    limits = PartitionLimits(fewest_rows=100, smallest_table=0)
     monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
     with opened(postgresql_url) as store:
         store.store_many([message(store.now(), 60) for _ in range(100)])

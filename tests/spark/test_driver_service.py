@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from delaystore.bulk.options import StoreOptions, write_options
 from delaystore.bulk.spark import _driver_service, register
 from delaystore.bulk.spark._driver_client import DriverClient, reader_name
-from delaystore.bulk.spark._driver_service import DriverService, LeaseRenewal, Resource, Snapshot, driver_client
+from delaystore.bulk.spark._driver_service import DriverService, ExportedSnapshot, LeaseRenewal, Resource, driver_client
 from delaystore.bulk.staging import LoadKey, list_loads, open_staging
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
@@ -175,7 +175,7 @@ def test_a_server_that_ends_idle_transactions_leaves_the_snapshot(postgresql_url
     with psycopg.connect(psycopg_url(postgresql_url), autocommit=True) as connection:
         database = connection.info.dbname
         connection.execute(f'ALTER DATABASE "{database}" SET idle_in_transaction_session_timeout = 200')
-        snapshot = Snapshot(options(postgresql_url))
+        snapshot = ExportedSnapshot(options(postgresql_url))
         time.sleep(0.6)
         assert snapshot.tend(has_jobs=True)
         snapshot.close()
@@ -204,7 +204,7 @@ def test_an_idle_snapshot_is_released(
 
 def test_a_snapshot_in_use_is_held_without_a_job(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_driver_service, "IDLE", 0.2)
-    snapshot = Snapshot(options(postgresql_url))
+    snapshot = ExportedSnapshot(options(postgresql_url))
     with psycopg.connect(psycopg_url(postgresql_url), application_name=reader_name(snapshot.name)):
         time.sleep(0.5)
         assert snapshot.tend(has_jobs=False)
@@ -219,7 +219,7 @@ def test_a_snapshot_in_use_is_held_without_a_job(postgresql_url: str, monkeypatc
 
 def test_an_old_snapshot_is_released_in_any_case(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_driver_service, "OLDEST", 0.0)
-    snapshot = Snapshot(options(postgresql_url))
+    snapshot = ExportedSnapshot(options(postgresql_url))
     assert not snapshot.tend(has_jobs=True)
     assert not snapshot.idle  # some may have read from it: nothing may take its place
     snapshot.close()

@@ -26,7 +26,7 @@ from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import encode_mapping
 from tests.integration.sql_stores import opened
 from tests.long import long
@@ -141,7 +141,7 @@ def test_a_read_keeps_no_messages_from_a_shelf(
     spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """The read's snapshot is held for a minute, and its readers are in transactions of their own."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=100, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
     with opened(postgresql_url) as store:
         store.store_many(list(many(50_000 if at_once else 90, float)))
         frame = reading(spark, postgresql_url, partitions=2)

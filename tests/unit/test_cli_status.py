@@ -11,15 +11,15 @@ from delaystore.cli._status import recent_row, status_lines
 from delaystore.delivery import DelayedDelivery
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, FailedAttempt
-from delaystore.operations.overview import Demands, Overview, Recent
+from delaystore.operations.overview import HealthCriteria, Overview, Recent
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
 from delaystore.text import duration_text, parse_duration, rate_text, time_text
 from delaystore.transports import InMemoryTransport
 
-FIVE_MINUTES = Demands(max_overdue=timedelta(minutes=5))
-A_DISPATCHER = Demands(max_overdue=timedelta(minutes=5), dispatcher=True)
+FIVE_MINUTES = HealthCriteria(max_overdue=timedelta(minutes=5))
+A_DISPATCHER = HealthCriteria(max_overdue=timedelta(minutes=5), dispatcher=True)
 NOW = datetime(2026, 11, 24, 6, 30, 15, tzinfo=UTC)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pika import BasicProperties, data, spec
 from pika.compat import long
 
-from delaystore.cascades.moving._planning import Planner, WaitingMessage
+from delaystore.cascades.moving._planning import LevelMessage, Planner
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq.delay_headers import (
     DELAY_IN_SECONDS,
@@ -71,7 +71,7 @@ def moved(headers: dict[str, Any], due: datetime) -> bytes:
     units = NSERVICEBUS_V2.units(due - NOW)
     encoded = RawProperties(b"".join(BasicProperties(headers=headers).encode()))
     key, level = NSERVICEBUS_V2.key(units, "q"), units.bit_length() - 1
-    waiting = WaitingMessage(1, level, "q", key, encoded, b"", False)
+    waiting = LevelMessage(1, level, "q", key, encoded, b"", False)
     planner = Planner(NSERVICEBUS_V2, NSERVICEBUS_V2, DueBy.EITHER, lambda _: None, lambda _: None)
     properties = planner.plan(waiting, NOW).copy.properties
     return properties.fields["headers"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delaystore.cascades.findings import Finding, FindingKind, differences, missing_parts
-from delaystore.cascades.snapshot import ExchangeState, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState, QueueState
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,
@@ -23,19 +23,19 @@ LEVEL = "nsb.v2.delay-level-05"
 ENDS = {NSERVICEBUS_V2.delivery}
 
 
-def snapshot_of(layout: Layout) -> Snapshot:
+def snapshot_of(layout: Layout) -> BrokerSnapshot:
     """The snapshot of a broker after `layout` was declared."""
     exchanges = [ExchangeState(name=e.name, type=e.type, durable=True, arguments=e.arguments) for e in layout.exchanges]
     queues = [QueueState(name=q.name, type=q.type, durable=True, arguments=q.arguments) for q in layout.queues]
-    return Snapshot({e.name: e for e in exchanges}, {q.name: q for q in queues}, frozenset(layout.bindings))
+    return BrokerSnapshot({e.name: e for e in exchanges}, {q.name: q for q in queues}, frozenset(layout.bindings))
 
 
-def with_queue(**changes: Any) -> Snapshot:
+def with_queue(**changes: Any) -> BrokerSnapshot:
     snapshot = snapshot_of(V2)
     return replace(snapshot, queues={**snapshot.queues, LEVEL: replace(snapshot.queues[LEVEL], **changes)})
 
 
-def with_argument(name: str, value: Any) -> Snapshot:
+def with_argument(name: str, value: Any) -> BrokerSnapshot:
     arguments = {**snapshot_of(V2).queues[LEVEL].arguments, name: value}
     return with_queue(arguments={key: value for key, value in arguments.items() if value is not None})
 
@@ -52,7 +52,7 @@ def test_what_was_declared_equals_the_layout(layout: Layout) -> None:
 
 
 def test_on_an_empty_broker_everything_is_missing_in_the_order_of_declaring() -> None:
-    findings = differences(V2, Snapshot())
+    findings = differences(V2, BrokerSnapshot())
     assert {finding.kind for finding in findings} == {FindingKind.MISSING}
     assert [finding.subject.split()[0] for finding in findings] == ["exchange"] * 29 + ["queue"] * 28 + ["binding"] * 56
     assert not any(finding.hinders for finding in findings)

@@ -16,7 +16,7 @@ from delaystore.cascades.delivery_limits import (
 )
 from delaystore.cascades.findings import FindingKind
 from delaystore.cascades.policies import command_for, complete_layout
-from delaystore.cascades.snapshot import Policy, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, Policy, QueueState
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
 
 OURS = limit_policy(NSERVICEBUS_V2)
@@ -29,8 +29,8 @@ def queue(name: str = LEVEL, kind: str = "quorum", **more: Any) -> QueueState:
     return QueueState(name=name, type=kind, durable=True, **more)
 
 
-def snapshot(*policies: Policy, **more: Any) -> Snapshot:
-    return Snapshot(queues={LEVEL: queue(**more)}, policies=policies)
+def snapshot(*policies: Policy, **more: Any) -> BrokerSnapshot:
+    return BrokerSnapshot(queues={LEVEL: queue(**more)}, policies=policies)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_a_limit_is_lifted_by_the_policy_that_applies_to_each_queue(policies: li
 
 
 def test_queues_that_do_not_exist_have_no_limit() -> None:
-    assert limited_queues("4.0.5", NSERVICEBUS_V2, Snapshot()) == {}
+    assert limited_queues("4.0.5", NSERVICEBUS_V2, BrokerSnapshot()) == {}
     assert limited_queues("4.0.5", NSERVICEBUS_V2, snapshot()) == {LEVEL: 20}

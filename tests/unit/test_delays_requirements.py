@@ -3,7 +3,7 @@
 import pytest
 
 from delaystore.cascades.checking import (
-    Access,
+    BrokerPermission,
     accesses,
     check_broker,
     check_default_type,
@@ -76,21 +76,25 @@ def test_flags_that_a_newer_broker_no_longer_lists_are_part_of_it() -> None:
 def test_every_access_that_declaring_takes_is_asked_for() -> None:
     needed = accesses(custom("mine", levels=1).layout())
     assert set(needed) == {
-        Access("configure", "mine.undeliverable"),
-        Access("configure", "mine.delay-delivery"),
-        Access("configure", "mine.delay-level-00"),
-        Access("read", "mine.undeliverable"),
-        Access("read", "mine.delay-delivery"),
-        Access("read", "mine.delay-level-00"),
-        Access("write", "mine.undeliverable"),
-        Access("write", "mine.delay-delivery"),
-        Access("write", "mine.delay-level-00"),
+        BrokerPermission("configure", "mine.undeliverable"),
+        BrokerPermission("configure", "mine.delay-delivery"),
+        BrokerPermission("configure", "mine.delay-level-00"),
+        BrokerPermission("read", "mine.undeliverable"),
+        BrokerPermission("read", "mine.delay-delivery"),
+        BrokerPermission("read", "mine.delay-level-00"),
+        BrokerPermission("write", "mine.undeliverable"),
+        BrokerPermission("write", "mine.delay-delivery"),
+        BrokerPermission("write", "mine.delay-level-00"),
     }
 
 
 def test_an_alternate_exchange_is_read_from_and_written_to() -> None:
     layout = Layout(exchanges=(Exchange("end", arguments={"alternate-exchange": "lost"}),))
-    assert accesses(layout) == [Access("configure", "end"), Access("read", "end"), Access("write", "lost")]
+    assert accesses(layout) == [
+        BrokerPermission("configure", "end"),
+        BrokerPermission("read", "end"),
+        BrokerPermission("write", "lost"),
+    ]
 
 
 def test_permissions_are_regular_expressions_over_names() -> None:

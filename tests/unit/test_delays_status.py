@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.cascades.snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState, Policy, QueueState
 from delaystore.cascades.status import FOREIGN, Level, blocked_destinations, reason_by_snapshot, watch_levels
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Routing, topology_named
 
@@ -26,7 +26,7 @@ def exchange(name: str, **more: Any) -> ExchangeState:
 
 def blocked(*queues: QueueState) -> list[tuple[str, str]]:
     bindings = frozenset(Binding("delivery", one.name, QUEUE) for one in queues)
-    snapshot = Snapshot(queues={one.name: one for one in queues}, bindings=bindings)
+    snapshot = BrokerSnapshot(queues={one.name: one for one in queues}, bindings=bindings)
     return [(one.name, one.why) for one in blocked_destinations("delivery", snapshot)]
 
 
@@ -37,11 +37,11 @@ class Broker:
         self._counts = zip_longest(dead_lettering, ready, published, fillvalue=0)
         self.slept: list[float] = []
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> BrokerSnapshot:
         dead_lettering, ready, published = next(self._counts)
         messages = (dead_lettering or 0) + (ready or 0)
         level = queue(LEVEL, messages=messages, dead_lettering=dead_lettering, published=published or 0)
-        return Snapshot(queues={LEVEL: level})
+        return BrokerSnapshot(queues={LEVEL: level})
 
     def watch(self, seconds: float) -> Level:
         levels, _ = watch_levels(TOPOLOGY, self.snapshot, seconds, self.slept.append)
@@ -123,13 +123,13 @@ def test_destinations_behind_other_exchanges_are_found_though_they_go_in_circles
         Binding("b", "a", EXCHANGE),
         Binding("b", "q", QUEUE),
     }
-    snapshot = Snapshot(queues={"q": queue(state="down")}, bindings=frozenset(bindings))
+    snapshot = BrokerSnapshot(queues={"q": queue(state="down")}, bindings=frozenset(bindings))
     assert [one.name for one in blocked_destinations("delivery", snapshot)] == ["q"]
 
 
 def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() -> None:
     names = ("nowhere", "by argument", "by policy")
-    snapshot = Snapshot(
+    snapshot = BrokerSnapshot(
         exchanges={
             "nowhere": exchange("nowhere"),
             "by argument": exchange("by argument", arguments={"alternate-exchange": "x"}),
@@ -151,7 +151,7 @@ def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> No
 
     def reason(*bindings: Binding, exchanges: tuple[str, ...] = (), queues: tuple[str, ...] = ()) -> str:
         known = {topic.name: topic, **{name: exchange(name) for name in (*exchanges, "mine.undeliverable")}}
-        snapshot = Snapshot(known, {name: queue(name) for name in queues}, frozenset({caught, *other, *bindings}))
+        snapshot = BrokerSnapshot(known, {name: queue(name) for name in queues}, frozenset({caught, *other, *bindings}))
         return reason_by_snapshot(TOPOLOGY, snapshot, key)
 
     assert reason(queues=("b",)) == "no queue or exchange has this name"
@@ -164,4 +164,4 @@ def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> No
 
 
 def test_a_key_of_another_kind_is_told_apart() -> None:
-    assert reason_by_snapshot(TOPOLOGY, Snapshot(), "a.b") == FOREIGN
+    assert reason_by_snapshot(TOPOLOGY, BrokerSnapshot(), "a.b") == FOREIGN

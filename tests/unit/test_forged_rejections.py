@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from delaystore.ingress._entries import Entry as Arrived
+from delaystore.ingress._entries import IngestEntry as Arrived
 from delaystore.ingress.control._replies import request_copy
 from delaystore.ingress.rejected import EXCHANGE, ROUTING_KEY, IrretrievableError, _copy, restored
-from delaystore.transports.rabbitmq.raw import Delivery, Entry, RawProperties, text_value
+from delaystore.transports.rabbitmq.raw import RawDelivery, RawProperties, TableEntry, text_value
 from tests.arrivals import arrival
 
-FORGED = [Entry(EXCHANGE.encode(), text_value("")), Entry(ROUTING_KEY.encode(), text_value("sales.control"))]
+FORGED = [TableEntry(EXCHANGE.encode(), text_value("")), TableEntry(ROUTING_KEY.encode(), text_value("sales.control"))]
 
 
-def delivered(headers: Sequence[Entry]) -> Delivery:
-    return Delivery("c", 1, False, "E", "key", RawProperties.of({}).changed(headers), b"body")
+def delivered(headers: Sequence[TableEntry]) -> RawDelivery:
+    return RawDelivery("c", 1, False, "E", "key", RawProperties.of({}).changed(headers), b"body")
 
 
 @pytest.mark.parametrize("pairs", [1, 2])

@@ -184,3 +184,15 @@ def test_the_rule_of_pika_knows_what_it_forbids() -> None:
     assert not any(
         touches_pika(node) for node in ast.walk(ast.parse("self._transport.send(server_properties(channel))"))
     )
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Answers of the API are the API's own words; Django names its migrations itself."""
+    homes: dict[str, list[str]] = {}
+    for path, module in sources():
+        if path == Path("server/web/api/answers.py") or path.parent == Path("integrations/django/migrations"):
+            continue
+        for node in module.body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(str(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from delaystore.cascades import Definitions, Snapshot
+from delaystore.cascades import BrokerSnapshot, Definitions
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.topology import IngressNames, IngressTopology, Switch, switch_from_plugin
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange
@@ -14,7 +14,7 @@ RECORDED = Path(__file__).parents[1] / "recorded"
 
 
 @pytest.fixture
-def shop() -> Snapshot:
+def shop() -> BrokerSnapshot:
     return Definitions(RECORDED / "plugin_definitions.json").snapshot("shop")
 
 
@@ -47,7 +47,7 @@ def test_a_direct_exchange_is_no_entrance() -> None:
         topology(entrance_type="direct")
 
 
-def test_a_copy_has_the_plugins_type_bindings_and_arguments(shop: Snapshot) -> None:
+def test_a_copy_has_the_plugins_type_bindings_and_arguments(shop: BrokerSnapshot) -> None:
     switch = switch_from_plugin(shop, "orders")
     found = switch.topology
     assert (found.out_type, found.entrance_type) == ("topic", "topic")
@@ -62,7 +62,7 @@ def test_a_copy_has_the_plugins_type_bindings_and_arguments(shop: Snapshot) -> N
     assert any("'screen' does not last" in remark for remark in switch.plugin.remarks)
 
 
-def test_bindings_by_headers_keep_their_arguments(shop: Snapshot) -> None:
+def test_bindings_by_headers_keep_their_arguments(shop: BrokerSnapshot) -> None:
     found = switch_from_plugin(shop, "alerts", new_name="alarms").topology
     assert {one.destination: dict(one.arguments) for one in found.out_bindings} == {
         "billing": {"x-match": "all", "kind": "invoice", "attempt": 3},
@@ -72,7 +72,7 @@ def test_bindings_by_headers_keep_their_arguments(shop: Snapshot) -> None:
     assert found.sources == ()
 
 
-def test_an_alternate_exchange_by_policy_becomes_an_argument(shop: Snapshot) -> None:
+def test_an_alternate_exchange_by_policy_becomes_an_argument(shop: BrokerSnapshot) -> None:
     switch = switch_from_plugin(shop, "reminders")
     assert switch.topology.out_arguments == {"alternate-exchange": "unrouted"}
     assert any("policy 'reminders-unrouted'" in remark for remark in switch.plugin.remarks)
@@ -89,7 +89,7 @@ def test_an_alternate_exchange_by_policy_becomes_an_argument(shop: Snapshot) -> 
     ],
 )
 def test_what_waits_in_the_plugin_finds_the_ingress_queue(
-    shop: Snapshot, exchange: str, entrance_type: str, keys: list[str], survives: bool
+    shop: BrokerSnapshot, exchange: str, entrance_type: str, keys: list[str], survives: bool
 ) -> None:
     switch = switch_from_plugin(shop, exchange, entrance_type=entrance_type)
     into = [one for one in switch.topology.entrance.bindings if one.source == exchange]
@@ -104,7 +104,7 @@ def steps(switch: Switch) -> str:
     return "\n".join(switch.steps(entrance=False))
 
 
-def test_in_place_publishers_pause_and_bindings_are_exported_first(shop: Snapshot) -> None:
+def test_in_place_publishers_pause_and_bindings_are_exported_first(shop: BrokerSnapshot) -> None:
     switch = switch_from_plugin(shop, "orders")
     told = steps(switch)
     order = ["export_definitions", "stop the publishers", "shop.events", "--replace", "start them", "disable it"]
@@ -114,7 +114,7 @@ def test_in_place_publishers_pause_and_bindings_are_exported_first(shop: Snapsho
     assert switch.steps(entrance=True) == []
 
 
-def test_with_another_name_both_work_and_the_old_one_goes_last(shop: Snapshot) -> None:
+def test_with_another_name_both_work_and_the_old_one_goes_last(shop: BrokerSnapshot) -> None:
     switch = switch_from_plugin(shop, "orders", new_name="orders.v2")
     told = steps(switch)
     assert "one by one" in told
@@ -124,15 +124,15 @@ def test_with_another_name_both_work_and_the_old_one_goes_last(shop: Snapshot) -
     assert "orders" not in {part.name for part in switch.topology.behind.nodes + switch.topology.entrance.nodes}
 
 
-def test_bindings_to_what_is_gone_since_the_export_are_left_out(shop: Snapshot) -> None:
-    live = Snapshot(exchanges={"audit": shop.exchanges["audit"]}, queues={"billing": shop.queues["billing"]})
+def test_bindings_to_what_is_gone_since_the_export_are_left_out(shop: BrokerSnapshot) -> None:
+    live = BrokerSnapshot(exchanges={"audit": shop.exchanges["audit"]}, queues={"billing": shop.queues["billing"]})
     switch = switch_from_plugin(shop, "orders", live=live)
     assert {one.destination for one in switch.topology.out_bindings} == {"audit", "billing"}
     assert switch.topology.sources == ()
     assert sum("is left out" in remark for remark in switch.plugin.remarks) == 3
 
 
-def test_what_cannot_be_copied(shop: Snapshot) -> None:
+def test_what_cannot_be_copied(shop: BrokerSnapshot) -> None:
     with pytest.raises(TransportSetupError, match="no exchange 'nothing'"):
         switch_from_plugin(shop, "nothing")
     with pytest.raises(TransportSetupError, match="of type fanout, and not of the delayed-message plugin"):

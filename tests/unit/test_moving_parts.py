@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.cascades.moving._forwarding import BatchResult, Result, ResultKind
-from delaystore.cascades.moving._planning import WaitingMessage
+from delaystore.cascades.moving._planning import LevelMessage
 from delaystore.cascades.moving.mover import MoveSettings
 from delaystore.cascades.moving.report import MoveReport
 from delaystore.errors import ConfigurationError
@@ -48,7 +48,7 @@ def test_batches_done_in_order_take_one_acknowledgement_each() -> None:
 
 def report_of(*results: Result | None, redelivered: bool = False) -> MoveReport:
     report = MoveReport("a", "b")
-    message = WaitingMessage(1, 0, "q", "k", RawProperties(b"\0\0"), b"", redelivered)
+    message = LevelMessage(1, 0, "q", "k", RawProperties(b"\0\0"), b"", redelivered)
     report.add(BatchResult([message] * len(results), results, repeated=0, trouble=None))
     return report
 

@@ -9,10 +9,10 @@ from pika import spec
 from delaystore.cascades.moving._planning import (
     POISON_PROPERTIES,
     POISON_REASON,
-    Plan,
+    LevelMessage,
+    PlannedCopy,
     Planner,
     UnmovableError,
-    WaitingMessage,
     poisoned,
 )
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
@@ -26,26 +26,26 @@ V1 = NSERVICEBUS_V1
 
 def waiting(
     units: int, headers: dict[str, Any] | None, *, level: int | None = None, key: str | None = None, **properties: Any
-) -> WaitingMessage:
+) -> LevelMessage:
     """A message in a level queue of v1; by default in the highest that its key has."""
     level = max(units.bit_length() - 1, 0) if level is None else level
     encoded = b"".join(spec.BasicProperties(headers=headers, **properties).encode())
     routing_key = V1.key(units, "sales") if key is None else key
-    return WaitingMessage(1, level, V1.level(level), routing_key, RawProperties(encoded), b"body", redelivered=False)
+    return LevelMessage(1, level, V1.level(level), routing_key, RawProperties(encoded), b"body", redelivered=False)
 
 
 def planned(
-    message: WaitingMessage,
+    message: LevelMessage,
     *,
     target: CascadeTopology = NSERVICEBUS_V2,
     due_by: DueBy = DueBy.HEADERS,
     destination: str | None = None,
     user: str | None = None,
-) -> Plan:
+) -> PlannedCopy:
     return Planner(V1, target, due_by, lambda _: destination, lambda _: user).plan(message, NOW)
 
 
-def decoded(plan: Plan) -> dict[str, Any]:
+def decoded(plan: PlannedCopy) -> dict[str, Any]:
     headers = spec.BasicProperties().decode(plan.copy.properties.encoded).headers
     return dict(headers or {})
 
@@ -159,7 +159,7 @@ def test_what_stands_in_the_way_is_told() -> None:
 
 
 def test_properties_that_cannot_be_read_go_to_the_poison_queue_as_they_are() -> None:
-    message = WaitingMessage(1, 0, V1.level(0), b"\xff", RawProperties(b"\x20\x00\x00"), b"body", redelivered=False)
+    message = LevelMessage(1, 0, V1.level(0), b"\xff", RawProperties(b"\x20\x00\x00"), b"body", redelivered=False)
     with pytest.raises(UnmovableError, match="cannot be read"):
         planned(message)
     copy = poisoned(message, "why", "bin")

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from pika import data, spec
 
 from delaystore.transports.rabbitmq.raw import (
-    Entry,
     MalformedPropertiesError,
     MalformedTableError,
     RawProperties,
+    TableEntry,
     integer_of,
     integer_value,
     join_table,
@@ -97,7 +97,7 @@ def test_properties_are_found_in_their_bytes(properties: spec.BasicProperties) -
 def test_a_changed_header_changes_nothing_else(properties: spec.BasicProperties, text: bytes) -> None:
     raw = RawProperties(b"".join(properties.encode()))
     value = b"x" + struct.pack(">I", len(text)) + text
-    changed = spec.BasicProperties().decode(raw.changed([Entry(b"new", value)], without=["expiration"]).encoded)
+    changed = spec.BasicProperties().decode(raw.changed([TableEntry(b"new", value)], without=["expiration"]).encoded)
     properties.headers, properties.expiration = {"new": text}, None
     assert changed == properties
 

@@ -18,7 +18,7 @@ from delaystore.transports.rabbitmq.properties import (
     read_properties,
 )
 from delaystore.transports.rabbitmq.publication import content_header
-from delaystore.transports.rabbitmq.raw import Entry, RawProperties
+from delaystore.transports.rabbitmq.raw import RawProperties, TableEntry
 
 
 def message(destination: str = "q", message_id: str = "a", **fields: Any) -> DelayedMessage:
@@ -193,4 +193,4 @@ def test_a_float_changes_nothing_of_what_stands_beside_it(headers: dict[str, Any
         assume(False)
     alone = RawProperties(encoded_properties(message(headers=headers))).headers
     beside = RawProperties(encoded_properties(message(headers={**headers, "ratio": 0.5}))).headers
-    assert beside == [*alone, Entry(b"ratio", b"d\x3f\xe0\x00\x00\x00\x00\x00\x00")]
+    assert beside == [*alone, TableEntry(b"ratio", b"d\x3f\xe0\x00\x00\x00\x00\x00\x00")]

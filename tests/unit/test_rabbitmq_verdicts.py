@@ -16,7 +16,7 @@ from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.channels import NACKED, InFlightBatch
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.publisher import Sending, look_at_all, of_return
+from delaystore.transports.rabbitmq.publisher import PublishedBatch, look_at_all, of_return
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, queue_exists
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
@@ -206,7 +206,7 @@ def test_what_comes_back_after_a_nack_is_looked_at_too(second: QueueLook, kind: 
     message = DelayedMessage(message_id="0", destination="q", due_time=datetime.now(UTC), body=b"")
     looks = [QueueLook(QueueAvailability.THERE, ready=7), second]
     owner: Any = Turns()
-    sending = Sending(
+    sending = PublishedBatch(
         [Publication(message, Address("", "q"))],
         LONG,
         lambda: owner,

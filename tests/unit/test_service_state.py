@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from delaystore.server.configuration.tree import configuration_in
 from delaystore.server.endpoints import Endpoint, turns_of
 from delaystore.server.runner import drained
-from delaystore.server.running import Request, Requests
+from delaystore.server.running import Requests, ServiceRequest
 from delaystore.server.service import Service
 from delaystore.server.site import ServiceState, probe_application
 
@@ -111,10 +111,10 @@ def test_many_requests_are_one_and_to_stop_is_ahead_of_all() -> None:
     assert requests.next(0) is None
     for _ in range(50):
         requests.reload()
-    assert requests.next(0) is Request.RELOAD
+    assert requests.next(0) is ServiceRequest.RELOAD
     assert requests.next(0) is None
     requests.reload()
     requests.stop()
     requests.reload()
     assert requests.stopping
-    assert requests.next(0) is Request.STOP
+    assert requests.next(0) is ServiceRequest.STOP

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from delaystore.bulk.conversion import Converted
+from delaystore.bulk.conversion import ConvertedBatch
 from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage
@@ -142,11 +142,11 @@ def stored(name: str, mapping: Any) -> Any:
     return to_row(message)[name]
 
 
-def given_headers(kind: DataType, values: Any, **more: Column) -> Converted:
+def given_headers(kind: DataType, values: Any, **more: Column) -> ConvertedBatch:
     return convert(rows(len(values), headers=(kind, values), **more), unknown_columns=UnknownColumns.HEADERS)
 
 
-def texts(converted: Converted, name: str = "headers") -> Any:
+def texts(converted: ConvertedBatch, name: str = "headers") -> Any:
     return converted.staged.column(name).to_pylist()
 
 
@@ -289,7 +289,7 @@ STRUCT = StructType(
 )
 
 
-def given_properties(kind: DataType, values: Any) -> Converted:
+def given_properties(kind: DataType, values: Any) -> ConvertedBatch:
     return convert(rows(len(values), properties=(kind, values)))
 
 

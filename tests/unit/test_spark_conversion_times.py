@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from delaystore.bulk.conversion import Converted
+from delaystore.bulk.conversion import ConvertedBatch
 from delaystore.bulk.fields import microseconds
 from delaystore.bulk.options import AmbiguousTime
 from delaystore.bulk.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
@@ -46,16 +46,16 @@ GAP = local("2026-03-29T02:30")
 FOLD = local("2026-10-25T02:30")
 
 
-def due_times(converted: Converted) -> list[datetime]:
+def due_times(converted: ConvertedBatch) -> list[datetime]:
     found: list[datetime] = converted.staged.column("due_time").to_pylist()
     return found
 
 
-def due(kind: DataType, values: Any, **options: Any) -> Converted:
+def due(kind: DataType, values: Any, **options: Any) -> ConvertedBatch:
     return convert(rows(len(values), due_time=(kind, values)), **options)
 
 
-def delayed(kind: DataType, values: Any) -> Converted:
+def delayed(kind: DataType, values: Any) -> ConvertedBatch:
     del (columns := rows(len(values)))["due_time"]
     return convert(columns | {"delay": (kind, values)})
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from delaystore.bulk.files import can_be_checked, check_csv, common_end
-from delaystore.bulk.json_lines import Line, read_keys, read_line, read_lines
+from delaystore.bulk.json_lines import JsonLine, read_keys, read_line, read_lines
 from delaystore.errors import ConfigurationError
 
 HEADER = "id,body\n"
@@ -106,12 +106,12 @@ def test_a_line_in_doubt_is_not_read(line: str, reason: str) -> None:
     assert reason in found
     assert not found.endswith(" at")
     assert "char " not in found  # reasons are counted by their text
-    assert read_line(line.encode()) == Line(why=found, raw=line)
+    assert read_line(line.encode()) == JsonLine(why=found, raw=line)
 
 
 def test_a_line_of_other_bytes_than_utf_8_is_not_read() -> None:
     line = '{"a":"für"}'.encode("latin-1")
-    assert read_line(line) == Line(why="the line is not readable: it is not UTF-8", raw='{"a":"f\\xfcr"}')
+    assert read_line(line) == JsonLine(why="the line is not readable: it is not UTF-8", raw='{"a":"f\\xfcr"}')
 
 
 def test_each_line_is_a_row_and_blank_ones_are_none() -> None:

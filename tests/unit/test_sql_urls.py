@@ -11,11 +11,11 @@ from delaystore.migrations.targets import open_target
 from delaystore.stores import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore, open_store
 from delaystore.stores.sql.engine import create_store_engine
 from delaystore.stores.sql.errors import configuration_errors
-from delaystore.stores.sql.faults import Host, HostsInTurn, hosts_of
+from delaystore.stores.sql.faults import DatabaseHost, HostsInTurn, hosts_of
 from delaystore.stores.sql.urls import database_url, same_address, url_label
 from delaystore.transports import open_transport
 
-TWO = [Host("h1", 1), Host("h2", 2)]
+TWO = [DatabaseHost("h1", 1), DatabaseHost("h2", 2)]
 
 
 @pytest.mark.parametrize(
@@ -25,20 +25,20 @@ TWO = [Host("h1", 1), Host("h2", 2)]
         ("postgresql+psycopg://u:p@h1:1,h2:2/db?connect_timeout=3", TWO),
         ("postgresql://u:p@/db?host=h1:1&host=h2:2", TWO),
         ("postgresql://u:p@/db?host=h1,h2&port=1,2", TWO),
-        ("postgresql://u:p@h1,h2/db", [Host("h1", 5432), Host("h2", 5432)]),
-        ("postgresql://u:p@/db?host=h1,h2&port=1", [Host("h1", 1), Host("h2", 1)]),
-        ("postgresql://u:p@[::1]:1,[fe80::2]/db", [Host("::1", 1), Host("fe80::2", 5432)]),
-        ("postgresql://u:p@/db?host=[::1]:1&host=h2:2", [Host("::1", 1), Host("h2", 2)]),
-        ("postgresql://u:p,q@h1:1/db", [Host("h1", 1)]),
-        ("postgresql://u:p@[::1]:1/db", [Host("::1", 1)]),
-        ("postgresql:///db?host=/run/postgresql", [Host("/run/postgresql", None)]),
+        ("postgresql://u:p@h1,h2/db", [DatabaseHost("h1", 5432), DatabaseHost("h2", 5432)]),
+        ("postgresql://u:p@/db?host=h1,h2&port=1", [DatabaseHost("h1", 1), DatabaseHost("h2", 1)]),
+        ("postgresql://u:p@[::1]:1,[fe80::2]/db", [DatabaseHost("::1", 1), DatabaseHost("fe80::2", 5432)]),
+        ("postgresql://u:p@/db?host=[::1]:1&host=h2:2", [DatabaseHost("::1", 1), DatabaseHost("h2", 2)]),
+        ("postgresql://u:p,q@h1:1/db", [DatabaseHost("h1", 1)]),
+        ("postgresql://u:p@[::1]:1/db", [DatabaseHost("::1", 1)]),
+        ("postgresql:///db?host=/run/postgresql", [DatabaseHost("/run/postgresql", None)]),
         ("postgresql:///db", []),
         ("mysql://u:p@h1:1,h2:2/db", TWO),
-        ("mariadb+pymysql://u:p@h1,h2:2", [Host("h1", 3306), Host("h2", 2)]),
+        ("mariadb+pymysql://u:p@h1,h2:2", [DatabaseHost("h1", 3306), DatabaseHost("h2", 2)]),
         ("sqlite:///a,b.db", []),
     ],
 )
-def test_the_hosts_of_a_url(url: str, hosts: list[Host]) -> None:
+def test_the_hosts_of_a_url(url: str, hosts: list[DatabaseHost]) -> None:
     read = database_url(url)
     assert hosts_of(read) == hosts
     assert database_url(read) == read
@@ -149,10 +149,10 @@ def test_urls_that_lead_to_the_same_database(one: str, other: str, same: bool) -
 
 
 def test_the_host_that_answered_last_comes_first() -> None:
-    hosts = HostsInTurn([Host("a", 1), Host("b", 1), Host("c", 1)])
-    hosts.answered(Host("b", 1))
+    hosts = HostsInTurn([DatabaseHost("a", 1), DatabaseHost("b", 1), DatabaseHost("c", 1)])
+    hosts.answered(DatabaseHost("b", 1))
     assert [host.name for host in hosts] == ["b", "c", "a"]
-    hosts.answered(Host("unknown", 1))
+    hosts.answered(DatabaseHost("unknown", 1))
     assert [host.name for host in hosts] == ["b", "c", "a"]
 
 

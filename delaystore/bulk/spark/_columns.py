@@ -48,9 +48,9 @@ _SIMPLE: Final[Sequence[tuple[type[spark.DataType], type[ours.DataType]]]] = (
 )
 
 
-def fields_of(kind: spark.StructType) -> Sequence[ours.Field]:
+def fields_of(kind: spark.StructType) -> Sequence[ours.ColumnField]:
     """The columns of a schema."""
-    return tuple(ours.Field(field.name, _type_of(field.dataType)) for field in kind.fields)
+    return tuple(ours.ColumnField(field.name, _type_of(field.dataType)) for field in kind.fields)
 
 
 def _type_of(kind: spark.DataType) -> ours.DataType:

@@ -111,7 +111,7 @@ class Resource(ABC):
         """May be called twice; never raises."""
 
 
-class Snapshot(Resource):
+class ExportedSnapshot(Resource):
     """An exported snapshot of a PostgreSQL database, in a transaction of its own that is otherwise idle.
 
     Connections that read from it are named by `reader_name`, so that its use can be seen. Raises StoreError if the
@@ -229,7 +229,7 @@ class LeaseRenewal(Resource):
 
 def surplus(items: Iterable[tuple[str, Resource]]) -> Sequence[tuple[str, Resource]]:
     """The snapshots that are too many, the longest unused."""
-    snapshots = [(name, one) for name, one in items if isinstance(one, Snapshot)]
+    snapshots = [(name, one) for name, one in items if isinstance(one, ExportedSnapshot)]
     return sorted(snapshots, key=lambda item: item[1].unused_for)[MOST:]
 
 
@@ -334,7 +334,7 @@ class DriverService:
             return {"error": StoreError.__name__, "text": text}
 
     def _take_snapshot(self, store: Mapping[str, Any]) -> str:
-        snapshot = Snapshot(StoreOptions(**store))
+        snapshot = ExportedSnapshot(StoreOptions(**store))
         self._add(snapshot.name, snapshot)
         return snapshot.name
 
@@ -385,7 +385,7 @@ class DriverService:
             return
         has_jobs = self._application.has_jobs()
         over = [(name, one) for name, one in resources if _is_over(one, has_jobs=has_jobs)]
-        self._successors.update((name, None) for name, one in over if isinstance(one, Snapshot) and one.idle)
+        self._successors.update((name, None) for name, one in over if isinstance(one, ExportedSnapshot) and one.idle)
         self._release(over)
         self._release(surplus(item for item in resources if item not in over))
 

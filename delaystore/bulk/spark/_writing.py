@@ -22,7 +22,7 @@ from delaystore.bulk.options import WriteOptions, is_unnamed, new_load_id
 from delaystore.bulk.rejects import Reason, RejectFolder, Rejects, reject_folder, shown
 from delaystore.bulk.spark._columns import fields_of
 from delaystore.bulk.spark._driver_client import DriverClient
-from delaystore.bulk.staging import FinishedLoad, LoadKey, Owner, Staging, open_staging
+from delaystore.bulk.staging import FinishedLoad, LoadKey, LoadOwner, Staging, open_staging
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadLostError, StoreUnavailableError
 from delaystore.message import new_message_id
 
@@ -152,7 +152,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
         self._rejects = reject_folder(options, key, run=new_message_id())
         self._on_duplicate = options.on_duplicate
-        self._staging = open_staging(options, options.lease_seconds, None if driver is None else Owner.of(driver.pid))
+        self._staging = open_staging(
+            options, options.lease_seconds, None if driver is None else LoadOwner.of(driver.pid)
+        )
         self._driver = driver
         self._lease = str(uuid4())
         self._finished = self._begin(key, options.lease_seconds / RENEWALS)

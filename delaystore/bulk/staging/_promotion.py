@@ -26,7 +26,7 @@ from delaystore.errors import (
 from delaystore.message import KeyRule, OnKey
 from delaystore.stores.operable import Change
 from delaystore.stores.sql.bound import BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import Shelf
+from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
@@ -73,7 +73,7 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
-        self._shelf: Shelf | None = None
+        self._shelf: PendingPartition | None = None
         self._earliest: datetime | None = None
 
     def run(self) -> FinishedLoad:

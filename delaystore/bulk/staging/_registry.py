@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.bulk.options import is_unnamed
 from delaystore.bulk.staging._database import LoadDatabase
-from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadState, LoadStatus, Owner
+from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwner, LoadState, LoadStatus
 from delaystore.errors import ConfigurationError, LoadInProgressError
 from delaystore.stores.sql.faults import Fault
 
@@ -30,7 +30,7 @@ class Registry:
         self._database = database
         self._table = database.registry
 
-    def take(self, key: LoadKey, token: str, owner: Owner, lease: timedelta) -> FinishedLoad | None:
+    def take(self, key: LoadKey, token: str, owner: LoadOwner, lease: timedelta) -> FinishedLoad | None:
         """Have the load for the run `token`, from now until its lease ends; a finished one is returned.
 
         Raises LoadInProgressError while another run has it.
@@ -46,7 +46,7 @@ class Registry:
             self._give(connection, key, token, owner, now, lease)
         return None
 
-    def join(self, key: LoadKey, token: str, owner: Owner, lease: timedelta) -> FinishedLoad | str:
+    def join(self, key: LoadKey, token: str, owner: LoadOwner, lease: timedelta) -> FinishedLoad | str:
         """As `take`, but shared: the token of the run that has the load, which is `token` if none had it.
 
         The first to join may be on an executor that ends before the stream does, so the lease ends by time alone.
@@ -55,11 +55,11 @@ class Registry:
             if (finished := finished_load(row, key)) is not None:
                 return finished
             current = token if row.token is None else str(row.token)
-            self._give(connection, key, current, Owner(owner.host, owner.pid), now, lease)
+            self._give(connection, key, current, LoadOwner(owner.host, owner.pid), now, lease)
         return current
 
     @contextmanager
-    def _locking(self, key: LoadKey, owner: Owner) -> Iterator[tuple[Connection, _RowOf, datetime]]:
+    def _locking(self, key: LoadKey, owner: LoadOwner) -> Iterator[tuple[Connection, _RowOf, datetime]]:
         """The load's row, made if there is none, and locked; and the time."""
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -79,7 +79,7 @@ class Registry:
             time.sleep(_POLL)
 
     def _give(
-        self, connection: Connection, key: LoadKey, token: str, owner: Owner, now: datetime, lease: timedelta
+        self, connection: Connection, key: LoadKey, token: str, owner: LoadOwner, now: datetime, lease: timedelta
     ) -> None:
         same = self._table.c.token == token
         values: dict[str, Any] = {"heartbeat": now, "lease_until": now + lease}
@@ -87,7 +87,7 @@ class Registry:
             values |= {"token": token, "began": now, **_values_of(owner)}
             connection.execute(self._update(key.load_id).values(values))
 
-    def _locked_or_new(self, connection: Connection, key: LoadKey, owner: Owner, now: datetime) -> _RowOf | None:
+    def _locked_or_new(self, connection: Connection, key: LoadKey, owner: LoadOwner, now: datetime) -> _RowOf | None:
         """The load's row, locked; made if there is none. None: another process has it locked."""
         table = self._table
         known = select(table.c.load_id).where(table.c.load_id == key.load_id)
@@ -197,12 +197,12 @@ def status_of(row: _RowOf, now: datetime) -> LoadStatus:
     )
 
 
-def owner_of(row: _RowOf) -> Owner:
+def owner_of(row: _RowOf) -> LoadOwner:
     """Who has the load, or had it last."""
-    return Owner(row.host, row.pid, row.place, row.process_started)
+    return LoadOwner(row.host, row.pid, row.place, row.process_started)
 
 
-def _values_of(owner: Owner) -> dict[str, Any]:
+def _values_of(owner: LoadOwner) -> dict[str, Any]:
     return {"host": owner.host, "pid": owner.pid, "place": owner.system, "process_started": owner.started}
 
 

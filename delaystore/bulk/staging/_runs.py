@@ -26,8 +26,8 @@ from delaystore.bulk.staging.abc import (
     FinishedLoad,
     Lease,
     LoadKey,
+    LoadOwner,
     LoadStatus,
-    Owner,
     StagedAttempt,
     Staging,
 )
@@ -137,7 +137,7 @@ class SqlStaging(Staging):
     """
 
     def __init__(
-        self, options: StoreOptions, lease_seconds: int, owner: Owner | None, database: LoadDatabase | None = None
+        self, options: StoreOptions, lease_seconds: int, owner: LoadOwner | None, database: LoadDatabase | None = None
     ) -> None:
         self._options, self._database = options, database
         self._lease = timedelta(seconds=lease_seconds)
@@ -226,9 +226,9 @@ class SqlStaging(Staging):
     def _noted_as(self) -> Change | None:
         return self._options.noted_as if isinstance(self._options, WriteOptions) else None
 
-    def _owner_now(self) -> Owner:
+    def _owner_now(self) -> LoadOwner:
         """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""
-        return self._owner or Owner.of(os.getppid())
+        return self._owner or LoadOwner.of(os.getppid())
 
 
 def renew_lease(lease: Lease) -> None:

@@ -21,8 +21,8 @@ from delaystore.bulk.staging.abc import (
     Cleaned,
     FinishedLoad,
     LoadKey,
+    LoadOwner,
     LoadStatus,
-    Owner,
     StagedAttempt,
     Staging,
 )
@@ -170,7 +170,7 @@ class LoadStore(ABC):
         self._options, self.store = options, store
 
     @abstractmethod
-    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
         """A staging for one run of a load by this process, over the connections of this object."""
 
     @abstractmethod
@@ -202,7 +202,7 @@ class _SqlLoadStore(LoadStore):
         super().__init__(options, self._database.store)
 
     @override
-    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
         return SqlStaging(_absolute(self._options), lease_seconds, owner, self._database)
 
     @override
@@ -235,7 +235,7 @@ class _PlainLoadStore(LoadStore):
             raise
 
     @override
-    def staging(self, lease_seconds: int, owner: Owner | None = None) -> Staging:
+    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
         return PlainStaging(self._options, self.store)
 
     @override
@@ -266,7 +266,7 @@ def open_load_store(options: StoreOptions) -> LoadStore:
     return _SqlLoadStore(options) if _is_sql(options) else _PlainLoadStore(options)
 
 
-def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None = None) -> Staging:
+def open_staging(options: StoreOptions, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
     """A staging for one run of a load by several processes, each of which connects for itself.
 
     `owner`: the process with which the load ends; None: the parent of the one that calls `begin`. Connects to nothing.

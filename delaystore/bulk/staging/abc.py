@@ -24,7 +24,7 @@ _ENDED: Final = ("Z", "X")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LoadOwner:
     """The process with which a load ends: of a Spark job the driver, not one of its short-lived workers.
 
     `system` (the computer since its start, and its namespace of processes) and `started` (ticks since that start) tell

@@ -11,7 +11,7 @@ from typing import Final
 import pika
 from pika import exceptions
 
-from delaystore.cascades.moving._planning import Plan, Planner, UnmovableError, WaitingMessage, poisoned
+from delaystore.cascades.moving._planning import LevelMessage, PlannedCopy, Planner, UnmovableError, poisoned
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import TransportSetupError, UnsupportedMessageError
 from delaystore.transports.abc import Outcome, OutcomeKind
@@ -26,7 +26,7 @@ _NOBODY: Final = "delaystore.nobody"
 """A queue that does not exist: what is sent to it is dropped."""
 
 
-class Destinations:
+class TargetDestinations:
     """The destinations on a target, each looked up once; may be shared by threads.
 
     `bind`: True: bind each destination. False: only check whether it exists.
@@ -135,14 +135,14 @@ class BatchResult:
     was not, or somebody asked to stop.
     """
 
-    messages: Sequence[WaitingMessage]
+    messages: Sequence[LevelMessage]
     results: Sequence[Result | None]
     repeated: int
     trouble: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarder:
+class CopyForwarder:
     """Publishes copies to the target, and what cannot be moved to the poison queue beside the source.
 
     May be used by several threads. `patience`: seconds without any success after which it gives up. `stopping`:
@@ -156,15 +156,15 @@ class Forwarder:
     patience: float
     stopping: Callable[[], bool]
 
-    def forward(self, batch: Sequence[WaitingMessage]) -> BatchResult:
+    def forward(self, batch: Sequence[LevelMessage]) -> BatchResult:
         """Publish until every message of `batch` is confirmed by the target or the poison queue, left, or given up.
 
         Raises TransportError where the target cannot be asked for a destination.
         """
-        run = _Run(batch, self.patience, self.stopping)
+        run = _BatchInTransit(batch, self.patience, self.stopping)
         while run.pending:
             now = datetime.now(UTC)
-            plans: list[tuple[int, Plan]] = []
+            plans: list[tuple[int, PlannedCopy]] = []
             for position in run.pending:
                 try:
                     plans.append((position, self.planner.plan(batch[position], now)))
@@ -178,7 +178,7 @@ class Forwarder:
         self._poison(run)
         return BatchResult(batch, run.results, run.repeated, run.given_up)
 
-    def _poison(self, run: "_Run") -> None:
+    def _poison(self, run: "_BatchInTransit") -> None:
         waiting = dict(run.refused)
         while waiting:
             positions = list(waiting)
@@ -194,10 +194,10 @@ class Forwarder:
             waiting = {position: waiting[position] for position in run.pending}
 
 
-class _Run:
+class _BatchInTransit:
     """One batch on its way."""
 
-    def __init__(self, batch: Sequence[WaitingMessage], patience: float, stopping: Callable[[], bool]) -> None:
+    def __init__(self, batch: Sequence[LevelMessage], patience: float, stopping: Callable[[], bool]) -> None:
         self.batch = batch
         self.results: list[Result | None] = [None] * len(batch)
         self.pending = list(range(len(batch)))
@@ -235,7 +235,7 @@ class _Run:
         time.sleep(_PAUSE)
 
 
-def _moved(plan: Plan, now: datetime) -> Result:
+def _moved(plan: PlannedCopy, now: datetime) -> Result:
     try:
         until = now + plan.delay
     except OverflowError:

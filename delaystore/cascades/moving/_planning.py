@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit, limited_queues
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
-from delaystore.cascades.snapshot import Snapshot
+from delaystore.cascades.snapshot import BrokerSnapshot
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.text import EXPIRATION, parse_time
 from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_aside
@@ -23,9 +23,9 @@ from delaystore.transports.rabbitmq.delay_headers import (
     time_sent,
 )
 from delaystore.transports.rabbitmq.raw import (
-    Entry,
     MalformedPropertiesError,
     RawProperties,
+    TableEntry,
     bytes_value,
     integer_of,
     integer_value,
@@ -104,7 +104,7 @@ _COUNT: Final = b"x-delivery-count"
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingMessage:
+class LevelMessage:
     """A message read from a level queue, not yet acknowledged. `routing_key`: bytes where it is no UTF-8."""
 
     tag: int
@@ -125,8 +125,8 @@ def reading_limits(source: BrokerCascade) -> Mapping[str, int]:
     if management is not None:
         source.check_same_cluster()
 
-        def take() -> Snapshot:
-            return Snapshot(queues=management.queues(), policies=tuple(management.policies()))
+        def take() -> BrokerSnapshot:
+            return BrokerSnapshot(queues=management.queues(), policies=tuple(management.policies()))
 
         limits = limited_queues(version, source.cascade, current_snapshot(version, source.cascade, take(), take))
     else:
@@ -147,7 +147,7 @@ def refuse_dry_run(source: BrokerCascade) -> None:
         )
 
 
-def refuse_worn(source: BrokerCascade, messages: Iterable[WaitingMessage], limits: Mapping[str, int]) -> None:
+def refuse_worn(source: BrokerCascade, messages: Iterable[LevelMessage], limits: Mapping[str, int]) -> None:
     """ConfigurationError where one of `messages` has used up half of its queue's limit: a failure gives it back."""
     for message in messages:
         if message.redelivered and message.queue in limits:
@@ -165,7 +165,7 @@ def _how_to_lift(source: BrokerCascade) -> str:
     return f"run delaystore delays create --cascade {source.name}, which sets the policy that lifts this"
 
 
-def _given_back(message: WaitingMessage) -> int:
+def _given_back(message: LevelMessage) -> int:
     try:
         return integer_of(dict(message.properties.headers).get(_COUNT)) or 0
     except MalformedPropertiesError:
@@ -195,7 +195,7 @@ class UnmovableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedCopy:
     """A copy to publish. `destination`: the address it is for. `delay`: how long the target keeps it.
 
     `disagreeing`: by its headers it is due long before its key says.
@@ -217,7 +217,7 @@ class Planner:
     destination_obstacle: Callable[[str], str | None]
     user_obstacle: Callable[[str], str | None]
 
-    def plan(self, message: WaitingMessage, now: datetime) -> Plan:
+    def plan(self, message: LevelMessage, now: datetime) -> PlannedCopy:
         """The copy to publish at `now`; raises UnmovableError."""
         try:
             entries = message.properties.headers
@@ -243,9 +243,9 @@ class Planner:
             kept = _dated(kept, wait, now)
         properties = _delayed(message.properties, kept, len(kept) != len(entries) or dating, units > 0)
         early = wait.exact and wait.delay + _TOLERANCE < at_least(key, message.level, self.source)
-        return Plan(Copy(address, properties, message.body), key.address, units * self.target.unit, early)
+        return PlannedCopy(Copy(address, properties, message.body), key.address, units * self.target.unit, early)
 
-    def _key(self, message: WaitingMessage) -> DelayKey:
+    def _key(self, message: LevelMessage) -> DelayKey:
         text = message.routing_key
         key = self.source.read_key(text) if isinstance(text, str) else None
         if key is None or not key.address:
@@ -262,13 +262,13 @@ class Planner:
             raise UnmovableError(reason)
 
 
-def poisoned(message: WaitingMessage, reason: str, queue: str) -> Copy:
+def poisoned(message: LevelMessage, reason: str, queue: str) -> Copy:
     """A copy of `message` for `queue`, with its own headers and why it is there."""
     key = message.routing_key
     said = [
-        Entry(POISON_REASON.encode(), text_value(reason)),
-        Entry(POISON_QUEUE.encode(), text_value(message.queue)),
-        Entry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
+        TableEntry(POISON_REASON.encode(), text_value(reason)),
+        TableEntry(POISON_QUEUE.encode(), text_value(message.queue)),
+        TableEntry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
     ]
     return copy_aside(queue, message.properties, message.body, said, POISON_PROPERTIES)
 
@@ -278,7 +278,7 @@ def left_by_broker(name: bytes, *, redelivered: bool) -> bool:
     return name.startswith(_DEAD_LETTER_HEADERS) or (redelivered and name in _COUNTED_BY_QUEUE)
 
 
-def _dated(entries: list[Entry], wait: Remaining, now: datetime) -> list[Entry]:
+def _dated(entries: list[TableEntry], wait: Remaining, now: datetime) -> list[TableEntry]:
     """`entries` with headers that say when the copy is due, also for NServiceBus' tools."""
     given = dict(entries).get(_TIME_SENT)
     sent = {TIME_SENT: text_of(given)}
@@ -287,8 +287,8 @@ def _dated(entries: list[Entry], wait: Remaining, now: datetime) -> list[Entry]:
     written = dated(sent, now + wait.delay, now)
     return with_entries(
         entries,
-        Entry(_TIME_SENT, text_value(written[TIME_SENT])),
-        Entry(_DELAY_IN_SECONDS, integer_value(written[DELAY_IN_SECONDS])),
+        TableEntry(_TIME_SENT, text_value(written[TIME_SENT])),
+        TableEntry(_DELAY_IN_SECONDS, integer_value(written[DELAY_IN_SECONDS])),
     )
 
 
@@ -300,10 +300,10 @@ def _in_another_way(headers: dict[bytes, bytes]) -> bool:
     return delay[:1] != _INTEGER or _WRITTEN.fullmatch(sent) is None
 
 
-def _delayed(properties: RawProperties, headers: list[Entry], changed: bool, waits: bool) -> RawProperties:
+def _delayed(properties: RawProperties, headers: list[TableEntry], changed: bool, waits: bool) -> RawProperties:
     """The copy's properties. An expiration would end its wait early, so a header keeps it."""
     expiration = properties.text("expiration") if waits else None
     if expiration is not None:
-        headers = with_entries(headers, Entry(EXPIRATION.encode(), text_value(expiration)))
+        headers = with_entries(headers, TableEntry(EXPIRATION.encode(), text_value(expiration)))
         return properties.changed(headers, without=["expiration"])
     return properties.changed(headers) if changed else properties

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from delaystore.calls import ProgressListener
-from delaystore.cascades.moving._forwarding import BatchResult, Destinations, Forwarder, Result, ResultKind
+from delaystore.cascades.moving._forwarding import BatchResult, CopyForwarder, Result, ResultKind, TargetDestinations
 from delaystore.cascades.moving._planning import (
+    LevelMessage,
     Planner,
     UnmovableError,
-    WaitingMessage,
     reading_limits,
     refuse_dry_run,
     refuse_worn,
@@ -27,7 +27,7 @@ from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts
 from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
 
-class Reader:
+class LevelReader:
     """Consumes what waits in the level queues, the highest level first, since messages walk down meanwhile.
 
     What is not acknowledged when the block ends goes back to its queue. Used by one thread.
@@ -72,11 +72,11 @@ class Reader:
         """End a `receive` under way, from any thread."""
         self._consumer.wake(future)
 
-    def take(self, most: int, most_bytes: int) -> list[WaitingMessage]:
+    def take(self, most: int, most_bytes: int) -> list[LevelMessage]:
         """Up to `most` messages of those prefetched, and about `most_bytes` bytes of bodies: one at least."""
         return [self._waiting(consumed) for consumed in self._consumer.take(most, most_bytes)]
 
-    def acknowledge(self, messages: Iterable[WaitingMessage]) -> None:
+    def acknowledge(self, messages: Iterable[LevelMessage]) -> None:
         """Take `messages` off the source; raises as `receive`."""
         with _run_again():
             self._consumer.acknowledge(message.tag for message in messages)
@@ -90,10 +90,10 @@ class Reader:
         with _run_again():
             self._consumer.finish()
 
-    def _waiting(self, consumed: Consumed) -> WaitingMessage:
+    def _waiting(self, consumed: Consumed) -> LevelMessage:
         level = self._levels[consumed.queue]
         _, tag, redelivered, _, key, properties, body = consumed.delivery
-        return WaitingMessage(tag, level, self._queues[level], key, properties, body, redelivered)
+        return LevelMessage(tag, level, self._queues[level], key, properties, body, redelivered)
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def move(
     declare_queue(source.connections, settings.poison_queue, "quorum", lift_limit=True)
     report = _report(source, target)
     began = time.monotonic()
-    with Reader(source, _prefetch(settings.max_rate, len(source.queues))) as reader:
+    with LevelReader(source, _prefetch(settings.max_rate, len(source.queues))) as reader:
         _Move(source, target, settings, listener, stopping, reader, report, limits).run()
     report.interrupted = stopping()
     report.seconds = time.monotonic() - began
@@ -193,7 +193,7 @@ def move_dry(
     report = _report(source, target, dry_run=True)
     planner = _planner(source, target, settings, bind=False)
     began = time.monotonic()
-    with Reader(source, _FIRST) as reader:
+    with LevelReader(source, _FIRST) as reader:
         came = time.monotonic()
         while not stopping() and time.monotonic() - came < settings.quiet:
             reader.receive(_TICK)
@@ -209,7 +209,7 @@ def move_dry(
     return report
 
 
-def _planned(planner: Planner, message: WaitingMessage) -> Result:
+def _planned(planner: Planner, message: LevelMessage) -> Result:
     try:
         plan = planner.plan(message, datetime.now(UTC))
     except UnmovableError as error:
@@ -227,7 +227,7 @@ class _Move:
         settings: MoveSettings,
         listener: ProgressListener,
         stopping: Callable[[], bool],
-        reader: Reader,
+        reader: LevelReader,
         report: MoveReport,
         limits: Mapping[str, int],
     ) -> None:
@@ -240,7 +240,7 @@ class _Move:
         self._limits = limits
         self._rate = RateLimit(settings.max_rate)
         planner = _planner(source, target, settings, bind=True)
-        self._forwarder = Forwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
+        self._forwarder = CopyForwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
         self._in_flight: set[Future[BatchResult]] = set()
         self._busy_at = self._asked_at = time.monotonic()
 
@@ -334,7 +334,7 @@ def _check(source: BrokerCascade, target: BrokerCascade, settings: MoveSettings)
 
 
 def _planner(source: BrokerCascade, target: BrokerCascade, settings: MoveSettings, *, bind: bool) -> Planner:
-    destinations = Destinations(target.connections, target.cascade, settings.routing, target.user, bind=bind)
+    destinations = TargetDestinations(target.connections, target.cascade, settings.routing, target.user, bind=bind)
     return Planner(source.cascade, target.cascade, settings.due_by, destinations.destination, destinations.user)
 
 

@@ -111,7 +111,7 @@ class GetFields(ControlFields, frozen=True, kw_only=True):
 Taken = TypeVar("Taken", bound=ControlFields)
 
 
-class Command(ABC, Generic[Taken]):
+class ControlCommand(ABC, Generic[Taken]):
     """A command about one message, which the field of its name names: by its message_id, or by `{"key": KEY}`."""
 
     name: ClassVar[str]
@@ -150,7 +150,7 @@ class Command(ABC, Generic[Taken]):
         return {"message_id": named}
 
 
-class Cancel(Command[CancelFields]):
+class Cancel(ControlCommand[CancelFields]):
     """Delete a waiting message."""
 
     name = "cancel"
@@ -161,7 +161,7 @@ class Cancel(Command[CancelFields]):
         return CancelRequest(**message, by=asked.by)
 
 
-class Reschedule(Command[RescheduleFields]):
+class Reschedule(ControlCommand[RescheduleFields]):
     """Give a waiting message a new due time."""
 
     name = "reschedule"
@@ -187,7 +187,7 @@ class Reschedule(Command[RescheduleFields]):
         return {**super().answer(result), "due_time": documents.instant(result.due_time)}
 
 
-class Get(Command[GetFields]):
+class Get(ControlCommand[GetFields]):
     """Look a waiting message up. `with_bodies`: whether the answer holds its body."""
 
     name = "get"
@@ -217,7 +217,7 @@ PING: Final = "ping"
 """The command that is about no message: it takes an empty object."""
 
 
-def commands(*, with_bodies: bool) -> Mapping[str, Command[Any]]:
+def commands(*, with_bodies: bool) -> Mapping[str, ControlCommand[Any]]:
     """All that are about a message, by name."""
     return {command.name: command for command in (Cancel(), Reschedule(), Get(with_bodies=with_bodies))}
 
@@ -240,7 +240,7 @@ class Answer:
 class Read:
     """A request about a message, read and not done yet."""
 
-    command: Command[Any]
+    command: ControlCommand[Any]
     request: MessageRequest
 
     def answer(self, result: RequestResult) -> Answer:

@@ -41,7 +41,7 @@ from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationK
 logger = logging.getLogger("delaystore.ingress.control")
 
 
-class Request(NamedTuple):
+class ControlRequest(NamedTuple):
     """A request as it came: JSON, and who sent it."""
 
     body: bytes
@@ -65,7 +65,7 @@ class Answering:
         self._on_rescheduled = on_rescheduled
         self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
 
-    def answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
+    def answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
 
         Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done;
@@ -83,7 +83,7 @@ class Answering:
                     return [_refused(error)]
                 most //= 2
 
-    def _answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
+    def _answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         now = self._operations.now()
         read = [self._protocol.read(body, Asked(by=by, now=now)) for body, by in requests]
         wanted = [one.request for one in read if not isinstance(one, Answer)]
@@ -272,7 +272,7 @@ class ControlHandler(BatchHandler[Consumed]):
         if self._replies.size >= BYTES:
             self._not_before = time.monotonic() + _OWING
             return
-        requests = [Request(each.delivery.body, sender_of(each.delivery.properties)) for each in batch]
+        requests = [ControlRequest(each.delivery.body, sender_of(each.delivery.properties)) for each in batch]
         try:
             answers = self._answering.answer(requests)
         except StoreError as error:

@@ -12,7 +12,13 @@ from delaystore.message import new_message_id
 from delaystore.text import DEFAULT_EXCHANGE, REJECTED_REASON, parse_address
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
-from delaystore.transports.rabbitmq.raw import Delivery, Entry, MalformedPropertiesError, RawProperties, text_value
+from delaystore.transports.rabbitmq.raw import (
+    MalformedPropertiesError,
+    RawDelivery,
+    RawProperties,
+    TableEntry,
+    text_value,
+)
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ _DIRECT: Final = "amq.rabbitmq.reply-to."
 _PERSISTENT: Final = b"\x02"
 
 
-def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
+def answer_copy(request: RawDelivery, answer: Answer) -> Copy | None:
     """The answer as a message; None: nobody can be told."""
     properties = request.properties
     try:
@@ -79,9 +85,9 @@ def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
     return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
 
 
-def request_copy(request: Delivery, problem: str, queue: str) -> Copy:
+def request_copy(request: RawDelivery, problem: str, queue: str) -> Copy:
     """The request as a message for the rejected queue, with what is wrong with it."""
-    said = [Entry(REJECTED_REASON.encode(), text_value(problem))]
+    said = [TableEntry(REJECTED_REASON.encode(), text_value(problem))]
     return rejected_copy(queue, request.properties, request.body, said)
 
 
@@ -112,7 +118,7 @@ logger = logging.getLogger("delaystore.ingress.control")
 class Reply:
     """What is owed for a request. `copy`: what is published; None: nothing, or nothing more."""
 
-    request: Delivery
+    request: RawDelivery
     answer: Answer
     copy: Copy | None
     is_rejected: bool = False
@@ -144,7 +150,7 @@ class Replies:
         """Bytes of the answers that are owed."""
         return sum(len(reply.answer.body) for reply in self._open)
 
-    def add(self, request: Delivery, answer: Answer) -> None:
+    def add(self, request: RawDelivery, answer: Answer) -> None:
         """Owe `answer` to whoever sent `request`."""
         self._standing.requests += 1
         reply = Reply(request, answer, answer_copy(request, answer))

@@ -18,7 +18,7 @@ _EXPIRATION: Final = "original-expiration"
 _DETAILS: Final = ("queue", "reason", "exchange")
 
 
-class Content:
+class IncomingContent:
     """The headers and properties of an arrival; its reader's own, and changed by it to what the message is to have.
 
     `message_id`: as it came; None: it has none. `problems`: why a header cannot be carried, by its name.
@@ -42,7 +42,7 @@ class Content:
         self.size = size
 
 
-def undo_deaths(content: Content, queue: str) -> None:
+def undo_deaths(content: IncomingContent, queue: str) -> None:
     """Take off what `queue` added, and give back the expiration that it took. What other queues added stays.
 
     A queue that dead-letters takes a message's expiration off, for whatever reason it does so.
@@ -147,7 +147,7 @@ def parse_count_from(text: str, option: str) -> CountFrom:
         raise ConfigurationError(f"{option} {text!r} is nothing to count from; there are {known}") from None
 
 
-def start_of(content: Content, now: datetime, count_from: CountFrom) -> datetime:
+def start_of(content: IncomingContent, now: datetime, count_from: CountFrom) -> datetime:
     """When the delay began; never after `now`. What says something absurd is not believed."""
     if count_from is CountFrom.TAKEN:
         return now
@@ -179,7 +179,7 @@ _TABLE_SIZE: Final = 4
 """Bytes before a table."""
 
 
-def read_content(raw: RawProperties) -> Content:
+def read_content(raw: RawProperties) -> IncomingContent:
     """The content of a message with these properties, without what its queue counted, and without headers that
     only a dispatcher may write.
 
@@ -210,7 +210,7 @@ def read_content(raw: RawProperties) -> Content:
             headers[_KEPT_AS_HEADERS[name]] = _text(name, value)
         elif name != "headers":
             properties[name] = _text(name, value)
-    return Content(headers, properties, message_id, problems, len(raw.encoded))
+    return IncomingContent(headers, properties, message_id, problems, len(raw.encoded))
 
 
 def text_of(headers: Mapping[str, Any], name: str) -> str | None:

@@ -8,8 +8,8 @@ from typing import Final
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.ingress.reading.content import (
     DEATHS,
-    Content,
     CountFrom,
+    IncomingContent,
     count_hop,
     note_hop,
     read_content,
@@ -133,7 +133,7 @@ class IncomingReader:
         if objection is not None:
             raise RejectedMessageError(objection)
 
-    def _delay(self, content: Content, start: datetime) -> Delay | SagaCleared:
+    def _delay(self, content: IncomingContent, start: datetime) -> Delay | SagaCleared:
         for form in self._rules.forms:
             delay = form.read(content, start)
             if delay is not None:
@@ -144,7 +144,9 @@ class IncomingReader:
             )
         return Delay(start)
 
-    def _message(self, arrival: IncomingMessage, content: Content, delay: Delay, destination: str) -> DelayedMessage:
+    def _message(
+        self, arrival: IncomingMessage, content: IncomingContent, delay: Delay, destination: str
+    ) -> DelayedMessage:
         message = DelayedMessage(
             message_id=delay.message_id or content.message_id or new_message_id(),
             destination=destination,
@@ -158,7 +160,7 @@ class IncomingReader:
         return message
 
 
-def _surely_carried(content: Content) -> bool:
+def _surely_carried(content: IncomingContent) -> bool:
     """Whether no check is needed, which costs as much as all the rest."""
     return (
         content.size <= _SURE_TO_FIT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from delaystore.cascades import BrokerClient, QueueState, Snapshot
+from delaystore.cascades import BrokerClient, BrokerSnapshot, QueueState
 from delaystore.ingress.settings import IngressNames
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at, missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange
@@ -103,7 +103,7 @@ def read_status(broker: BrokerClient, names: IngressNames) -> IngressStatus:
         return IngressStatus(
             broker=broker.label,
             names=names,
-            queues=_queues(looks, Snapshot()),
+            queues=_queues(looks, BrokerSnapshot()),
             missing=absent,
             unknown=_UNKNOWN_BY_AMQP,
         )
@@ -123,7 +123,7 @@ def read_status(broker: BrokerClient, names: IngressNames) -> IngressStatus:
     )
 
 
-def _queues(looks: dict[str, QueueLook], snapshot: Snapshot) -> list[QueueStatus]:
+def _queues(looks: dict[str, QueueLook], snapshot: BrokerSnapshot) -> list[QueueStatus]:
     roles = ("ingress", "expired", "rejected")
     return [
         _queue(role, name, look, snapshot.queues.get(name))

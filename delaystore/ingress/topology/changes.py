@@ -12,6 +12,7 @@ from typing_extensions import override
 from delaystore.cascades import (
     STATISTICS_AGE,
     BrokerClient,
+    BrokerSnapshot,
     Creation,
     CreationPlan,
     Deletion,
@@ -20,7 +21,6 @@ from delaystore.cascades import (
     Finding,
     FindingKind,
     QueueState,
-    Snapshot,
     Verification,
     delete_topology,
     uses_of,
@@ -118,7 +118,7 @@ def _topology(
     return IngressTopology(names=names, out_type=out_type, entrance_type=entrance_type or usual)
 
 
-def _by_snapshot(names: IngressNames, snapshot: Snapshot) -> Iterator[Finding]:
+def _by_snapshot(names: IngressNames, snapshot: BrokerSnapshot) -> Iterator[Finding]:
     behind = snapshot.queues_behind(names.out)
     if names.queue in behind:
         text = f"leads back to the queue {names.queue!r}: what is due would go round for ever; unbind what leads there"
@@ -200,7 +200,7 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
     )
 
 
-def _exchanges(names: IngressNames, snapshot: Snapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:
+def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:
     """The exchanges that go, and why others stay."""
     going: list[Exchange] = []
     kept: list[str] = []
@@ -217,7 +217,7 @@ def _exchanges(names: IngressNames, snapshot: Snapshot, with_out: bool) -> tuple
     return going, kept
 
 
-def _why_entrance_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
+def _why_entrance_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     state = snapshot.exchanges.get(names.exchange)
     if state is not None and state.type == PLUGIN_TYPE:
         return "it is the delayed-message plugin's"
@@ -225,12 +225,12 @@ def _why_entrance_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
     return f"{others[0].kind} {others[0].destination!r} is bound to it, too" if others else None
 
 
-def _why_out_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
+def _why_out_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     count = sum(1 for one in snapshot.bindings if names.out in (one.source, _exchange_of(one)))
     return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
 
 
-def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: Snapshot) -> list[Part]:
+def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: BrokerSnapshot) -> list[Part]:
     """The exchange to publish to, if it goes, and what leads to it."""
     entrance: list[Part] = [one for one in exchanges if one.name == names.exchange]
     return [*entrance, *(one for one in snapshot.bindings if entrance and _exchange_of(one) == names.exchange)]
@@ -381,14 +381,14 @@ class NewName(Switch):
 
 
 def switch_from_plugin(
-    snapshot: Snapshot,
+    snapshot: BrokerSnapshot,
     exchange: str,
     *,
     new_name: str | None = None,
     queue: str | None = None,
     out: str | None = None,
     entrance_type: str | None = None,
-    live: Snapshot | None = None,
+    live: BrokerSnapshot | None = None,
 ) -> Switch:
     """How to get from the plugin's `exchange` to an ingress. `new_name` None: of the same name.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from delaystore.cascades import DeclaredTopology, Finding, FindingKind, LayoutWords, Snapshot
+from delaystore.cascades import BrokerSnapshot, DeclaredTopology, Finding, FindingKind, LayoutWords
 from delaystore.cascades.policies import applying
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.settings import IngressNames
@@ -137,7 +137,7 @@ class PluginExchange:
             for one in self.bindings
         )
 
-    def without_the_gone(self, live: Snapshot) -> "PluginExchange":
+    def without_the_gone(self, live: BrokerSnapshot) -> "PluginExchange":
         """Without bindings to and from what `live` does not have; each is told in `remarks`."""
         bindings = tuple(one for one in self.bindings if _can_be_bound(one, live))
         sources = tuple(one for one in self.sources if one.source in live.exchanges)
@@ -165,7 +165,7 @@ class PluginExchange:
         return binding.kind is DestinationKind.EXCHANGE and binding.destination == self.name
 
 
-def _can_be_bound(binding: Binding, snapshot: Snapshot) -> bool:
+def _can_be_bound(binding: Binding, snapshot: BrokerSnapshot) -> bool:
     """Whether what it leads to is there, and not exclusive: only the program that made such a queue may bind it."""
     if binding.kind is DestinationKind.EXCHANGE:
         return binding.destination in snapshot.exchanges
@@ -173,7 +173,7 @@ def _can_be_bound(binding: Binding, snapshot: Snapshot) -> bool:
     return queue is not None and not queue.exclusive
 
 
-def read_plugin_exchange(snapshot: Snapshot, name: str, out: str) -> PluginExchange:
+def read_plugin_exchange(snapshot: BrokerSnapshot, name: str, out: str) -> PluginExchange:
     """The plugin's exchange `name`, to be copied to `out`. Raises TransportSetupError where it is none."""
     exchange = snapshot.exchanges.get(name)
     if exchange is None:
@@ -197,12 +197,12 @@ def read_plugin_exchange(snapshot: Snapshot, name: str, out: str) -> PluginExcha
     )
 
 
-def _is_to_copy(binding: Binding, name: str, snapshot: Snapshot) -> bool:
+def _is_to_copy(binding: Binding, name: str, snapshot: BrokerSnapshot) -> bool:
     queue = snapshot.queues.get(binding.destination) if binding.kind is DestinationKind.QUEUE else None
     return binding.source == name and not (queue is not None and queue.exclusive)
 
 
-def _sources(snapshot: Snapshot, name: str) -> list[Binding]:
+def _sources(snapshot: BrokerSnapshot, name: str) -> list[Binding]:
     return [
         one
         for one in snapshot.bindings
@@ -210,7 +210,7 @@ def _sources(snapshot: Snapshot, name: str) -> list[Binding]:
     ]
 
 
-def _alternate_by_policy(snapshot: Snapshot, name: str, out: str) -> str | None:
+def _alternate_by_policy(snapshot: BrokerSnapshot, name: str, out: str) -> str | None:
     """The alternate exchange that a policy gives to `name`, and would not give to `out`. None: there is none."""
     alternate = snapshot.alternate_exchange(name)
     if alternate is None or ALTERNATE_EXCHANGE in snapshot.exchanges[name].arguments:
@@ -220,7 +220,7 @@ def _alternate_by_policy(snapshot: Snapshot, name: str, out: str) -> str | None:
     return None if same else alternate
 
 
-def _remarks(snapshot: Snapshot, name: str, out: str, alternate: str | None) -> list[str]:
+def _remarks(snapshot: BrokerSnapshot, name: str, out: str, alternate: str | None) -> list[str]:
     exchange, policy = snapshot.exchanges[name], applying(snapshot.policies, name)
     said = []
     if not exchange.durable or exchange.auto_delete or exchange.internal:

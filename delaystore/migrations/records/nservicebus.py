@@ -190,11 +190,11 @@ def parse_xml_headers(value: Any) -> dict[str, str | None]:
     if end >= 0:
         data = data[: end + len(_END_TAG)]
     shown = _REFERENCE.sub(_hide, data)
-    headers = _Reader(encoding).read(shown)
+    headers = _DocumentReader(encoding).read(shown)
     return headers if shown == data else {_unhide(name): _unhide(text) for name, text in headers.items()}
 
 
-class _Reader:
+class _DocumentReader:
     """One reading of one document."""
 
     def __init__(self, encoding: str | None) -> None:

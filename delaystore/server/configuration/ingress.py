@@ -11,10 +11,10 @@ from delaystore.ingress.reading.destinations import AllowedDestinations, Destina
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.naming import is_for_timeouts, parse_forms
 from delaystore.ingress.reading.reader import MOST_BODY_BYTES, ReadingRules
-from delaystore.ingress.settings import IngressNames, IngressSettings, OnDuplicate
+from delaystore.ingress.settings import IngressNames, IngressOnDuplicate, IngressSettings
 from delaystore.message import DelayedMessage
 from delaystore.server.configuration.tables import Positive, Table
-from delaystore.server.configuration.values import Names, Secret, Span, Url
+from delaystore.server.configuration.values import NameList, Secret, Span, Url
 
 _DEFAULTS: Final = IngressSettings(queue="any")
 _SOME_NAME: Final = "what nobody calls an exchange"
@@ -30,10 +30,10 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
     queue: str | None = None
     broker: Annotated[Secret, Url("amqp", "amqps")] | None = None
     destination: str | None = None
-    forms: Annotated[tuple[str, ...], Names()] | None = None
-    allow_destination: Annotated[tuple[str, ...], Names()] | None = None
+    forms: Annotated[tuple[str, ...], NameList()] | None = None
+    allow_destination: Annotated[tuple[str, ...], NameList()] | None = None
     count_from: CountFrom = CountFrom.RECEIVED
-    on_duplicate: OnDuplicate = OnDuplicate.BOTH
+    on_duplicate: IngressOnDuplicate = IngressOnDuplicate.BOTH
     direct_below: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.direct_below
     rejected_queue: str | None = None
     batch_size: Positive = _DEFAULTS.batch_size

@@ -49,7 +49,7 @@ def _lines(configuration: Table, path: Path) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """A changed key, or a table that was added or removed. `fixed`: the change needs a restart of the process."""
 
     path: Path
@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange(Change):
+class TableChange(KeyChange):
     """A table of the user's that was added or removed."""
 
     added: bool = True
@@ -70,12 +70,12 @@ class TableChange(Change):
         return f"[{dotted(self.path)}] {'added' if self.added else 'removed'}"
 
 
-def changes(before: Table, after: Table, path: Path = ()) -> Iterator[Change]:
+def changes(before: Table, after: Table, path: Path = ()) -> Iterator[KeyChange]:
     """Yield the differences, in the order of the keys."""
     struct = type(before)
     for name in keys_of(struct):
         if getattr(before, name) != getattr(after, name):
-            yield Change((*path, name), name in struct.fixed)
+            yield KeyChange((*path, name), name in struct.fixed)
     for name, inner in tables_of(struct).items():
         one, other = getattr(before, name), getattr(after, name)
         if not inner.several:

@@ -172,7 +172,7 @@ class FromOptions(Origin):
         return self._options.get(plain, dotted(path))
 
 
-class Reader:
+class ConfigurationReader:
     """Reads the tables of one configuration. `root`: the struct of the whole."""
 
     def __init__(self, root: type[Table], origin: Origin) -> None:

@@ -18,8 +18,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
 from delaystore.server.configuration.ingress import IngressConfiguration
-from delaystore.server.configuration.tables import FromFile, Positive, Reader, Table, Whole
-from delaystore.server.configuration.values import Address, Entries, Hidden, Listen, Secret, Span, Url, check_regular
+from delaystore.server.configuration.tables import ConfigurationReader, FromFile, Positive, Table, Whole
+from delaystore.server.configuration.values import (
+    Entries,
+    Hidden,
+    Listen,
+    ListenAddress,
+    Secret,
+    Span,
+    Url,
+    check_regular,
+)
 from delaystore.server.web.http import is_loopback
 from delaystore.server.web.users import accounts_from_environment, accounts_of, tokens_of
 from delaystore.settings import Audit, DelayedDeliverySettings, TransactionMode
@@ -60,12 +69,12 @@ class KeptTable:
         )
 
 
-def check_listeners(listeners: Mapping[str, Address | None]) -> None:
+def check_listeners(listeners: Mapping[str, ListenAddress | None]) -> None:
     """Raise ConfigurationError where two tables listen to one port. `listeners`: where each table listens, if it does.
 
     Errors begin with the later table's name.
     """
-    before: dict[str, Address] = {}
+    before: dict[str, ListenAddress] = {}
     for name, address in listeners.items():
         if address is None or not address.port:
             continue
@@ -77,7 +86,7 @@ def check_listeners(listeners: Mapping[str, Address | None]) -> None:
         before[name] = address
 
 
-def _collide(one: Address, other: Address) -> bool:
+def _collide(one: ListenAddress, other: ListenAddress) -> bool:
     hosts = {"127.0.0.1" if host.lower() == "localhost" else host.lower() for host in (one.host, other.host)}
     return one.port == other.port and (len(hosts) == 1 or bool(hosts & _EVERY_HOST))
 
@@ -297,7 +306,7 @@ class WebConfiguration(Table, frozen=True, kw_only=True):
 
     fixed: ClassVar = frozenset({"enabled", "listen"})
     enabled: bool = True
-    listen: Annotated[Address, Listen()] = Address("127.0.0.1", 8765)
+    listen: Annotated[ListenAddress, Listen()] = ListenAddress("127.0.0.1", 8765)
     users: Annotated[Secret, Entries(accounts_of)] | None = None
     tokens: Annotated[Secret, Entries(tokens_of)] | None = None
     secret: Annotated[Secret, Hidden()] | None = None
@@ -321,7 +330,7 @@ class MetricsConfiguration(Table, frozen=True, kw_only=True):
     """What Prometheus scrapes. `listen` None: nothing is served."""
 
     fixed: ClassVar = frozenset({"listen", "destinations"})
-    listen: Annotated[Address, Listen()] | None = None
+    listen: Annotated[ListenAddress, Listen()] | None = None
     destinations: Whole = 0
 
     def __post_init__(self) -> None:
@@ -333,7 +342,7 @@ class HealthConfiguration(Table, frozen=True, kw_only=True):
     """A server for /livez and /readyz alone. `listen` None: the web page's server has them."""
 
     fixed: ClassVar = frozenset({"listen"})
-    listen: Annotated[Address, Listen()] | None = None
+    listen: Annotated[ListenAddress, Listen()] | None = None
 
 
 class ServiceConfiguration(Table, frozen=True, kw_only=True):
@@ -368,7 +377,9 @@ def configuration_in(path: Path) -> ServiceConfiguration:
 
     Raises ConfigurationError: with line and column for what is no TOML, and with table and key for the rest.
     """
-    return Reader(ServiceConfiguration, FromFile(path.name, os.environ)).read(ServiceConfiguration, parsed(path))
+    return ConfigurationReader(ServiceConfiguration, FromFile(path.name, os.environ)).read(
+        ServiceConfiguration, parsed(path)
+    )
 
 
 def parsed(path: Path) -> Mapping[str, Any]:

@@ -126,7 +126,7 @@ def literal(given: object) -> str:
     return str(given)  # a date or a time
 
 
-class Names(Form[tuple[str, ...]]):
+class NameList(Form[tuple[str, ...]]):
     """An array of texts, or one text with commas."""
 
     wanted = "an array of texts, or a text with commas"
@@ -170,7 +170,7 @@ class Span(Form[timedelta]):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where a server listens. `port` 0: any free port."""
 
     host: str
@@ -180,7 +180,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Listen(Form[Address]):
+class Listen(Form[ListenAddress]):
     """HOST:PORT, also [::1]:9464."""
 
     wanted = "HOST:PORT, as in 127.0.0.1:9464"
@@ -189,7 +189,7 @@ class Listen(Form[Address]):
     """Addresses of IPv6 stand in brackets, because otherwise their last group could be the port."""
 
     @override
-    def read(self, given: object) -> Address:
+    def read(self, given: object) -> ListenAddress:
         found = self._PATTERN.fullmatch(given.strip()) if isinstance(given, str) else None
         if found is None or int(found["port"]) > self._MAX_PORT:
             raise self.refusal(given)
@@ -198,10 +198,10 @@ class Listen(Form[Address]):
                 IPv6Address(found["inner"])
             except ValueError:
                 raise self.refusal(given) from None
-        return Address(found["inner"] or found["host"], int(found["port"]))
+        return ListenAddress(found["inner"] or found["host"], int(found["port"]))
 
     @override
-    def shown(self, value: Address) -> str:
+    def shown(self, value: ListenAddress) -> str:
         return str(value)
 
 

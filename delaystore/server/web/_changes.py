@@ -16,7 +16,7 @@ from delaystore.operations import Operations, Overview, Preview
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.failed_message import ErrorFilter, ErrorReport, FailedMessage
 from delaystore.operations.overview import RATE_OVER
-from delaystore.server.web._site import BackgroundJob, Site, site_of
+from delaystore.server.web._site import BackgroundJob, WebSite, site_of
 from delaystore.server.web.forms import Fields, id_of
 from delaystore.stores.operable import Destination, Operation, OperationState
 from delaystore.text import counted
@@ -47,7 +47,7 @@ def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
         return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
 
 
-def follow(site: Site, operations: Operations, operation: Operation) -> None:
+def follow(site: WebSite, operations: Operations, operation: Operation) -> None:
     """Run `operation` in the background, unless this process does so already, or it has ended."""
     if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
         return
@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DestinationChange:
     """A change of a destination. `about`: while it goes on; `done`: what became of the messages."""
 
     about: str
@@ -88,10 +88,10 @@ class Change:
     do: Callable[[Operations, Callable[[int], None]], int]
 
 
-def paused(name: str, until: datetime | None) -> Change:
+def paused(name: str, until: datetime | None) -> DestinationChange:
     """Pause it. Raises InvalidMessageError for a name that is none."""
     check_destination(name)
-    return Change(
+    return DestinationChange(
         f"Pausing {name}",
         f"{name} is paused.",
         "parked",
@@ -99,10 +99,10 @@ def paused(name: str, until: datetime | None) -> Change:
     )
 
 
-def resumed(name: str) -> Change:
+def resumed(name: str) -> DestinationChange:
     """Resume it. Raises InvalidMessageError for a name that is none."""
     check_destination(name)
-    return Change(
+    return DestinationChange(
         f"Resuming {name}",
         f"{name} is resumed.",
         "shown again",
@@ -131,7 +131,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     return rows, overview
 
 
-async def begin_change(request: Request, change: Change) -> BackgroundJob:
+async def begin_change(request: Request, change: DestinationChange) -> BackgroundJob:
     """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
     site = site_of(request)
     operations = site.operations(request)
@@ -154,7 +154,7 @@ async def begin_change(request: Request, change: Change) -> BackgroundJob:
     return job
 
 
-async def _backlog(site: Site) -> Mapping[str, int] | None:
+async def _backlog(site: WebSite) -> Mapping[str, int] | None:
     try:
         return await site.cached.backlog(_COUNTING)
     except StoreUnavailableError:
@@ -239,7 +239,7 @@ def _result(action: str, report: ErrorReport) -> str:
     return "; ".join(parts)
 
 
-def why_none(site: Site) -> str | None:
+def why_none(site: WebSite) -> str | None:
     """Why this page has no error queue; None: it has."""
     try:
         site.delivery.operations.errors  # noqa: B018 - it raises where there is none

@@ -30,7 +30,7 @@ _MOST: Final = 8
 """Jobs at the same time."""
 
 
-class StoppedError(DelaystoreError):
+class ProcessEndingError(DelaystoreError):
     """The process is about to end."""
 
 
@@ -108,7 +108,7 @@ class BackgroundJobs:
         def progress(count: int) -> None:
             job.done = count
             if self._stopping.is_set():
-                raise StoppedError("the web page's process was ended; what was changed stays changed")
+                raise ProcessEndingError("the web page's process was ended; what was changed stays changed")
 
         try:
             job.result = do(progress)
@@ -152,7 +152,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class WebSite:
     """One application. `show_bodies`: whether pages show message bodies. `cascade` None: there is none to show."""
 
     delivery: DelayedDelivery
@@ -195,9 +195,9 @@ class Site:
         self.jobs.stop()
 
 
-def site_of(request: Request) -> Site:
+def site_of(request: Request) -> WebSite:
     """The application that is asked."""
-    site: Site = request.app.state.site
+    site: WebSite = request.app.state.site
     return site
 
 

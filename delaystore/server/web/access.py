@@ -105,7 +105,7 @@ class Guard:
         return user
 
 
-class Access:
+class AccessGate:
     """Lets requests to `app` that `guard` lets in; puts the user into the scope.
 
     Whatever is no GET is a change: it needs the role operate, and must come from a page of ours or from a program.

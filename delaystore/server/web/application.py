@@ -16,8 +16,8 @@ from starlette.staticfiles import StaticFiles
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.server.web._site import Cascade, Site, pages_of
-from delaystore.server.web.access import Access, Dependency, Guard
+from delaystore.server.web._site import Cascade, WebSite, pages_of
+from delaystore.server.web.access import AccessGate, Dependency, Guard
 from delaystore.server.web.api import document
 from delaystore.server.web.api.document import CALLS
 from delaystore.server.web.errors import answer_error, answer_fault, answer_refusal
@@ -103,7 +103,7 @@ def app(
         )
     signer = Signer(secret or os.environ.get(SECRET_VARIABLE) or None)
     screens = SCREENS if cascade is None else (*SCREENS[:-1], CASCADE, SCREENS[-1])
-    site = Site(
+    site = WebSite(
         delivery=delivery,
         pages=Pages(title or delivery.operations.endpoint, signer, screens),
         cached=CachedOverview(lambda: delivery.operations),
@@ -118,7 +118,7 @@ def app(
     )
     application = Starlette(
         routes=_routes(),
-        middleware=[Middleware(Hardening), Middleware(Access, guard)],
+        middleware=[Middleware(Hardening), Middleware(AccessGate, guard)],
         exception_handlers={
             HTTPException: answer_refusal,
             DelaystoreError: answer_error,
@@ -169,7 +169,7 @@ def front(
             request, "front.html", here=None, endpoints=[(_path(name), name) for name in sorted(pages)]
         )
 
-    own = [Middleware(Hardening), Middleware(Access, guard)]
+    own = [Middleware(Hardening), Middleware(AccessGate, guard)]
     application = Starlette(
         routes=[
             *beside,

@@ -38,7 +38,7 @@ from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.memory._operating import OperableInMemoryStore
 from delaystore.stores.memory._waiting import (
-    Entry,
+    WaitingEntry,
     WaitingMessages,
     after_failed_delivery,
     after_failure,
@@ -92,14 +92,14 @@ class TransactionHooks(Protocol):
 class Write(NamedTuple):
     """What a transaction makes of one message_id when it commits."""
 
-    entry: Entry | None
+    entry: WaitingEntry | None
     """The message of that id which waits now, claimed by the transaction; None: no message of that id waits."""
     message: DelayedMessage | None
     """The message that waits after the commit; None: none."""
     is_new: bool = False
     """Whether the transaction has stored `message`; False: it is that of `entry`, changed or not."""
     first_sent: datetime | None = None
-    """As `Entry.first_sent`, of a new message."""
+    """As `WaitingEntry.first_sent`, of a new message."""
 
 
 class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
@@ -232,7 +232,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         if claimed:
             raise MessageBeingDispatchedError(claimed)
 
-    def _entry_with(self, key: str, now: datetime) -> Entry | None:
+    def _entry_with(self, key: str, now: datetime) -> WaitingEntry | None:
         """What waits with `key`, unless this block has removed it; raises KeyInUseError where others have it."""
         message_id = self._waiting.keys.get(key)
         if key in self._waiting.reserved_keys:
@@ -435,7 +435,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
             self._writes[message.message_id] = Write(entry, change(current))
         return True
 
-    def _claim(self, message_id: str) -> Entry | None:
+    def _claim(self, message_id: str) -> WaitingEntry | None:
         """What waits of that id, claimed by this block or its owner, and now by this block; None: there is none."""
         entry = self._waiting.entries.get(message_id)
         if entry is None or entry.claimer not in (self, self._owner) or _is_gone(self._writes.get(message_id)):

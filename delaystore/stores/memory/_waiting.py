@@ -27,7 +27,7 @@ SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""
 
 
-class Destinations:
+class MemoryDestinations:
     """Destinations that are paused, limited or resuming; callers have taken the lock of the waiting messages."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Destinations:
 
 
 @dataclass(slots=True)
-class Entry:
+class WaitingEntry:
     """One waiting message. `ticket` names its only valid item in a heap; `claimer` None means free."""
 
     message: DelayedMessage
@@ -169,7 +169,7 @@ class WaitingMessages:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, WaitingEntry] = {}
         self.reserved: set[str] = set()
         """Ids that open transactions are about to store."""
         self.enlisted: dict[int, tuple[object, Any]] = {}
@@ -180,7 +180,7 @@ class WaitingMessages:
         """Keys of what open transactions are about to store."""
         self.parked: set[str] = set()
         """The ids of those whose destination is paused, or was until just now."""
-        self.destinations = Destinations()
+        self.destinations = MemoryDestinations()
         self.operations: dict[str, Operation] = {}
         """By id, in the order in which they were begun."""
         self.dispatchers: dict[str, DispatcherRecord] = {}
@@ -211,7 +211,7 @@ class WaitingMessages:
 
     def add(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
         """Keep `message`; the caller has made sure that its id is new, and its key."""
-        entry = self.entries[message.message_id] = Entry(message, first_sent=first_sent)
+        entry = self.entries[message.message_id] = WaitingEntry(message, first_sent=first_sent)
         if message.key is not None:
             self.keys[message.key] = message.message_id
         self._push(entry)
@@ -230,26 +230,26 @@ class WaitingMessages:
         entry.message = message
         self.free(entry)
 
-    def free(self, entry: Entry) -> None:
+    def free(self, entry: WaitingEntry) -> None:
         """End the claim on `entry`, and sort it by the message it has now."""
         entry.claimer = entry.claimed_until = None
         self._push(entry)
         self._tidy()
 
-    def claim(self, entry: Entry, claimer: object, until: datetime | None) -> None:
+    def claim(self, entry: WaitingEntry, claimer: object, until: datetime | None) -> None:
         """Give `entry` to `claimer`, until a time or (None) until it is freed."""
         entry.claimer, entry.claimed_until = claimer, until
         self._push(entry)
 
     def claim_due(
         self, at: datetime, limit: int, most_bytes: int, claimer: object, now: datetime, until: datetime | None
-    ) -> list[Entry]:
+    ) -> list[WaitingEntry]:
         """Claim up to `limit` free messages whose next attempt is at or before `at`, in the order of positions.
 
         Their bodies have at most `most_bytes` together, unless the first alone has more.
         """
         self._free_expired(now)
-        claimed: list[Entry] = []
+        claimed: list[WaitingEntry] = []
         while len(claimed) < limit:
             entry = self._first(self._free)
             if entry is None or entry.message.next_attempt > at:
@@ -269,7 +269,7 @@ class WaitingMessages:
             times.append(lease.claimed_until)
         return min(times, default=None)
 
-    def _push(self, entry: Entry) -> None:
+    def _push(self, entry: WaitingEntry) -> None:
         self._tickets += 1
         entry.ticket = self._tickets
         message = entry.message
@@ -279,7 +279,7 @@ class WaitingMessages:
         elif entry.claimed_until is not None:
             heapq.heappush(self._leases, (entry.claimed_until, message.message_id, entry.ticket))
 
-    def _first(self, heap: list[_Item]) -> Entry | None:
+    def _first(self, heap: list[_Item]) -> WaitingEntry | None:
         while heap:
             entry = self._entry_at(heap[0])
             if entry is not None:
@@ -287,7 +287,7 @@ class WaitingMessages:
             heapq.heappop(heap)
         return None
 
-    def _entry_at(self, item: _Item) -> Entry | None:
+    def _entry_at(self, item: _Item) -> WaitingEntry | None:
         entry = self.entries.get(item[1])
         return entry if entry is not None and entry.ticket == item[2] else None
 

@@ -41,7 +41,7 @@ from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
 from delaystore.stores.sql.operating.operations import AuditTrail
-from delaystore.stores.sql.rows import Rows, position_of_row, stored_id, time_or_earliest, to_message
+from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import paused_names, promised_times
 
 AT_ONCE: Final = 20_000
@@ -245,7 +245,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
-        rows = Rows(messages)
+        rows = MessageRows(messages)
         count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
         if count:
             self._waits_until(rows.earliest)

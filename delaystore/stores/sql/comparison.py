@@ -155,7 +155,7 @@ def repair(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundTable:
     """A table as it is, in SQLAlchemy's words."""
 
     columns: Sequence[Mapping[str, Any]]
@@ -163,7 +163,7 @@ class _Found:
     key: Sequence[str]
 
 
-def _tables_found(connection: Connection, tables: Sequence[Table], dialect: StoreDialect) -> Mapping[str, _Found]:
+def _tables_found(connection: Connection, tables: Sequence[Table], dialect: StoreDialect) -> Mapping[str, _FoundTable]:
     """Those of `tables` that there are. At once, where names are exact: else SQLAlchemy looks for each in a list."""
     inspector: Inspector = inspect(connection)
     schema, names = tables[0].schema, [table.name for table in tables]
@@ -173,24 +173,24 @@ def _tables_found(connection: Connection, tables: Sequence[Table], dialect: Stor
     indexes = inspector.get_multi_indexes(schema=schema, filter_names=names)
     keys = inspector.get_multi_pk_constraint(schema=schema, filter_names=names)
     return {
-        at[1]: _Found(found, indexes.get(at, []), keys[at]["constrained_columns"] if at in keys else [])
+        at[1]: _FoundTable(found, indexes.get(at, []), keys[at]["constrained_columns"] if at in keys else [])
         for at, found in columns.items()
     }
 
 
-def _table_found(inspector: Inspector, name: str, schema: str | None) -> _Found | None:
+def _table_found(inspector: Inspector, name: str, schema: str | None) -> _FoundTable | None:
     try:
         columns = inspector.get_columns(name, schema=schema)
     except NoSuchTableError:
         return None
     key = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
-    return _Found(columns, inspector.get_indexes(name, schema=schema), key)
+    return _FoundTable(columns, inspector.get_indexes(name, schema=schema), key)
 
 
 class _Comparison:
     """One table, compared with what is there under its name."""
 
-    def __init__(self, connection: Connection, table: Table, found: _Found, dialect: StoreDialect) -> None:
+    def __init__(self, connection: Connection, table: Table, found: _FoundTable, dialect: StoreDialect) -> None:
         self._connection, self._table, self._found, self._dialect = connection, table, found, dialect
         self._sql = connection.dialect
         self._name = quoted_name(table, connection.dialect)

@@ -18,7 +18,7 @@ from delaystore.errors import (
 )
 from delaystore.registry import EXTRAS, installing
 from delaystore.stores.sql.dialects import fault_of, is_outage
-from delaystore.stores.sql.faults import Fault, Host
+from delaystore.stores.sql.faults import DatabaseHost, Fault
 
 _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
     Fault.LOGIN: (StoreUnavailableError, "the database refuses the login: {}; check user and password"),
@@ -180,7 +180,8 @@ def _text(original: BaseException | None) -> str:
     if original.args and isinstance(original.args[0], int):
         return " ".join(str(part) for part in original.args[1:2]) or type(original).__name__
     attempts = [
-        f"{Host(each['host'], None)}:{each['port']}: {each['reason']}" for each in _ATTEMPT.finditer(str(original))
+        f"{DatabaseHost(each['host'], None)}:{each['port']}: {each['reason']}"
+        for each in _ATTEMPT.finditer(str(original))
     ]
     if attempts:
         return "; ".join(dict.fromkeys(attempts))  # a name may have several addresses

@@ -20,7 +20,7 @@ _HOST: Final = re.compile(r"(?:\[(?P<address>[^\s\[\]]+)\]|(?P<name>[^\s\[\]:]+)
 _FORM: Final = "write several hosts as in postgresql://user:password@h1:5432,h2:5432/name, an IPv6 address in brackets"
 
 
-class Host(NamedTuple):
+class DatabaseHost(NamedTuple):
     """Where a server listens. `port` None: where the database's servers usually do."""
 
     name: str
@@ -34,16 +34,16 @@ class Host(NamedTuple):
 class HostsInTurn:
     """The hosts of one engine, tried in turn from the one that answered last; threads may share it."""
 
-    def __init__(self, hosts: Iterable[Host]) -> None:
+    def __init__(self, hosts: Iterable[DatabaseHost]) -> None:
         self._hosts = tuple(hosts)
 
     def __len__(self) -> int:
         return len(self._hosts)
 
-    def __iter__(self) -> Iterator[Host]:
+    def __iter__(self) -> Iterator[DatabaseHost]:
         return iter(self._hosts)
 
-    def answered(self, host: Host) -> None:
+    def answered(self, host: DatabaseHost) -> None:
         """Try `host` first from now on, if it is one of these."""
         hosts = self._hosts
         if host in hosts:
@@ -67,17 +67,17 @@ def parsed(url: str) -> URL:
     return _with(plain, [_host(text) for text in found["hosts"].split(",")])
 
 
-def hosts_of(url: URL) -> Sequence[Host]:
+def hosts_of(url: URL) -> Sequence[DatabaseHost]:
     """The hosts that `url` names, in their order, whichever way it names them; none where the driver chooses one."""
     named, ports = (_listed(url.query, name) for name in ("host", "port"))
     if not named:
-        return [Host(url.host, url.port)] if url.host else []
+        return [DatabaseHost(url.host, url.port)] if url.host else []
     if not ports:
-        return [_host(text) if _HOST.fullmatch(text) else Host(text, None) for text in named]
+        return [_host(text) if _HOST.fullmatch(text) else DatabaseHost(text, None) for text in named]
     if len(ports) not in (1, len(named)) or not all(port.isdecimal() or not port for port in ports):
         raise ConfigurationError(f"the database URL needs a port for each of its hosts; {_FORM}")
     pairs = zip_longest(named, ports, fillvalue=ports[0])
-    return [Host(name, int(port) if port else None) for name, port in pairs]
+    return [DatabaseHost(name, int(port) if port else None) for name, port in pairs]
 
 
 def in_one_form(url: URL, port: int, defaults: Mapping[str, str]) -> URL:
@@ -89,20 +89,20 @@ def in_one_form(url: URL, port: int, defaults: Mapping[str, str]) -> URL:
     if len(hosts) < 2:
         return url
     added = {name: value for name, value in defaults.items() if name not in url.query}
-    return _with(url, [Host(host.name, host.port or port) for host in hosts]).update_query_dict(added)
+    return _with(url, [DatabaseHost(host.name, host.port or port) for host in hosts]).update_query_dict(added)
 
 
-def _with(url: URL, hosts: Sequence[Host]) -> URL:
+def _with(url: URL, hosts: Sequence[DatabaseHost]) -> URL:
     ports = ",".join("" if host.port is None else str(host.port) for host in hosts)
     query = {"host": ",".join(host.name for host in hosts), "port": ports}
     return url.set(host=None, port=None).update_query_dict(query)
 
 
-def _host(text: str) -> Host:
+def _host(text: str) -> DatabaseHost:
     found = _HOST.fullmatch(text)
     if found is None or int(found["port"] or 0) > 65535:  # the text may be part of a password
         raise ConfigurationError(f"one of the hosts in the database URL cannot be read; {_FORM}")
-    return Host(found["address"] or found["name"], int(found["port"]) if found["port"] else None)
+    return DatabaseHost(found["address"] or found["name"], int(found["port"]) if found["port"] else None)
 
 
 def _listed(query: Mapping[str, str | tuple[str, ...]], name: str) -> Sequence[str]:

@@ -117,7 +117,7 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
     }
 
 
-class Rows(Iterator[dict[str, Any]]):
+class MessageRows(Iterator[dict[str, Any]]):
     """The rows of `messages`, one after the other."""
 
     def __init__(self, messages: Iterable[DelayedMessage]) -> None:

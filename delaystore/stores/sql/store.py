@@ -36,16 +36,16 @@ from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits, Shelves
+from delaystore.stores.sql.bulk_partitions import PartitionLimits, PartitionManager
 from delaystore.stores.sql.dialects import Claiming, store_dialect_of
 from delaystore.stores.sql.drivers import driver_of
 from delaystore.stores.sql.engine import Connections, check_blocking, create_store_engine, dispose
 from delaystore.stores.sql.errors import configuration_errors, translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.store import OperableSqlStore
-from delaystore.stores.sql.rows import Rows
+from delaystore.stores.sql.rows import MessageRows
 from delaystore.stores.sql.schema import OperatingTables, delayed_table
-from delaystore.stores.sql.targets import Lender, target_of
+from delaystore.stores.sql.targets import DriverConnectionAdapter, target_of
 from delaystore.stores.sql.urls import (
     check_identifier,
     check_table_name,
@@ -76,7 +76,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
     """
 
-    shelf_limits: ClassVar = ShelfLimits()
+    shelf_limits: ClassVar = PartitionLimits()
     """When messages that are stored at once get a shelf."""
     key_patience: ClassVar = KEY_PATIENCE
     """Seconds for which a message waits to be stored while somebody has the message of its key."""
@@ -143,7 +143,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         default = driver_of(self.engine).default_isolation(single, isolation) if self._owns_engine else None
         self._transactions = Connections(self.engine, None if default == isolation else isolation)
         self._singles = Connections(self.engine, None if default == single else single) if single else None
-        self._lender = Lender(self.engine)
+        self._lender = DriverConnectionAdapter(self.engine)
 
     def __repr__(self) -> str:
         return f"SqlDelayedMessageStore({url_label(self.engine.url)}, endpoint={self._endpoint!r})"
@@ -187,9 +187,9 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return SameDatabase(self.engine.url, self.table, self._dialect, self._transactions.connect)
 
     @property
-    def shelves(self) -> Shelves:
+    def shelves(self) -> PartitionManager:
         """The tables in which what was stored in bulk waits, beside `table`."""
-        return Shelves(self.table, self._dialect, self._transactions, self.shelf_limits)
+        return PartitionManager(self.table, self._dialect, self._transactions, self.shelf_limits)
 
     @property
     def table(self) -> Table:
@@ -509,7 +509,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return answer
 
     def _fewest_for_a_shelf(self, rows: int) -> int | None:
-        """As `Shelves.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
+        """As `PartitionManager.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
         if rows < self.shelf_limits.fewest_rows:
             return None
         with translated_errors():
@@ -519,7 +519,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule, change: Change | None
     ) -> int:
         keyed: list[DelayedMessage] = []
-        rows = Rows(without_keys(messages, keyed))
+        rows = MessageRows(without_keys(messages, keyed))
 
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)

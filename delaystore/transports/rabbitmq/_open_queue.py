@@ -24,7 +24,7 @@ from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.properties import UNENCODABLE
 from delaystore.transports.rabbitmq.queues import (
     MAX_PREFETCH,
-    Delivery,
+    DecodedDelivery,
     broker_version,
     consume,
     error_queue_arguments,
@@ -242,9 +242,9 @@ class OpenRabbitMQQueue(OpenQueue):
         for _ in range(2 if settling else 0):
             method, properties, body = channel.basic_get(self._name)
             if method is not None:  # it came just now
-                self._keep(channel, [Delivery(method, properties, body)])
+                self._keep(channel, [DecodedDelivery(method, properties, body)])
 
-    def _keep(self, channel: Any, arrived: Sequence[Delivery]) -> None:
+    def _keep(self, channel: Any, arrived: Sequence[DecodedDelivery]) -> None:
         """Add to `_ahead` what may be given back once more; a copy of the rest goes to the queue's end."""
         for delivery in arrived:
             self._among_returned = given_back(delivery.properties) > 0

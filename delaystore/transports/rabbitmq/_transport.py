@@ -25,11 +25,11 @@ from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedM
 from delaystore.transports.rabbitmq._open_queue import open_queue
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
-from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.owner import ConnectionOwner
 from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
 from delaystore.transports.rabbitmq.properties import check_message
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
-from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, Sending, look_at_all
+from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, PublishedBatch, look_at_all
 from delaystore.transports.rabbitmq.queues import (
     QUEUE_TYPES,
     QueueAvailability,
@@ -137,7 +137,7 @@ class RabbitMQTransport(Transport):
         self._wanted = WantedQueues(queues, lambda queue: declare_queue(self._preparing, queue, self._queue_type))
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
-        self._owner: Owner | None = None
+        self._owner: ConnectionOwner | None = None
         renew_in_children(self, RabbitMQTransport._forget)
 
     def __repr__(self) -> str:
@@ -298,15 +298,15 @@ class RabbitMQTransport(Transport):
         return Outcome(OutcomeKind.UNSETTLED, f"the native delay is incomplete, and will be declared: {outcome.reason}")
 
     def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
-        return Sending(batch, timeout, self._running_owner, self._quarantine, self._look_at).run()
+        return PublishedBatch(batch, timeout, self._running_owner, self._quarantine, self._look_at).run()
 
     def _look_at(self, addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
         return look_at_all(self._looking, addresses)
 
-    def _running_owner(self) -> Owner:
+    def _running_owner(self) -> ConnectionOwner:
         with self._lock:
             if self._owner is None or not self._owner.alive:
-                self._owner = Owner(self._broker)
+                self._owner = ConnectionOwner(self._broker)
             return self._owner
 
     def _forget(self) -> None:

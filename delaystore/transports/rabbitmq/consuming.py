@@ -14,7 +14,7 @@ from delaystore.transports.rabbitmq.blocking import open_connection
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import call_on_delivery, closing_reason
-from delaystore.transports.rabbitmq.raw import Delivery
+from delaystore.transports.rabbitmq.raw import RawDelivery
 
 
 class Acknowledgement(NamedTuple):
@@ -65,7 +65,7 @@ class Consumed(NamedTuple):
     """A message that came. `queue`: the number of its queue, of those given. `at`: when, by time.monotonic."""
 
     queue: int
-    delivery: Delivery
+    delivery: RawDelivery
     at: float
 
 
@@ -182,7 +182,7 @@ class Consumer:
         for number, name in enumerate(self._queues):
             self._channel.basic_consume(name, self._collect_slowly, consumer_tag=str(number))
 
-    def _collect(self, delivery: Delivery) -> None:
+    def _collect(self, delivery: RawDelivery) -> None:
         self.prefetched.append(Consumed(int(delivery.consumer), delivery, time.monotonic()))
         self.prefetched_bytes += delivery.size
         if self.prefetched_bytes >= self._enough and not self._awake:
@@ -192,7 +192,9 @@ class Consumer:
     def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """For what comes in several frames."""
         where = (method.exchange, method.routing_key)
-        self._collect(Delivery(method.consumer_tag, method.delivery_tag, method.redelivered, *where, properties, body))
+        self._collect(
+            RawDelivery(method.consumer_tag, method.delivery_tag, method.redelivered, *where, properties, body)
+        )
 
     def _cancelled(self, frame: Any) -> None:
         queue = self._queues[int(frame.method.consumer_tag)]

@@ -9,14 +9,14 @@ from typing import Final
 from delaystore import text
 from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, REJECTED_PROPERTIES, Address
 from delaystore.transports.abc import Outcome
-from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.owner import ConnectionOwner
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.publisher import PublishedBatch
 from delaystore.transports.rabbitmq.raw import (
-    Entry,
     MalformedPropertiesError,
     RawProperties,
+    TableEntry,
     bytes_value,
     integer_value,
     text_of,
@@ -58,11 +58,11 @@ class CopyPublisher:
         self._broker = broker
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
-        self._owner: Owner | None = None
+        self._owner: ConnectionOwner | None = None
 
     def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
         """Publish, and return one outcome for each, within about `timeout` seconds."""
-        return Sending(copies, timeout, self._running_owner, self._quarantine).run()
+        return PublishedBatch(copies, timeout, self._running_owner, self._quarantine).run()
 
     def close(self) -> None:
         """End the connection; may be called twice."""
@@ -71,10 +71,10 @@ class CopyPublisher:
         if owner is not None:
             owner.close()
 
-    def _running_owner(self) -> Owner:
+    def _running_owner(self) -> ConnectionOwner:
         with self._lock:
             if self._owner is None or not self._owner.alive:
-                self._owner = Owner(self._broker)
+                self._owner = ConnectionOwner(self._broker)
             return self._owner
 
 
@@ -94,12 +94,12 @@ class PutAsideWholeError(ValueError):
     """The properties were put aside as bytes, in a header or before the body."""
 
 
-def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry]) -> Copy:
+def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[TableEntry]) -> Copy:
     """A copy for a rejected queue, as `copy_aside` makes it."""
     return copy_aside(queue, properties, body, said, REJECTED_PROPERTIES)
 
 
-def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry], whole: str) -> Copy:
+def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequence[TableEntry], whole: str) -> Copy:
     """A copy that only people look at, with the headers `said`.
 
     What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
@@ -109,7 +109,7 @@ def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequenc
     """
     aside = _changed(properties, said, whole)
     if len(aside.encoded) > _MOST:
-        size = Entry(_size_of(whole), integer_value(len(properties.encoded)))
+        size = TableEntry(_size_of(whole), integer_value(len(properties.encoded)))
         aside, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
     return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
 
@@ -125,7 +125,7 @@ def restored(properties: RawProperties, whole: str) -> RawProperties:
         raise PutAsideWholeError(whole)
     expiration = _expiration_of(found)
     own = [
-        Entry(_NAMES.get(name, name), value)
+        TableEntry(_NAMES.get(name, name), value)
         for name, value in properties.headers
         if expiration is None or name != EXPIRATION.encode()
     ]
@@ -146,19 +146,21 @@ def _size_of(whole: str) -> bytes:
     return f"{whole}-size".encode()
 
 
-def _changed(properties: RawProperties, said: Sequence[Entry], whole: str) -> RawProperties:
+def _changed(properties: RawProperties, said: Sequence[TableEntry], whole: str) -> RawProperties:
     try:
         aside = [
-            Entry(header.encode(), text_value(value))
+            TableEntry(header.encode(), text_value(value))
             for name, header in _SET_ASIDE.items()
             if (value := properties.text(name)) is not None
         ]
         forged = whole.removesuffix("properties").encode()
         own = [
-            Entry(CARBON_COPIES.get(name, name), value)
+            TableEntry(CARBON_COPIES.get(name, name), value)
             for name, value in properties.headers
             if not name.startswith(forged)
         ]
         return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
     except MalformedPropertiesError:
-        return RawProperties.of(_PERSISTENT).changed([*said, Entry(whole.encode(), bytes_value(properties.encoded))])
+        return RawProperties.of(_PERSISTENT).changed(
+            [*said, TableEntry(whole.encode(), bytes_value(properties.encoded))]
+        )

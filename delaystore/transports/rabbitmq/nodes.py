@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pika
 
-from delaystore.transports.rabbitmq.parameters import Broker, Host
+from delaystore.transports.rabbitmq.parameters import Broker, BrokerHost
 
 LOOK_UP: Final = 5.0
 """Seconds that a name server has for the names of a broker's hosts."""
@@ -27,7 +27,7 @@ PATIENT: Final = 15.0
 class Node:
     """One address of a host. `label`: with the virtual host, for people to read."""
 
-    host: Host
+    host: BrokerHost
     address: str
     label: str
 
@@ -84,7 +84,7 @@ def nodes_of(broker: Broker) -> Nodes:
     return Nodes(found, unknown)
 
 
-def is_address(host: Host) -> bool:
+def is_address(host: BrokerHost) -> bool:
     """Whether the host is given by its address, not by a name."""
     try:
         ipaddress.ip_address(host.name)
@@ -103,7 +103,7 @@ def told(failures: Iterable[tuple[str, str]]) -> str:
     return reasons.pop() if len(reasons) == 1 else "; ".join(f"{label}: {reason}" for label, reason in each)
 
 
-def _nodes(broker: Broker, host: Host, addresses: Sequence[str]) -> Iterator[Node]:
+def _nodes(broker: Broker, host: BrokerHost, addresses: Sequence[str]) -> Iterator[Node]:
     for address in addresses:
         where = host.label if len(addresses) == 1 else f"{host.label} at {address}"
         yield Node(host, address, broker.named(where))
@@ -118,9 +118,9 @@ def _obstacle(node: Node) -> str | None:
     return None
 
 
-def _answers(hosts: Sequence[Host]) -> Iterator[tuple[Host, list[str] | str]]:
+def _answers(hosts: Sequence[BrokerHost]) -> Iterator[tuple[BrokerHost, list[str] | str]]:
     """The addresses of each host, or else why there are none; less if a name server takes too long."""
-    answered: SimpleQueue[tuple[Host, list[str] | str]] = SimpleQueue()
+    answered: SimpleQueue[tuple[BrokerHost, list[str] | str]] = SimpleQueue()
     deadline = time.monotonic() + LOOK_UP
     for host in hosts:
         threading.Thread(
@@ -135,7 +135,7 @@ def _answers(hosts: Sequence[Host]) -> Iterator[tuple[Host, list[str] | str]]:
             return
 
 
-def _addresses(host: Host) -> list[str] | str:
+def _addresses(host: BrokerHost) -> list[str] | str:
     try:
         answers = socket.getaddrinfo(host.name, host.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except OSError as error:

@@ -144,7 +144,7 @@ _SIGN_OF_LIFE: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-class Owner:
+class ConnectionOwner:
     """One connection, re-established as often as it is lost, in a thread of its own.
 
     The thread starts at construction and ends with `close`; then a new owner takes its place. Batches handed over with

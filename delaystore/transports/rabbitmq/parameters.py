@@ -123,7 +123,7 @@ _TLS_FILES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class BrokerHost:
     """One host of a broker, by name or address, and how to connect to it."""
 
     name: str
@@ -146,7 +146,7 @@ class Host:
 class Broker:
     """One virtual host of one broker: the hosts by which it is reached, in whose place any other does as well."""
 
-    hosts: Sequence[Host]
+    hosts: Sequence[BrokerHost]
 
     def __repr__(self) -> str:
         return f"<Broker {self.label}>"
@@ -206,7 +206,7 @@ def broker_from_url(
     return Broker(tuple(hosts))
 
 
-def _host(url: str, given: Mapping[str, str], heartbeat: int | None, connection_name: str | None) -> Host:
+def _host(url: str, given: Mapping[str, str], heartbeat: int | None, connection_name: str | None) -> BrokerHost:
     parts = split(url)
     query = query_of(parts)
     files = {argument: query.pop(name) for name, argument in _TLS_FILES.items() if name in query} | dict(given)
@@ -215,7 +215,7 @@ def _host(url: str, given: Mapping[str, str], heartbeat: int | None, connection_
     tls = _tls(parts, files, query)
     if query:
         raise ConfigurationError(f"unknown parameter {next(iter(query))!r} in the AMQP URL")
-    return Host(
+    return BrokerHost(
         name=options["host"],
         port=options["port"],
         parameters=lambda **more: pika.ConnectionParameters(**{**options, **tls, **more}),

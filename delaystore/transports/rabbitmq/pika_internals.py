@@ -30,7 +30,7 @@ from delaystore.transports.rabbitmq.raw import (
     FRAME,
     INCOMPLETE,
     OTHERWISE,
-    Delivery,
+    RawDelivery,
     RawProperties,
     begins_delivery,
     delivery_in,
@@ -79,7 +79,7 @@ class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class
     pika's queue of events.
     """
 
-    on_delivery: Callable[[Delivery], None] | None = None
+    on_delivery: Callable[[RawDelivery], None] | None = None
 
     @override
     def _proto_connection_made(self, transport: Any) -> None:
@@ -273,6 +273,6 @@ def closing_reason(channel: Any) -> Exception:
     return reason
 
 
-def call_on_delivery(connection: PunctualConnection, on_delivery: Callable[[Delivery], None]) -> None:
+def call_on_delivery(connection: PunctualConnection, on_delivery: Callable[[RawDelivery], None]) -> None:
     """Have `on_delivery` called at once with each message that comes in one body frame; see RawConnection."""
     connection._impl.on_delivery = on_delivery

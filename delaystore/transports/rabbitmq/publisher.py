@@ -12,7 +12,7 @@ from delaystore.text import DEFAULT_EXCHANGE, Address, counted
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.channels import NACKED, AbandonedBatch, BatchPendingConfirm, Closure, InFlightBatch
-from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.owner import ConnectionOwner
 from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND
 from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
@@ -92,7 +92,7 @@ def no_look(_addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
     return {}
 
 
-class Sending:
+class PublishedBatch:
     """One batch on its way.
 
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
@@ -107,7 +107,7 @@ class Sending:
         self,
         batch: Sequence[Publishable | Outcome],
         timeout: float,
-        owner: Callable[[], Owner],
+        owner: Callable[[], ConnectionOwner],
         quarantine: threading.Lock,
         look: Look = no_look,
     ) -> None:

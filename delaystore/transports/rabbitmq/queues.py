@@ -139,7 +139,7 @@ MAX_PREFETCH: Final = 65535
 """basic.qos has 16 bits for the number."""
 
 
-class Delivery(NamedTuple):
+class DecodedDelivery(NamedTuple):
     """A message as pika hands it to a consumer."""
 
     method: Any
@@ -252,7 +252,7 @@ def receive(
                 ready_on(channel, name)
 
 
-def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[Delivery]:
+def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[DecodedDelivery]:
     """What is ready, or else the first message to come and what follows it shortly.
 
     No more is asked for than is ready, so that nothing is on its way when the consumer is cancelled: such messages go
@@ -268,15 +268,17 @@ def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[Delive
     return arrived
 
 
-def consume(channel: Any, name: str, count: int, patience: float, linger: float, tag: str = "") -> list[Delivery]:
+def consume(
+    channel: Any, name: str, count: int, patience: float, linger: float, tag: str = ""
+) -> list[DecodedDelivery]:
     """Up to `count` messages; fewer if the first does not come within `patience` seconds, or the next in `linger`.
 
     `tag`: the consumer's name; empty: the broker gives it one.
     """
-    arrived: list[Delivery] = []
+    arrived: list[DecodedDelivery] = []
     channel.basic_qos(prefetch_count=count)
     tag = channel.basic_consume(
-        name, lambda _channel, *delivery: arrived.append(Delivery(*delivery)), consumer_tag=tag or None
+        name, lambda _channel, *delivery: arrived.append(DecodedDelivery(*delivery)), consumer_tag=tag or None
     )
     deadline = time.monotonic() + patience
     seen = 0
@@ -289,7 +291,7 @@ def consume(channel: Any, name: str, count: int, patience: float, linger: float,
     return arrived
 
 
-def read_delivery(delivery: Delivery) -> ReceivedMessage:
+def read_delivery(delivery: DecodedDelivery) -> ReceivedMessage:
     """The message that a consumer got, as the sender gave it."""
     method, properties, body = delivery
     message_id = properties.message_id

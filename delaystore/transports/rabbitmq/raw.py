@@ -24,14 +24,14 @@ class MalformedTableError(ValueError):
     """Bytes that are no AMQP table."""
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """One entry: its name, and its value with the type before it."""
 
     name: bytes
     value: bytes
 
 
-def split_table(content: bytes) -> list[Entry]:
+def split_table(content: bytes) -> list[TableEntry]:
     """The entries of a table, given without its size; raises MalformedTableError."""
     entries = []
     at, end = 0, len(content)
@@ -40,18 +40,18 @@ def split_table(content: bytes) -> list[Entry]:
         after = _end_of_value(content, named)
         if after > end:
             raise MalformedTableError("an entry ends beyond the table's end")
-        entries.append(Entry(content[at + 1 : named], content[named:after]))
+        entries.append(TableEntry(content[at + 1 : named], content[named:after]))
         at = after
     return entries
 
 
-def join_table(entries: Iterable[Entry]) -> bytes:
+def join_table(entries: Iterable[TableEntry]) -> bytes:
     """A table with its size."""
     content = b"".join([bytes((len(name),)) + name + value for name, value in entries])
     return _LENGTH.pack(len(content)) + content
 
 
-def with_entries(entries: Iterable[Entry], *added: Entry) -> list[Entry]:
+def with_entries(entries: Iterable[TableEntry], *added: TableEntry) -> list[TableEntry]:
     """`entries` and `added`, which replace all entries of the same names: RabbitMQ keeps a name that comes twice."""
     names = dict(added)
     return [entry for entry in entries if entry.name not in names] + list(added)
@@ -115,7 +115,7 @@ _FIXED_PAYLOAD: Final = 12
 _END: Final = bytes([spec.FRAME_END])
 
 
-class _Field(NamedTuple):
+class _PropertyField(NamedTuple):
     flag: int
     name: str
     size: int
@@ -123,7 +123,9 @@ class _Field(NamedTuple):
 
 
 _FIELDS: Final = tuple(
-    _Field(1 << 15 - position, name, {"headers": -1, "delivery_mode": 1, "priority": 1, "timestamp": 8}.get(name, 0))
+    _PropertyField(
+        1 << 15 - position, name, {"headers": -1, "delivery_mode": 1, "priority": 1, "timestamp": 8}.get(name, 0)
+    )
     for position, name in enumerate(
         (
             "content_type",
@@ -156,7 +158,7 @@ class RawProperties:
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded
         self._fields: dict[str, bytes] | None = None
-        self._headers: list[Entry] | None = None
+        self._headers: list[TableEntry] | None = None
 
     @classmethod
     def of(cls, fields: Mapping[str, bytes]) -> Self:
@@ -186,7 +188,7 @@ class RawProperties:
         return self._fields
 
     @property
-    def headers(self) -> list[Entry]:
+    def headers(self) -> list[TableEntry]:
         """The headers' entries. Raises MalformedPropertiesError."""
         if self._headers is None:
             table = self.fields.get("headers")
@@ -196,7 +198,7 @@ class RawProperties:
                 raise MalformedPropertiesError(f"headers that cannot be read: {error}") from None
         return self._headers
 
-    def changed(self, headers: Sequence[Entry], without: Sequence[str] = ()) -> Self:
+    def changed(self, headers: Sequence[TableEntry], without: Sequence[str] = ()) -> Self:
         """A copy with other headers (none: the property is not set), and without the properties named."""
         fields = dict(self.fields)
         for name in without:
@@ -230,7 +232,7 @@ def _split(encoded: bytes) -> dict[str, bytes]:
 
 
 @lru_cache(maxsize=64)
-def _fields_of(flags: int) -> tuple[_Field, ...]:
+def _fields_of(flags: int) -> tuple[_PropertyField, ...]:
     """Those that are set; messages of one publisher have the same, and it is asked for each."""
     if flags & 3:
         raise MalformedPropertiesError(f"flags of unknown properties: {flags:016b}")
@@ -258,7 +260,7 @@ INCOMPLETE: Final = -1
 OTHERWISE: Final = -2
 
 
-class Delivery(NamedTuple):
+class RawDelivery(NamedTuple):
     """A message as a consumer gets it. `exchange`, `routing_key`: bytes where they are no UTF-8."""
 
     consumer: str
@@ -302,7 +304,7 @@ def end_of_content(data: bytes, at: int, channel: int) -> int:
     return end if end <= len(data) else INCOMPLETE
 
 
-def delivery_in(data: bytes, start: int, header: int) -> Delivery:
+def delivery_in(data: bytes, start: int, header: int) -> RawDelivery:
     """What a basic.deliver at `start`, a header at `header` and the body behind it say."""
     at = start + FRAME.size + len(_DELIVER)
     consumer, at = _short(data, at)
@@ -313,7 +315,7 @@ def delivery_in(data: bytes, start: int, header: int) -> Delivery:
     properties = data[header + FRAME.size + CONTENT.size : header + FRAME.size + size]
     body_size = CONTENT.unpack_from(data, header + FRAME.size)[2]
     body = header + FRAME.size + size + 1 + FRAME.size
-    return Delivery(
+    return RawDelivery(
         consumer.decode(),
         tag,
         bool(redelivered & 1),

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import opened
 
 
 @pytest.fixture(autouse=True)
 def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = ShelfLimits(fewest_rows=ROWS, smallest_table=0)
+    limits = PartitionLimits(fewest_rows=ROWS, smallest_table=0)
     monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
 
 

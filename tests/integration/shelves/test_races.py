@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import StoreOptions
 from delaystore.bulk.spark._driver_client import reader_name
-from delaystore.bulk.spark._driver_service import Snapshot
+from delaystore.bulk.spark._driver_service import ExportedSnapshot
 from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
 from delaystore.bulk.spark._tables import open_table
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError, MigrationError, StoreUnavailableError
@@ -386,7 +386,7 @@ def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageS
     """Neither before nor after the attachment of a shelf that was announced when it was taken."""
     options = StoreOptions(store=postgresql_url, endpoint="sales")
     with store.shelves.filled(filling(store), ROWS) as shelf:
-        snapshot = Snapshot(options)
+        snapshot = ExportedSnapshot(options)
         try:
             assert rows_of(options, snapshot) == 0
             with store.transaction() as transaction:
@@ -394,7 +394,7 @@ def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageS
             assert rows_of(options, snapshot) == 0
         finally:
             snapshot.close()
-    snapshot = Snapshot(options)
+    snapshot = ExportedSnapshot(options)
     assert rows_of(options, snapshot) == ROWS
     snapshot.close()
 
@@ -410,7 +410,7 @@ def test_a_shelf_stays_that_is_attached_while_a_snapshot_is_taken(
                 shelf.move_in(transaction.connection)
 
         with after(Engine, 'LOCK TABLE "sales_delayed" IN ACCESS', attach):
-            snapshot = Snapshot(options)
+            snapshot = ExportedSnapshot(options)
     with store.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM sales_delayed")
     store.tidy()
@@ -418,7 +418,7 @@ def test_a_shelf_stays_that_is_attached_while_a_snapshot_is_taken(
     snapshot.close()
 
 
-def rows_of(options: StoreOptions, snapshot: Snapshot) -> int:
+def rows_of(options: StoreOptions, snapshot: ExportedSnapshot) -> int:
     source = open_table(options)
     with PostgreSqlPlan(source, ["message_id"], []) as plan:
         (statement,) = plan.statements([])

@@ -18,7 +18,7 @@ from delaystore.migrations.targets._stores import store_each
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.bulk_partitions import ShelfLimits
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import OutcomeKind
 from tests.integration.loading import load, row
@@ -263,7 +263,7 @@ def test_a_load_skips_nothing_that_is_being_stored(
     store: SqlDelayedMessageStore, postgresql_url: str, on_duplicate: OnDuplicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced = abandoned(store)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits())
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits())
     finished = load(postgresql_url, "one", [row(announced, 5)], on_duplicate)
     assert (finished.stored, finished.skipped) == (1, 0)
     assert store.count() == 1

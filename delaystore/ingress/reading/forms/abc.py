@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
-from delaystore.ingress.reading.content import Content
+from delaystore.ingress.reading.content import IncomingContent
 from delaystore.ingress.reading.incoming import SagaCleared
 
 
@@ -31,7 +31,7 @@ class DelayForm(ABC):
     """Whether a message of this form may go to any queue, or cancel other senders' messages."""
 
     @abstractmethod
-    def read(self, content: Content, start: datetime) -> Delay | SagaCleared | None:
+    def read(self, content: IncomingContent, start: datetime) -> Delay | SagaCleared | None:
         """What the message says in this form; None: nothing.
 
         `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from delaystore.ingress.reading.content import Content, shown
+from delaystore.ingress.reading.content import IncomingContent, shown
 from delaystore.ingress.reading.forms._annotations import read_annotations
 from delaystore.ingress.reading.forms._times import integer_in, later, since_epoch, unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
@@ -29,7 +29,7 @@ class Amqp1Form(DelayForm):
     name: ClassVar = "amqp1"
 
     @override
-    def read(self, content: Content, start: datetime) -> Delay | None:
+    def read(self, content: IncomingContent, start: datetime) -> Delay | None:
         given: Mapping[str, Any] = content.headers
         if ANNOTATIONS in given:
             given = {**_annotations(given[ANNOTATIONS]), **given}

@@ -6,7 +6,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.content import Content
+from delaystore.ingress.reading.content import IncomingContent
 from delaystore.ingress.reading.forms._times import unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.incoming import RejectedMessageError
@@ -19,7 +19,7 @@ class DueTimeForm(DelayForm):
     name: ClassVar = "due-time"
 
     @override
-    def read(self, content: Content, start: datetime) -> Delay | None:
+    def read(self, content: IncomingContent, start: datetime) -> Delay | None:
         value = content.headers.get(DUE_TIME)
         if value is None:
             return None

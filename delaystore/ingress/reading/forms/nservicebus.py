@@ -8,7 +8,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from delaystore.ingress.reading.content import Content, text_of
+from delaystore.ingress.reading.content import IncomingContent, text_of
 from delaystore.ingress.reading.forms._times import unreadable
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
@@ -39,7 +39,7 @@ class NServiceBusForm(DelayForm):
     reaches_others: ClassVar = True
 
     @override
-    def read(self, content: Content, start: datetime) -> Delay | SagaCleared | None:
+    def read(self, content: IncomingContent, start: datetime) -> Delay | SagaCleared | None:
         headers = content.headers
         if CLEAR in headers:
             return _cleared(headers)
@@ -56,13 +56,13 @@ class NServiceBusForm(DelayForm):
         return Delay(max(start, due_time), _destination(content), message_id)
 
 
-def is_timeout(content: Content, start: datetime) -> bool:
+def is_timeout(content: IncomingContent, start: datetime) -> bool:
     """Whether a message is a timeout that is due after `start`; a timeout manager has sent on what is due."""
     due_time = parsed_time(content.headers.get(EXPIRE))
     return due_time is not None and due_time > start
 
 
-def _message_id(content: Content) -> str:
+def _message_id(content: IncomingContent) -> str:
     """The message's own id, or a fresh one; of a saga's timeout behind the saga's, as a digest if it is too long."""
     own = content.message_id or text_of(content.headers, MESSAGE_ID) or new_message_id()
     saga = _saga(content.headers)
@@ -91,6 +91,6 @@ def _saga(headers: Mapping[str, Any]) -> str:
     return str(saga) if saga.int else ""
 
 
-def _destination(content: Content) -> str | None:
+def _destination(content: IncomingContent) -> str | None:
     queue = text_of(content.headers, ROUTE_TO) or content.properties.get("reply_to")
     return destination(queue or text_of(content.headers, _REPLY_TO)) or None

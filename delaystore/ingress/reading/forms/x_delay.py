@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from delaystore.ingress.reading.content import Content
+from delaystore.ingress.reading.content import IncomingContent
 from delaystore.ingress.reading.forms._times import integer_in, later, unreadable
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 
@@ -24,7 +24,7 @@ class XDelayForm(DelayForm):
     name: ClassVar = "x-delay"
 
     @override
-    def read(self, content: Content, start: datetime) -> Delay | None:
+    def read(self, content: IncomingContent, start: datetime) -> Delay | None:
         value = content.headers.get(HEADER)
         if value is None:
             return None
@@ -36,7 +36,7 @@ class XDelayForm(DelayForm):
         return Delay(later(start, value, HEADER), taken_off=True)
 
 
-def _coerced(value: Any, content: Content) -> int:
+def _coerced(value: Any, content: IncomingContent) -> int:
     if type(value) is float and isfinite(value):
         if int(value) in _INTEGERS:  # what is less stays a float
             content.headers[HEADER] = int(value)

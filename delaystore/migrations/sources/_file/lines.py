@@ -236,7 +236,7 @@ _READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NumberedLine:
     """A line (JSON lines) or row (Parquet), by its number from 1.
 
     `endpoint`: None: the line names none. `message`: the error if the line is no message; a
@@ -248,7 +248,7 @@ class Line:
     message: DelayedMessage | InvalidMessageError | DeliveredAtOnceError
 
 
-def read_lines(options: FileOptions) -> Iterator[Line]:
+def read_lines(options: FileOptions) -> Iterator[NumberedLine]:
     """All lines. Raises as `readable` does, and MissingDependencyError."""
     reader = RecordReader(options.mapping)
     with readable(options.path):
@@ -256,15 +256,15 @@ def read_lines(options: FileOptions) -> Iterator[Line]:
             if isinstance(record, Mapping):
                 yield _line(reader, number, record)
             else:
-                yield Line(number, None, record)
+                yield NumberedLine(number, None, record)
 
 
-def _line(reader: RecordReader, number: int, record: Mapping[str, object]) -> Line:
+def _line(reader: RecordReader, number: int, record: Mapping[str, object]) -> NumberedLine:
     endpoint = reader.endpoint(record)
     try:
-        return Line(number, endpoint, reader.message(number, record))
+        return NumberedLine(number, endpoint, reader.message(number, record))
     except (InvalidMessageError, DeliveredAtOnceError) as error:
-        return Line(number, endpoint, error)
+        return NumberedLine(number, endpoint, error)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.records.reader import RecordMapping
 from delaystore.migrations.records.times import DeliveredAtOnceError
-from delaystore.migrations.sources._file.lines import FileOptions, Line, read_lines, readable
+from delaystore.migrations.sources._file.lines import FileOptions, NumberedLine, read_lines, readable
 from delaystore.stores.sql.codec import KEY, SENT
 from delaystore.stores.sql.engine import create_store_engine
 from delaystore.stores.sql.errors import translated_errors
@@ -187,7 +187,7 @@ def reading_of(mapping: RecordMapping) -> str:
     )
 
 
-def _insert(connection: Connection, lines: Sequence[Line], endpoint: str, at: datetime) -> None:
+def _insert(connection: Connection, lines: Sequence[NumberedLine], endpoint: str, at: datetime) -> None:
     delivered, rows = [], []
     for line in lines:
         if isinstance(line.message, DeliveredAtOnceError):

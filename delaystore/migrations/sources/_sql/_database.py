@@ -139,7 +139,7 @@ class SqlServerMigration(MigrationDialect, SqlServerDialect):
     @override
     def creating(self, connection: Connection, tables: RunTables) -> Sequence[str]:
         """In one transaction; ISNULL makes a column NOT NULL, as a primary key requires."""
-        names = _Names(connection, tables)
+        names = _QuotedNames(connection, tables)
         return [
             f"SELECT {names.columns}, ISNULL(CAST(0 AS int), 0) AS {BATCH}, "  # noqa: S608 - all names are quoted
             f"CAST(NULL AS nvarchar(max)) AS {REJECTED} INTO {names.side} FROM {names.source} WHERE 1 = 0",
@@ -153,7 +153,7 @@ class MySqlMigration(MigrationDialect, MySqlDialect):
     @override
     def creating(self, connection: Connection, tables: RunTables) -> Sequence[str]:
         """One statement, since each commits itself; the primary key keeps a batch's rows together."""
-        names = _Names(connection, tables)
+        names = _QuotedNames(connection, tables)
         return [
             f"CREATE TABLE IF NOT EXISTS {names.side} ({BATCH} INT NOT NULL DEFAULT 0, "  # noqa: S608 - all names are quoted
             f"{REJECTED} LONGTEXT CHARACTER SET utf8mb4, PRIMARY KEY ({BATCH}, {names.key})) "
@@ -188,7 +188,7 @@ class PostgreSqlMigration(MigrationDialect, PostgreSqlDialect):
     @override
     def creating(self, connection: Connection, tables: RunTables) -> Sequence[str]:
         """In one transaction."""
-        names = _Names(connection, tables)
+        names = _QuotedNames(connection, tables)
         return [
             f"CREATE TABLE {names.side} AS SELECT {names.columns}, "  # noqa: S608 - all names are quoted
             f"CAST(0 AS integer) AS {BATCH}, CAST(NULL AS text) AS {REJECTED} FROM {names.source} WITH NO DATA",
@@ -231,7 +231,7 @@ class SqliteMigration(MigrationDialect, SqliteDialect):
     @override
     def creating(self, connection: Connection, tables: RunTables) -> Sequence[str]:
         """The affinities are the source's, so that no value changes."""
-        names = _Names(connection, tables)
+        names = _QuotedNames(connection, tables)
         index = quoted_column(f"{tables.side.name}_key", connection.dialect)
         return [
             f"CREATE TABLE {names.side} AS SELECT {names.columns}, "  # noqa: S608 - all names are quoted
@@ -268,7 +268,7 @@ def slices(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield ids[start : start + SLICE]
 
 
-class _Names:
+class _QuotedNames:
     """The names of the tables and columns as the database reads them; `columns`: those that are copied, as a list."""
 
     def __init__(self, connection: Connection, tables: RunTables) -> None:

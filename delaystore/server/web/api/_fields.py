@@ -101,7 +101,7 @@ class NewMessage(When, frozen=True, kw_only=True):
         }
 
 
-class Preview(RequestFields, frozen=True, kw_only=True):
+class PreviewFields(RequestFields, frozen=True, kw_only=True):
     """Which messages an operation would change."""
 
     filter: Annotated[Any, _filter("Filter")] = {}
@@ -114,19 +114,19 @@ class NewOperation(When, frozen=True, kw_only=True):
     filter: Annotated[Any, _filter("Filter")] = {}
 
 
-class Destination(RequestFields, frozen=True, kw_only=True):
+class DestinationFields(RequestFields, frozen=True, kw_only=True):
     """A destination by its name."""
 
     destination: str
 
 
-class Pause(Destination, frozen=True, kw_only=True):
+class Pause(DestinationFields, frozen=True, kw_only=True):
     """A destination, and until when it is paused."""
 
     until: TimeField | None = None
 
 
-class Limit(Destination, frozen=True, kw_only=True):
+class Limit(DestinationFields, frozen=True, kw_only=True):
     """A destination, and its limit in messages per second; null: no limit."""
 
     max_rate: float | None
@@ -186,7 +186,7 @@ _OF_BODIES: Final = (408, 413, 415, 422)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiCall:
     """One call. `path`: below the API's own, as in OpenAPI; the parameter at its end may hold slashes.
 
     `query`: the parameters, each with its schema. `body`, `answer`: the structs of the request, and of the answer.

@@ -10,7 +10,15 @@ from delaystore.operations import Operations
 from delaystore.server.web._changes import follow, previewed
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import Call, NewOperation, NoFields, Preview, fields_of, filter_in, refusal
+from delaystore.server.web.api._fields import (
+    ApiCall,
+    NewOperation,
+    NoFields,
+    PreviewFields,
+    fields_of,
+    filter_in,
+    refusal,
+)
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.http import API, href
 from delaystore.stores import documents
@@ -19,7 +27,7 @@ from delaystore.stores.operable import Operation
 
 async def preview(request: Request) -> Response:
     """How many match, and the first of them."""
-    given = await fields_of(request, Preview)
+    given = await fields_of(request, PreviewFields)
     wanted = filter_in(given.filter, MessageFilter.from_dict)
     found = await site_of(request).ask(request, previewed, wanted)
     sample = [documents.summary(message) for message in found.sample]
@@ -96,16 +104,16 @@ def _unknown(operation_id: str) -> Refusal:
 
 
 CALLS: Final = (
-    Call(
+    ApiCall(
         method="POST",
         path="/operations/preview",
         name="previewOperation",
         summary="How many messages match, counted for a few seconds, and the first of them; changes nothing.",
         do=preview,
-        body=Preview,
+        body=PreviewFields,
         answer=answers.Previewed,
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/operations",
         name="beginOperation",
@@ -115,7 +123,7 @@ CALLS: Final = (
         answer=answers.Operation,
         status=(202,),
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/operations",
         name="operations",
@@ -123,7 +131,7 @@ CALLS: Final = (
         do=listed,
         answer=answers.Operations,
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/operations/{operation_id}",
         name="operation",
@@ -132,7 +140,7 @@ CALLS: Final = (
         answer=answers.Operation,
         refusals=(404,),
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/operations/{operation_id}",
         name="resumeOperation",
@@ -143,7 +151,7 @@ CALLS: Final = (
         status=(202,),
         refusals=(404,),
     ),
-    Call(
+    ApiCall(
         method="DELETE",
         path="/operations/{operation_id}",
         name="abandonOperation",

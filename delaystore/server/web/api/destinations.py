@@ -10,7 +10,7 @@ from delaystore.operations.json_requests import time_in
 from delaystore.server.web._changes import Row, begin_change, paused, resumed, rows_of
 from delaystore.server.web._site import BackgroundJob, site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import Call, Destination, Limit, Pause, fields_of
+from delaystore.server.web.api._fields import ApiCall, DestinationFields, Limit, Pause, fields_of
 from delaystore.stores import documents
 
 
@@ -29,7 +29,7 @@ async def pause(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     """Let them go again."""
-    given = await fields_of(request, Destination)
+    given = await fields_of(request, DestinationFields)
     return _changed(await begin_change(request, resumed(given.destination)))
 
 
@@ -52,7 +52,7 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 CALLS: Final = (
-    Call(
+    ApiCall(
         method="GET",
         path="/destinations",
         name="destinations",
@@ -60,7 +60,7 @@ CALLS: Final = (
         do=listed,
         answer=answers.Destinations,
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/destinations/pause",
         name="pause",
@@ -70,17 +70,17 @@ CALLS: Final = (
         answer=answers.Changed,
         status=(200, 202),
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/destinations/resume",
         name="resume",
         summary="Let messages for a destination go again. 202: it goes on.",
         do=resume,
-        body=Destination,
+        body=DestinationFields,
         answer=answers.Changed,
         status=(200, 202),
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/destinations/limit",
         name="limit",

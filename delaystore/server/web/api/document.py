@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from delaystore import __version__
 from delaystore.operations.json_requests import RequestFields
 from delaystore.server.web.api import bulk, destinations, errors, messages, state
-from delaystore.server.web.api._fields import Call
+from delaystore.server.web.api._fields import ApiCall
 from delaystore.server.web.api.answers import ErrorFilter, Filter, Problem
 from delaystore.server.web.http import API, href
 
@@ -26,7 +26,7 @@ async def show(request: Request) -> Response:
     return JSONResponse(document(href(request, API)))
 
 
-def document(server: str, calls: Sequence[Call] = CALLS) -> dict[str, Any]:
+def document(server: str, calls: Sequence[ApiCall] = CALLS) -> dict[str, Any]:
     """The document; `server`: where the API is."""
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
@@ -53,7 +53,7 @@ def document(server: str, calls: Sequence[Call] = CALLS) -> dict[str, Any]:
     }
 
 
-def _schemas(calls: Sequence[Call]) -> dict[str, Any]:
+def _schemas(calls: Sequence[ApiCall]) -> dict[str, Any]:
     """Return the schemas of all structs. A request's field with a default may be left out, and is never null."""
     structs = [each.answer for each in calls] + [each.body for each in calls if each.body is not None]
     filters = (Filter, ErrorFilter)

@@ -10,7 +10,7 @@ from delaystore.operations.failed_message import ErrorFilter, FailedMessage
 from delaystore.server.web import _changes, formatting
 from delaystore.server.web._site import BackgroundJob, site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import TEXT, Call, Discard, Replay, fields_of, filter_in
+from delaystore.server.web.api._fields import TEXT, ApiCall, Discard, Replay, fields_of, filter_in
 from delaystore.server.web.api.messages import limit_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import whole_number
@@ -106,7 +106,7 @@ _WANTED: Final = {
     "message_id": TEXT,
 }
 CALLS: Final = (
-    Call(
+    ApiCall(
         method="GET",
         path="/errors",
         name="errorGroups",
@@ -114,7 +114,7 @@ CALLS: Final = (
         do=groups,
         answer=answers.ErrorGroups,
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/errors/messages",
         name="errorMessages",
@@ -127,7 +127,7 @@ CALLS: Final = (
         },
         answer=answers.FailedPage,
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/errors/messages/{message_id}",
         name="errorMessage",
@@ -136,7 +136,7 @@ CALLS: Final = (
         answer=answers.FailedMessage,
         refusals=(404,),
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/errors/replay",
         name="replay",
@@ -146,7 +146,7 @@ CALLS: Final = (
         answer=answers.Job,
         status=(202,),
     ),
-    Call(
+    ApiCall(
         method="POST",
         path="/errors/discard",
         name="discard",
@@ -156,7 +156,7 @@ CALLS: Final = (
         answer=answers.Job,
         status=(202,),
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/jobs/{job_id}",
         name="job",

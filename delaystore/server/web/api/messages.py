@@ -12,7 +12,7 @@ from delaystore.operations import Operations
 from delaystore.operations.json_requests import delay_in
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import FLAG, TEXT, TIME, Call, NewMessage, When, fields_of
+from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewMessage, When, fields_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
 from delaystore.stores import documents
@@ -105,7 +105,7 @@ def _gone(message_id: str) -> Refusal:
 
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}
 CALLS: Final = (
-    Call(
+    ApiCall(
         method="POST",
         path="/messages",
         name="send",
@@ -119,7 +119,7 @@ CALLS: Final = (
         status=(201, 200),
         refusals=(409,),
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/messages",
         name="search",
@@ -138,7 +138,7 @@ CALLS: Final = (
         },
         answer=answers.MessagePage,
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/messages/{message_id}",
         name="get",
@@ -147,7 +147,7 @@ CALLS: Final = (
         answer=answers.Message,
         refusals=(404,),
     ),
-    Call(
+    ApiCall(
         method="DELETE",
         path="/messages/{message_id}",
         name="cancel",
@@ -156,7 +156,7 @@ CALLS: Final = (
         answer=answers.MessageId,
         refusals=(404, 409),
     ),
-    Call(
+    ApiCall(
         method="PATCH",
         path="/messages/{message_id}",
         name="reschedule",

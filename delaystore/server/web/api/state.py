@@ -6,10 +6,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from delaystore.operations import Demands, Operations
+from delaystore.operations import HealthCriteria, Operations
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import FLAG, TIME, Call
+from delaystore.server.web.api._fields import FLAG, TIME, ApiCall
 from delaystore.server.web.api.messages import limit_of
 from delaystore.server.web.forms import flag_of, text_of, time_of
 from delaystore.stores import documents
@@ -19,7 +19,7 @@ _PATIENCE: Final = 6.0
 
 async def health(request: Request) -> Response:
     """Whether it is healthy, as `delaystore health` says; 503: it is not."""
-    demands = Demands(dispatcher=flag_of(request.query_params, "require_dispatcher"))
+    demands = HealthCriteria(dispatcher=flag_of(request.query_params, "require_dispatcher"))
     overview = await site_of(request).cached.overview(_PATIENCE)
     problems = [overview.store_problem] if overview.store_problem is not None else []
     problems += demands.unmet(overview)
@@ -41,7 +41,7 @@ async def changes(request: Request) -> Response:
 
 
 CALLS: Final = (
-    Call(
+    ApiCall(
         method="GET",
         path="/health",
         name="health",
@@ -51,7 +51,7 @@ CALLS: Final = (
         answer=answers.Health,
         status=(200, 503),
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/overview",
         name="overview",
@@ -59,7 +59,7 @@ CALLS: Final = (
         do=overview,
         answer=answers.Overview,
     ),
-    Call(
+    ApiCall(
         method="GET",
         path="/changes",
         name="changes",

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
-from delaystore.server.web._changes import Change, begin_change, paused, resumed, rows_of
+from delaystore.server.web._changes import DestinationChange, begin_change, paused, resumed, rows_of
 from delaystore.server.web._site import site_of
 from delaystore.server.web.forms import fields_of, id_of, text_of, time_of
 
@@ -47,7 +47,7 @@ async def limit(request: Request) -> Response:
     return site.pages.then(request, "/destinations", None, told)
 
 
-async def _change(request: Request, change: Change) -> Response:
+async def _change(request: Request, change: DestinationChange) -> Response:
     job = await begin_change(request, change)
     if job.result is not None:
         told = f"{change.told} {job.result}."

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from delaystore.cascades.status import span_text
 from delaystore.errors import DelaystoreError
 from delaystore.operations import Operations, Overview
-from delaystore.server.web._site import Site, site_of
+from delaystore.server.web._site import WebSite, site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.formatting import bars_of, lateness_of, rate_of
 from delaystore.server.web.forms import text_of, time_of
@@ -57,7 +57,7 @@ async def _stream(request: Request) -> AsyncIterator[bytes]:
         await asyncio.sleep(_TICK)
 
 
-async def _event(request: Request, site: Site) -> bytes:
+async def _event(request: Request, site: WebSite) -> bytes:
     """How it is now; drawn once for all who look at the same address, as that takes some 10 ms."""
     try:
         overview, due = await _read(site)
@@ -75,7 +75,7 @@ def _as_event(text: str) -> bytes:
     return f"event: overview\n{lines}\n".encode(errors="backslashreplace")
 
 
-async def _read(site: Site) -> tuple[Overview, Due | None]:
+async def _read(site: WebSite) -> tuple[Overview, Due | None]:
     overview, due = await asyncio.gather(
         site.cached.overview(_PATIENCE), site.cached.due(_DUE_PATIENCE), return_exceptions=True
     )

@@ -12,7 +12,7 @@ reads messages from, and that the next one to tidy up drops.
 Only PostgreSQL has what this takes (`has_shelves`), so the statements here are PostgreSQL's.
 """
 
-from delaystore.stores.sql.bulk_partitions._partitions import Fill, Shelf, Shelves
-from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, ShelfLimits
+from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition
+from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, PartitionLimits
 
-__all__ = ["SENDS_NOTHING", "Fill", "Shelf", "ShelfLimits", "Shelves"]
+__all__ = ["SENDS_NOTHING", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]

@@ -13,10 +13,10 @@ from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, MessageBe
 from delaystore.stores.sql.bulk_partitions._tables import (
     SENDS_NOTHING,
     SHORT_WAIT,
-    Family,
-    Remains,
-    ShelfLimits,
-    ShelfTable,
+    BulkPartitions,
+    PartitionCleanup,
+    PartitionLimits,
+    PartitionTable,
     fewest_rows,
     is_heeded,
 )
@@ -46,14 +46,21 @@ _IS_A_PLACE_FREE: Final = (
 )
 
 
-class Shelf:
+class PendingPartition:
     """A shelf that has been announced, and is not attached yet.
 
     `stays`: it may be attached, as all inserts look into it by now.
     """
 
     def __init__(
-        self, family: Family, table: Table, connection: Connection, rows: int, limits: ShelfLimits, *, stays: bool
+        self,
+        family: BulkPartitions,
+        table: Table,
+        connection: Connection,
+        rows: int,
+        limits: PartitionLimits,
+        *,
+        stays: bool,
     ) -> None:
         self._family, self._table, self._limits, self._stays = family, table, limits, stays
         self.connection = connection
@@ -69,7 +76,7 @@ class Shelf:
         Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
         moment, StoreUnavailableError if the shelf was taken for one whose maker has died.
         """
-        table = ShelfTable(connection, self._family, self._table)
+        table = PartitionTable(connection, self._family, self._table)
         table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
         table.execute(_TURN)  # of two with the same message_id, the second finds the first's
         self._secure(table)
@@ -90,7 +97,7 @@ class Shelf:
             log.info("%d messages get no shelf: all places are taken, or others have the tables locked", self.rows)
         _insert(table)
 
-    def _secure(self, table: ShelfTable) -> None:
+    def _secure(self, table: PartitionTable) -> None:
         """Let nobody change it any more; if its rows are not all there, somebody has.
 
         So a pooler that gives a session to several clients can have it: our lock is theirs then, too. Senders do not
@@ -110,7 +117,7 @@ class Shelf:
         if rows != self.rows:
             raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
 
-    def _may_attach(self, table: ShelfTable) -> bool:
+    def _may_attach(self, table: PartitionTable) -> bool:
         """False: as many are attached as may be, or others have the endpoint's table locked for too long.
 
         It is locked before anything is read from it: a REINDEX CONCURRENTLY has that lock, and waits for all readers.
@@ -128,7 +135,7 @@ class Shelf:
         lock_wait = patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
         return table.unless_locked(lock, lock_wait=lock_wait, patience=patience)
 
-    def _attach(self, table: ShelfTable) -> bool:
+    def _attach(self, table: PartitionTable) -> bool:
         """False: others have it locked for too long."""
 
         def inherit() -> None:
@@ -138,12 +145,12 @@ class Shelf:
         return table.unless_locked(inherit, patience=self._limits.patience)
 
 
-def _has(table: ShelfTable, message_id: str) -> bool:
+def _has(table: PartitionTable, message_id: str) -> bool:
     """Whether the shelf itself has a message of that id, and no other transaction."""
     return table.execute("SELECT FROM ONLY {shelf} WHERE message_id = :id", id=message_id).first() is not None
 
 
-def _insert(table: ShelfTable) -> None:
+def _insert(table: PartitionTable) -> None:
     """The shelf is dropped later: nobody may wait for that, or be waited for."""
     announced = _shared(table, "{shelves}", "w.tableoid <> CAST(:shelf AS REGCLASS)")
     if announced:
@@ -153,7 +160,7 @@ def _insert(table: ShelfTable) -> None:
     table.execute("DELETE FROM ONLY {shelf}")
 
 
-def _shared(table: ShelfTable, others: str, condition: str = "TRUE") -> Sequence[str]:
+def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequence[str]:
     """Some of the message_ids that `others` have too; searched by index, whatever statistics say."""
     table.execute(_BY_INDEX)
     found = (
@@ -180,11 +187,11 @@ _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
 """What says that a shelf is others' to drop, or dropped by others."""
 
 
-class Shelves:
+class PartitionManager:
     """The shelves of one endpoint's table."""
 
-    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: ShelfLimits) -> None:
-        self._family = Family(live, shelves_table(live, dialect), dialect)
+    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: PartitionLimits) -> None:
+        self._family = BulkPartitions(live, shelves_table(live, dialect), dialect)
         self._connections = connections
         self.limits = limits
 
@@ -206,7 +213,7 @@ class Shelves:
             return fewest_rows(connection, self._family, self.limits)
 
     @contextmanager
-    def filled(self, fill: Fill, fewest: int) -> Iterator[Shelf]:
+    def filled(self, fill: Fill, fewest: int) -> Iterator[PendingPartition]:
         """A new shelf, filled and announced; dropped after the block unless it was attached.
 
         With fewer rows than `fewest` it never is: its rows are inserted.
@@ -221,7 +228,7 @@ class Shelves:
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no shelf of %s: %s", rows, family.live.fullname, others)
-                yield Shelf(family, table, connection, rows, limits, stays=stays)
+                yield PendingPartition(family, table, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
                 self._give_up(table)
@@ -246,7 +253,7 @@ class Shelves:
                     connection.rollback()
 
     def _tidy(self, connection: Connection, table: Table, *, is_attached: bool) -> None:
-        remains = Remains(ShelfTable(connection, self._family, table))
+        remains = PartitionCleanup(PartitionTable(connection, self._family, table))
         if is_attached:
             remains.drop_if_empty()
             return
@@ -258,9 +265,9 @@ class Shelves:
     def _give_up(self, table: Table) -> None:
         """Drop our own, unless it is attached, whoever has its lock: a pooler may have left it in another session."""
         with self._connections.connect() as connection:
-            shelf = ShelfTable(connection, self._family, table)
+            shelf = PartitionTable(connection, self._family, table)
             if shelf.is_there() and not shelf.is_attached():
-                Remains(shelf).drop_unattached()
+                PartitionCleanup(shelf).drop_unattached()
                 connection.commit()
 
     def _named(self, name: str) -> Table:
@@ -282,7 +289,7 @@ class Shelves:
 
     def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
         """One transaction: a shelf is announced with all its rows and indexes, or is not there."""
-        shelf, dialect = ShelfTable(connection, self._family, table), self._family.dialect
+        shelf, dialect = PartitionTable(connection, self._family, table), self._family.dialect
         shelf.execute(SENDS_NOTHING)
         shelf.execute("SET LOCAL statement_timeout = 0")
         shelf.execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")

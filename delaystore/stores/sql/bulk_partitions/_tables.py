@@ -16,7 +16,7 @@ from delaystore.stores.sql.faults import Fault, escaped, quoted_name
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class BulkPartitions:
     """An endpoint's table `live`, and `parent`, the one whose children are its shelves: those not attached yet, too."""
 
     live: Table
@@ -83,14 +83,14 @@ _IS_ATTACHED: Final = (
 )
 
 
-class ShelfTable:
+class PartitionTable:
     """The table of a shelf: to be filled, announced, attached, or gone."""
 
-    def __init__(self, connection: Connection, family: Family, table: Table) -> None:
+    def __init__(self, connection: Connection, family: BulkPartitions, table: Table) -> None:
         self.connection, self.family, self._table = connection, family, table
 
     def execute(self, statement: str, **values: Any) -> CursorResult[Any]:
-        """As `Family.execute`. Raises DuplicateMessageError for what a primary key refuses."""
+        """As `BulkPartitions.execute`. Raises DuplicateMessageError for what a primary key refuses."""
         try:
             return self.family.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
@@ -133,10 +133,10 @@ class ShelfTable:
         return True
 
 
-class Remains:
+class PartitionCleanup:
     """What is left of a shelf: of one that was attached, or of one that never will be."""
 
-    def __init__(self, table: ShelfTable) -> None:
+    def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
     def drop_if_empty(self) -> None:
@@ -179,7 +179,7 @@ class Remains:
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfLimits:
+class PartitionLimits:
     """When rows that are stored at once get a shelf."""
 
     fewest_rows: int = 20_000
@@ -225,7 +225,7 @@ _WORTH: Final = (
 )
 
 
-def fewest_rows(connection: Connection, family: Family, limits: ShelfLimits) -> int | None:
+def fewest_rows(connection: Connection, family: BulkPartitions, limits: PartitionLimits) -> int | None:
     """The fewest rows that are worth a shelf now; None: none are, or our role may make none."""
     live = family.live
     row: Sequence[Any] = family.execute(

@@ -56,8 +56,8 @@ from delaystore.stores.sql.dialects.base import (
 from delaystore.stores.sql.drivers import Driver, driver_of
 from delaystore.stores.sql.faults import (
     Code,
+    DatabaseHost,
     Fault,
-    Host,
     HostsInTurn,
     TableSize,
     code_of,
@@ -210,7 +210,7 @@ class MySqlDialect(StoreDialect):
         errors = dialect.loaded_dbapi
         if len(hosts) < 2:
             return driver.connect(dialect, arguments, parameters)
-        failures: list[tuple[Host, Exception]] = []
+        failures: list[tuple[DatabaseHost, Exception]] = []
         for host in list(hosts):
             try:
                 connection = driver.connect(
@@ -607,7 +607,7 @@ def _refuse_read_only(connection: Any) -> None:
         raise _ReadOnlyError("it is read-only")
 
 
-def _summary(failures: Sequence[tuple[Host, Exception]]) -> tuple[int, str]:
+def _summary(failures: Sequence[tuple[DatabaseHost, Exception]]) -> tuple[int, str]:
     """The number of the most telling of the failures, and all of them in words."""
     numbers = [error.args[0] for _, error in failures if isinstance(error.args[0], int)]
     telling = [number for number in numbers if number not in _UNREACHABLE]

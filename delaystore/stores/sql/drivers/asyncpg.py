@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
 from delaystore.stores.sql.drivers.base import Driver, Options
-from delaystore.stores.sql.faults import Host, quoted_name
+from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _KEEPALIVES: Final[Mapping[str, int]] = {
     "TCP_KEEPIDLE": 30,
@@ -88,12 +88,12 @@ class Asyncpg(Driver):
         return connection
 
     @override
-    def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
+    def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:
         return {"host": [host.name for host in hosts], "port": [host.port for host in hosts]}
 
     @override
-    def host_of(self, connection: Any) -> Host:
-        return Host(*connection.driver_connection._addr[:2])  # there is no other way to know
+    def host_of(self, connection: Any) -> DatabaseHost:
+        return DatabaseHost(*connection.driver_connection._addr[:2])  # there is no other way to know
 
     @override
     def execute_alone(self, connection: Any, statements: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Table
 from sqlalchemy.engine.interfaces import Dialect
 
-from delaystore.stores.sql.faults import Host
+from delaystore.stores.sql.faults import DatabaseHost
 
 Options = tuple[URL, Mapping[str, Any]]
 """A URL, and arguments for the driver that its query does not hold any more."""
@@ -75,11 +75,11 @@ class Driver:
     def leave(self, cursor: Any) -> None:
         """Close a cursor whose statement was cut off, where closing its connection would not free the locks."""
 
-    def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
+    def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:
         """The arguments that name several hosts, where the driver itself tries them in turn."""
         raise NotImplementedError
 
-    def host_of(self, connection: Any) -> Host:
+    def host_of(self, connection: Any) -> DatabaseHost:
         """The host that has answered, of several."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
 from delaystore.stores.sql.drivers.base import Driver, Options
-from delaystore.stores.sql.faults import Host, quoted_name
+from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _PREPARE: Final = "prepare_threshold"
 
@@ -36,15 +36,15 @@ class Psycopg(Driver):
         return bool(own.autocommit and own.info.transaction_status == TransactionStatus.IDLE)
 
     @override
-    def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
+    def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:
         """As libpq reads them."""
         names = ",".join(host.name for host in hosts)
         return {"host": names, "port": ",".join("" if host.port is None else str(host.port) for host in hosts)}
 
     @override
-    def host_of(self, connection: Any) -> Host:
+    def host_of(self, connection: Any) -> DatabaseHost:
         info = _own(connection).info
-        return Host(info.host, info.port)
+        return DatabaseHost(info.host, info.port)
 
     @override
     def settings_for(self, connection: Any) -> Mapping[str, str]:

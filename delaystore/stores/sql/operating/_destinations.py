@@ -15,7 +15,7 @@ from delaystore.stores.operable import FURTHEST, STEP, Allowance, Destination, p
 from delaystore.stores.shared import Bucket, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import UtcDateTime
-from delaystore.stores.sql.operating._search import Bound, Noun, fitting, values_of
+from delaystore.stores.sql.operating._search import BoundParts, OperatorQueries, fitting, values_of
 from delaystore.stores.sql.rows import has_position, position_of_row
 from delaystore.stores.sql.schema import NAME_BYTES, paused_names
 
@@ -61,7 +61,7 @@ class Resuming(NamedTuple):
     """When the row was read."""
 
 
-class Destinations(Noun):
+class DestinationQueries(OperatorQueries):
     """Those of one endpoint.
 
     The statement that reads a row also reads the database's clock. After a step back of that clock, connections that
@@ -234,7 +234,7 @@ def _values(row: _Known) -> dict[str, Any]:
     }
 
 
-Opened = Callable[[], AbstractContextManager[Bound]]
+Opened = Callable[[], AbstractContextManager[BoundParts]]
 _FIRST_PARKED: Final = Position(PARKED, "")
 LOOKED_AT: Final = 3
 """How many rows a step looks at for each that it may change."""
@@ -242,7 +242,7 @@ STRAY_STEPS: Final = 20
 """Steps that a call takes to find a parked message whose destination nobody knows to be paused."""
 
 
-class _Step(Noun):
+class _Step(OperatorQueries):
     """One transaction of a walk: `found` of those it has looked at, `changed` of these, and where the next begins.
 
     `end` None: it has come to the end.
@@ -293,7 +293,7 @@ def _begin_anew() -> None:
         pass
 
 
-class _Walk:
+class _ParkingWalk:
     """Where a walk is. `take` takes the step behind a position."""
 
     def __init__(self, take: Callable[[Position | None], _Step]) -> None:
@@ -330,7 +330,7 @@ class Parking:
         self._opened = opened
         self._parked_up_to: Position | None = None
         self._at_most, self._ahead = STEP, timedelta(0)
-        self._shown, self._postponed = _Walk(self._unpark), _Walk(self._show_postponed)
+        self._shown, self._postponed = _ParkingWalk(self._unpark), _ParkingWalk(self._show_postponed)
 
     def park(self, until: datetime, at_most: int) -> int:
         """See `OperableDelayedMessageStore.park`."""
@@ -352,7 +352,7 @@ class Parking:
     def _park(self, until: datetime, at_most: int) -> _Step | None:
         """None: no destination is paused."""
         with self._opened() as bound:
-            destinations = Destinations(bound)
+            destinations = DestinationQueries(bound)
             if not destinations.paused(lasting=False):
                 return None
             destinations.begin_writing()
@@ -371,7 +371,7 @@ class Parking:
         check_number(at_most, "at_most")
         self._at_most = at_most
         with self._opened() as bound:
-            destinations = Destinations(bound)
+            destinations = DestinationQueries(bound)
             destinations.end_pauses()
             resuming = destinations.resuming()
         if not resuming:
@@ -383,7 +383,7 @@ class Parking:
         if not shown and not self._shown.found and not self._postponed.found:
             with self._opened() as bound:
                 ended = [each for each in resuming if each.reach is None or ahead is not None]
-                Destinations(bound).end_resuming(ended)
+                DestinationQueries(bound).end_resuming(ended)
         return shown
 
     def _unpark_strays(self) -> int:
@@ -396,7 +396,11 @@ class Parking:
 
     def _unpark(self, up_to: Position | None) -> _Step:
         with self._opened() as bound:
-            paused, sql, step = set(Destinations(bound).paused(lasting=False)), bound.parts.statements, _Step(bound)
+            paused, sql, step = (
+                set(DestinationQueries(bound).paused(lasting=False)),
+                bound.parts.statements,
+                _Step(bound),
+            )
             matches, after = [is_parked(sql.whole_table)], up_to or _FIRST_PARKED
             step.take(after, self._at_most, matches, lambda row: row.destination not in paused, sql.unpark)
             return _shown_by_now(bound, step)
@@ -405,7 +409,7 @@ class Parking:
         """What is postponed beyond what its limit has promised: a limit of before has postponed it."""
         with self._opened() as bound:
             dialect, sql, step = bound.parts.dialect, bound.parts.statements, _Step(bound)
-            resuming = [each for each in Destinations(bound).resuming() if each.reach is not None]
+            resuming = [each for each in DestinationQueries(bound).resuming() if each.reach is not None]
             if not resuming:
                 return step
             behind = {each.destination.name: shown_by(each.promised, self._ahead, each.now) for each in resuming}
@@ -425,7 +429,7 @@ class Parking:
             return _shown_by_now(bound, step)
 
 
-def _shown_by_now(bound: Bound, step: _Step) -> _Step:
+def _shown_by_now(bound: BoundParts, step: _Step) -> _Step:
     """`step`, after which dispatchers search from the beginning."""
     if step.changed:
         bound.stored(EARLIEST_DUE_TIME)

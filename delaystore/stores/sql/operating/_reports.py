@@ -13,7 +13,7 @@ from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import told_of
 from delaystore.stores.sql._statements import begins_with
-from delaystore.stores.sql.operating._search import Noun, are
+from delaystore.stores.sql.operating._search import OperatorQueries, columns_match
 
 _PREFIX: Final = "ingress:"
 """Of the ids of rows. Dispatchers have UUIDs."""
@@ -29,7 +29,7 @@ def are_ingresses(table: Table) -> ColumnElement[bool]:
     return and_(*begins_with(table.c.dispatcher_id, _PREFIX))
 
 
-class Ingresses(Noun):
+class IngressReports(OperatorQueries):
     """Those of one endpoint."""
 
     def beat(self, record: IngressRecord) -> None:
@@ -73,7 +73,7 @@ FORGOTTEN: Final = timedelta(hours=1)
 """How long the record of a dispatcher that died is kept."""
 
 
-class Dispatchers(Noun):
+class DispatcherReports(OperatorQueries):
     """Those of one endpoint."""
 
     def beat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
@@ -114,7 +114,7 @@ class Dispatchers(Noun):
 
     def _add(self, dispatcher_id: str, done: Activity) -> None:
         table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
-        row = self._execute(select(table).where(*are(table, known))).first()
+        row = self._execute(select(table).where(*columns_match(table, known))).first()
         self.upsert(table, known, _counts(done if row is None else _activity(row) + done))
 
 

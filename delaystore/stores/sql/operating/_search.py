@@ -38,7 +38,7 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, position_of_row, to_shown_message
 
 
-class Bound(Protocol):
+class BoundParts(Protocol):
     """A transaction, and what belongs to it; see BoundSqlStore."""
 
     @property
@@ -52,10 +52,10 @@ class Bound(Protocol):
     def stored(self, earliest: datetime) -> None: ...
 
 
-class Noun:
+class OperatorQueries:
     """Statements about one noun, in the transaction of `bound`."""
 
-    def __init__(self, bound: Bound) -> None:
+    def __init__(self, bound: BoundParts) -> None:
         self._bound = bound
         self._dialect = bound.parts.dialect
         self._sql = bound.parts.statements
@@ -72,11 +72,11 @@ class Noun:
 
     def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Change the row that has the `known` values, or add it. Nobody else writes it."""
-        if not self._execute(update(table).where(*are(table, known)).values(**values)).rowcount:
+        if not self._execute(update(table).where(*columns_match(table, known)).values(**values)).rowcount:
             self._execute(insert(table), {**known, **values})
 
 
-def are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+def columns_match(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
     """That a row has these values."""
     return [table.c[name] == value for name, value in known.items()]
 
@@ -164,7 +164,7 @@ def walk(
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
 
-class Search(Noun):
+class SearchQueries(OperatorQueries):
     """Searches and counts. They go by an index where their transaction prefers that."""
 
     def page(

@@ -26,14 +26,14 @@ from delaystore.stores.shared import check_new, check_number, taken
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
 from delaystore.stores.sql.dialects import Claiming
-from delaystore.stores.sql.operating._search import Noun, Walk, conditions, fitting, values_of, walk
+from delaystore.stores.sql.operating._search import OperatorQueries, Walk, conditions, fitting, values_of, walk
 from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
 
 _UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "messages")
 """The columns that tables of schema version 0004 have."""
 
 
-class AuditTrail(Noun):
+class AuditTrail(OperatorQueries):
     """That of one endpoint."""
 
     def note(self, entries: Sequence[AuditEntry]) -> None:
@@ -138,7 +138,7 @@ def _entry_of(row: Any) -> AuditEntry:
     )
 
 
-class Operations(Noun):
+class OperationQueries(OperatorQueries):
     """Those of one endpoint."""
 
     def begin(self, operation: Operation, *, change: Change | None = None) -> None:

@@ -16,10 +16,10 @@ from delaystore.stores.operable import STEP, Activity, DispatcherRecord, Ingress
 from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.errors import translated_errors
-from delaystore.stores.sql.operating._destinations import Destinations, Parking
-from delaystore.stores.sql.operating._reports import Dispatchers, Ingresses
-from delaystore.stores.sql.operating._search import Bound, Search
-from delaystore.stores.sql.operating.operations import AuditTrail, Operations
+from delaystore.stores.sql.operating._destinations import DestinationQueries, Parking
+from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
+from delaystore.stores.sql.operating._search import BoundParts, SearchQueries
+from delaystore.stores.sql.operating.operations import AuditTrail, OperationQueries
 
 log = logging.getLogger("delaystore.stores")
 
@@ -37,10 +37,10 @@ class OperableSqlStore(OperableDelayedMessageStore):
     _tidy_from = 0.0
 
     @abstractmethod
-    def _one_call(self) -> AbstractContextManager[Bound]: ...
+    def _one_call(self) -> AbstractContextManager[BoundParts]: ...
 
     @abstractmethod
-    def _looking_up(self) -> AbstractContextManager[Bound]: ...
+    def _looking_up(self) -> AbstractContextManager[BoundParts]: ...
 
     @property
     @override
@@ -53,28 +53,28 @@ class OperableSqlStore(OperableDelayedMessageStore):
         return self._is_operable
 
     # a search by filter goes by an index; a count over a time with most of what waits is quicker without
-    search = in_transaction(Search.page, of=Search, opened_by="_looking_up")
-    count_matching = in_transaction(Search.count, of=Search, opened_by="_looking_up")
-    count_between = in_transaction(Search.count_between, of=Search, opened_by="_one_call")
-    count_by_destination = in_transaction(Search.count_by_destination, of=Search, opened_by="_one_call")
-    count_failing = in_transaction(Search.count_failing, of=Search, opened_by="_looking_up")
-    first_due_of_failing = in_transaction(Search.first_due_of_failing, of=Search, opened_by="_looking_up")
-    count_parked = in_transaction(Search.count_parked, of=Search, opened_by="_looking_up")
-    begin_operation = in_transaction(Operations.begin, of=Operations, opened_by="_one_call")
-    advance_operation = in_transaction(Operations.advance, of=Operations, opened_by="_looking_up")
-    end_operation = in_transaction(Operations.end, of=Operations, opened_by="_one_call")
-    operation = in_transaction(Operations.get, of=Operations, opened_by="_one_call")
-    operations = in_transaction(Operations.last, of=Operations, opened_by="_one_call")
-    destinations = in_transaction(Destinations.all, of=Destinations, opened_by="_one_call")
-    pause = in_transaction(Destinations.pause, of=Destinations, opened_by="_one_call")
-    resume = in_transaction(Destinations.resume, of=Destinations, opened_by="_one_call")
-    limit_rate = in_transaction(Destinations.limit, of=Destinations, opened_by="_one_call")
-    allowance = in_transaction(Destinations.allowance, of=Destinations, opened_by="_one_call")
-    retire = in_transaction(Dispatchers.retire, of=Dispatchers, opened_by="_one_call")
-    dispatchers = in_transaction(Dispatchers.alive, of=Dispatchers, opened_by="_one_call")
-    activity = in_transaction(Dispatchers.activity, of=Dispatchers, opened_by="_one_call")
-    retire_ingress = in_transaction(Ingresses.retire, of=Ingresses, opened_by="_one_call")
-    ingresses = in_transaction(Ingresses.all, of=Ingresses, opened_by="_one_call")
+    search = in_transaction(SearchQueries.page, of=SearchQueries, opened_by="_looking_up")
+    count_matching = in_transaction(SearchQueries.count, of=SearchQueries, opened_by="_looking_up")
+    count_between = in_transaction(SearchQueries.count_between, of=SearchQueries, opened_by="_one_call")
+    count_by_destination = in_transaction(SearchQueries.count_by_destination, of=SearchQueries, opened_by="_one_call")
+    count_failing = in_transaction(SearchQueries.count_failing, of=SearchQueries, opened_by="_looking_up")
+    first_due_of_failing = in_transaction(SearchQueries.first_due_of_failing, of=SearchQueries, opened_by="_looking_up")
+    count_parked = in_transaction(SearchQueries.count_parked, of=SearchQueries, opened_by="_looking_up")
+    begin_operation = in_transaction(OperationQueries.begin, of=OperationQueries, opened_by="_one_call")
+    advance_operation = in_transaction(OperationQueries.advance, of=OperationQueries, opened_by="_looking_up")
+    end_operation = in_transaction(OperationQueries.end, of=OperationQueries, opened_by="_one_call")
+    operation = in_transaction(OperationQueries.get, of=OperationQueries, opened_by="_one_call")
+    operations = in_transaction(OperationQueries.last, of=OperationQueries, opened_by="_one_call")
+    destinations = in_transaction(DestinationQueries.all, of=DestinationQueries, opened_by="_one_call")
+    pause = in_transaction(DestinationQueries.pause, of=DestinationQueries, opened_by="_one_call")
+    resume = in_transaction(DestinationQueries.resume, of=DestinationQueries, opened_by="_one_call")
+    limit_rate = in_transaction(DestinationQueries.limit, of=DestinationQueries, opened_by="_one_call")
+    allowance = in_transaction(DestinationQueries.allowance, of=DestinationQueries, opened_by="_one_call")
+    retire = in_transaction(DispatcherReports.retire, of=DispatcherReports, opened_by="_one_call")
+    dispatchers = in_transaction(DispatcherReports.alive, of=DispatcherReports, opened_by="_one_call")
+    activity = in_transaction(DispatcherReports.activity, of=DispatcherReports, opened_by="_one_call")
+    retire_ingress = in_transaction(IngressReports.retire, of=IngressReports, opened_by="_one_call")
+    ingresses = in_transaction(IngressReports.all, of=IngressReports, opened_by="_one_call")
     changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
 
     @cached_property
@@ -92,7 +92,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
     @override
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         with self._one_call() as bound:
-            Dispatchers(bound).beat(record, done)
+            DispatcherReports(bound).beat(record, done)
         self._forget_old()
 
     def _forget_old(self) -> None:
@@ -102,15 +102,15 @@ class OperableSqlStore(OperableDelayedMessageStore):
         self._tidy_from = time.monotonic() + TIDIED
         try:
             with self._one_call() as bound:
-                Dispatchers(bound).forget()
-                Ingresses(bound).forget()
+                DispatcherReports(bound).forget()
+                IngressReports(bound).forget()
         except StoreError as error:
             log.debug("what dispatchers and ingresses told long ago is not deleted: %s; it is tried again", error)
 
     @override
     def beat_of_ingress(self, record: IngressRecord) -> None:
         with self._one_call() as bound:
-            Ingresses(bound).beat(record)
+            IngressReports(bound).beat(record)
         self._forget_old()
 
     @override
@@ -120,4 +120,4 @@ class OperableSqlStore(OperableDelayedMessageStore):
         with self._one_call() as bound:
             forgotten = AuditTrail(bound).forget(time, at_most)
         with self._one_call() as bound:
-            return forgotten + Operations(bound).forget(time, at_most)
+            return forgotten + OperationQueries(bound).forget(time, at_most)

@@ -44,7 +44,7 @@ _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
 """What is known of drivers' connections, for as long as they live."""
 
 
-class Loan(PoolProxiedConnection):
+class LentConnection(PoolProxiedConnection):
     """A driver's connection as a pool would hand it out; nothing of it is committed, rolled back, reset or closed.
 
     What its owner has set for it, such as a row factory, neither holds for our statements nor is changed.
@@ -139,7 +139,7 @@ class Loan(PoolProxiedConnection):
         return getattr(self.raw, name)
 
 
-class Lender:
+class DriverConnectionAdapter:
     """Makes SQLAlchemy Connections of drivers' connections, in the dialect of a store's engine.
 
     Their engine has no pool and no events: none of what an engine does with connections that are new, idle or given
@@ -159,7 +159,7 @@ class Lender:
                 "belongs to asyncio is enlisted by AsyncDelayedDelivery.enlist, and nothing else is"
             )
 
-    def lend(self, loan: Loan) -> Connection:
+    def lend(self, loan: LentConnection) -> Connection:
         """A Connection that belongs to the transaction of `loan`; it need not be closed."""
         loan.driver_module = self._engine.dialect.loaded_dbapi
         connection = Connection(self._lending, loan, _allow_revalidate=False)
@@ -177,7 +177,7 @@ class Lender:
 class LoanTarget(Target):
     """The transaction of a driver's connection."""
 
-    def __init__(self, lender: Lender, loan: Loan) -> None:
+    def __init__(self, lender: DriverConnectionAdapter, loan: LentConnection) -> None:
         lender.check_side(loan.raw, is_async=loan.is_async)
         if loan.driver != lender.driver:
             raise ConfigurationError(

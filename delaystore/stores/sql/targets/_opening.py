@@ -10,7 +10,13 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.sql.drivers import driver_of
-from delaystore.stores.sql.targets._drivers import COMMITS_AT_ONCE, Lender, Loan, LoanTarget, Target
+from delaystore.stores.sql.targets._drivers import (
+    COMMITS_AT_ONCE,
+    DriverConnectionAdapter,
+    LentConnection,
+    LoanTarget,
+    Target,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, SessionTransaction
@@ -113,7 +119,9 @@ class DjangoTarget(Target):
     `lent` makes a target of the driver's connection behind it, which Django may replace by a new one.
     """
 
-    def __init__(self, wrapper: Any, lender: Lender, lent: Callable[[Any, Lender], LoanTarget]) -> None:
+    def __init__(
+        self, wrapper: Any, lender: DriverConnectionAdapter, lent: Callable[[Any, DriverConnectionAdapter], LoanTarget]
+    ) -> None:
         self._wrapper = wrapper
         self._lender = lender
         self._lent = lent
@@ -173,7 +181,7 @@ _ASYNCHRONOUS: Final = {
 }
 
 
-def target_of(given: Any, lender: Lender) -> Target:
+def target_of(given: Any, lender: DriverConnectionAdapter) -> Target:
     """The transaction of `given`; raises ConfigurationError for what has none that a store can take part in."""
     if isinstance(given, Target):
         return given
@@ -195,7 +203,7 @@ def target_of(given: Any, lender: Lender) -> Target:
     return lent(given, lender)
 
 
-def lent(raw: Any, lender: Lender) -> LoanTarget:
+def lent(raw: Any, lender: DriverConnectionAdapter) -> LoanTarget:
     """The transaction of a driver's connection; raises ConfigurationError for anything else."""
     for base in type(raw).__mro__:
         place = _LOANS.get(base.__module__.partition(".")[0])
@@ -203,7 +211,7 @@ def lent(raw: Any, lender: Lender) -> LoanTarget:
         for name in names:
             loan: Any = getattr(import_module(f"{__package__}.{module}"), name)
             if isinstance(raw, loan.taken):
-                made: Loan = loan(raw)
+                made: LentConnection = loan(raw)
                 return LoanTarget(lender, made)
     takes = _TAKEN_ON_A_LOOP if lender.is_async else _TAKEN
     raise ConfigurationError(f"enlist takes {takes}, not {type(raw).__name__}")

@@ -10,10 +10,10 @@ from sqlalchemy import URL
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
-from delaystore.stores.sql.targets._drivers import Loan
+from delaystore.stores.sql.targets._drivers import LentConnection
 
 
-class PsycopgLoan(Loan):
+class PsycopgLoan(LentConnection):
     """A psycopg.Connection."""
 
     driver: ClassVar[str] = "psycopg"
@@ -39,7 +39,7 @@ class PsycopgLoan(Loan):
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        return _PlainCursor(self.raw)
+        return _PlainPsycopgCursor(self.raw)
 
 
 class AsyncPsycopgLoan(PsycopgLoan):
@@ -74,7 +74,7 @@ class _WithPlainCursors:
 
 
 class _PlainAsyncCursor(psycopg.AsyncCursor[TupleRow]):
-    """As _PlainCursor."""
+    """As _PlainPsycopgCursor."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._plain = AdaptersMap(psycopg.adapters)
@@ -86,7 +86,7 @@ class _PlainAsyncCursor(psycopg.AsyncCursor[TupleRow]):
         return self._plain
 
 
-class _PlainCursor(psycopg.Cursor[TupleRow]):
+class _PlainPsycopgCursor(psycopg.Cursor[TupleRow]):
     """Rows are tuples of psycopg's own types, whatever the connection's row factory and adapters make of them."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:

@@ -7,10 +7,10 @@ from pymysql.cursors import Cursor
 from sqlalchemy import URL
 from typing_extensions import override
 
-from delaystore.stores.sql.targets._drivers import Loan
+from delaystore.stores.sql.targets._drivers import LentConnection
 
 
-class PyMySqlLoan(Loan):
+class PyMySqlLoan(LentConnection):
     """A pymysql.Connection."""
 
     driver: ClassVar[str] = "pymysql"

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, TypeVar
 from typing_extensions import override
 
 from delaystore.stores.sql.dialects.sqlite import text_of
-from delaystore.stores.sql.targets._drivers import Loan
+from delaystore.stores.sql.targets._drivers import LentConnection
 
 Result = TypeVar("Result")
 
 
-class SqliteLoan(Loan):
+class SqliteLoan(LentConnection):
     """A sqlite3.Connection."""
 
     driver: ClassVar[str] = "pysqlite"
@@ -34,19 +34,19 @@ class SqliteLoan(Loan):
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:
-        return _PlainCursor(self.raw)
+        return _PlainSqliteCursor(self.raw)
 
 
-class _PlainCursor(sqlite3.Cursor):
+class _PlainSqliteCursor(sqlite3.Cursor):
     """Rows are tuples, whose texts are str, whatever the connection's factories make of them."""
 
     @override
-    def execute(self, *arguments: Any) -> "_PlainCursor":
+    def execute(self, *arguments: Any) -> "_PlainSqliteCursor":
         self._as_str(super().execute, *arguments)
         return self
 
     @override
-    def executemany(self, *arguments: Any) -> "_PlainCursor":
+    def executemany(self, *arguments: Any) -> "_PlainSqliteCursor":
         self._as_str(super().executemany, *arguments)
         return self
 
