@@ -225,9 +225,10 @@ class BridgedDelivery(DelayedDelivery):
         *,
         native: bool,
         observer: DispatchObserver | None,
+        way: Way,
     ) -> None:
         self._dispatching = None if transport is None else store.for_dispatching(endpoint)
-        super().__init__(endpoint, store.bridged, transport, settings, native=native, observer=observer)
+        super().__init__(endpoint, store.bridged, transport, settings, native=native, observer=observer, way=way)
 
     @override
     def _new_dispatcher(self, transport: Transport, endpoint: str) -> Dispatcher:
@@ -379,6 +380,7 @@ class AsyncDelayedDelivery:
         *,
         native: bool = False,
         observer: DispatchObserver | None = None,
+        way: Way = Way.PROGRAM,
     ) -> None:
         self._store = store
         self._status_check: LoopStatusCheck | None = None
@@ -386,14 +388,14 @@ class AsyncDelayedDelivery:
         if isinstance(store, LoopStore):
             self._run = bridged
             self._delivery: DelayedDelivery = BridgedDelivery(
-                endpoint, store, transport, settings, native=native, observer=observer
+                endpoint, store, transport, settings, native=native, observer=observer, way=way
             )
             error_queue = (settings or DelayedDeliverySettings()).error_queue
             self._status_check = None if transport is not None else LoopStatusCheck(store, error_queue)
         elif isinstance(store, InMemoryDelayedMessageStore):
             if native:
                 raise ConfigurationError("native=True takes an AsyncSqlDelayedMessageStore on an event loop")
-            self._delivery = DelayedDelivery(endpoint, store, transport, settings, observer=observer)
+            self._delivery = DelayedDelivery(endpoint, store, transport, settings, observer=observer, way=way)
         else:
             raise ConfigurationError(
                 f"{type(store).__name__} would block the event loop; give AsyncDelayedDelivery an "
