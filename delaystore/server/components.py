@@ -16,8 +16,9 @@ from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tree import ControlConfiguration, EndpointConfiguration, MetricsConfiguration
-from delaystore.stores import store_at
-from delaystore.transports import RabbitMQTransport, transport_at
+from delaystore.stores.opening import store_at
+from delaystore.transports import RabbitMQTransport
+from delaystore.transports.opening import transport_at
 
 if TYPE_CHECKING:
     from delaystore.server.telemetry import OpenTelemetryMetrics

@@ -387,9 +387,9 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
     program = (
         "import os\n"
         "from delaystore.bulk.options import WriteOptions\n"
-        "from delaystore.bulk.staging import Owner, LoadKey, open_staging\n"
+        "from delaystore.bulk.staging import LoadKey, LoadOwner, open_staging\n"
         f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
-        "open_staging(options, 600, Owner.of(os.getpid())).begin(LoadKey('died'))\n"
+        "open_staging(options, 600, LoadOwner.of(os.getpid())).begin(LoadKey('died'))\n"
         "os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=False)

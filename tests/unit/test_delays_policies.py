@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from delaystore.cascades.findings import FindingKind, Snapshot
+from delaystore.cascades.findings import FindingKind
 from delaystore.cascades.policies import (
     check_policy,
     command_for,
@@ -15,7 +15,7 @@ from delaystore.cascades.policies import (
     policy_for,
     undeliverable_name,
 )
-from delaystore.cascades.snapshot import ExchangeState, Policy
+from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState, Policy
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, SKIPPING, Binding, DestinationKind, celery, custom
 
 DELIVERY = NSERVICEBUS_V2.delivery
@@ -27,10 +27,10 @@ MIRRORED = Policy(name="mirrored", pattern="^nsb", definition={"ha-mode": "all"}
 
 def snapshot(
     *policies: Policy, applied: str | None = None, arguments: Mapping[str, Any] | None = None, caught_by: str = ""
-) -> Snapshot:
+) -> BrokerSnapshot:
     delivery = ExchangeState(name=DELIVERY, type="topic", durable=True, policy=applied, arguments=arguments or {})
     bindings = frozenset({Binding(caught_by, "somewhere", DestinationKind.QUEUE)} if caught_by else ())
-    return Snapshot({DELIVERY: delivery}, {}, bindings, policies)
+    return BrokerSnapshot({DELIVERY: delivery}, {}, bindings, policies)
 
 
 def test_the_policy_fits_the_delivery_exchange_alone() -> None:
@@ -46,7 +46,7 @@ def test_cascades_with_a_place_of_their_own_need_none() -> None:
     for topology in (SKIPPING, custom("mine"), custom("gist", skipping=True, addresses=False)):
         assert policy_for(topology) is None
         assert complete_layout(topology) == topology.layout()
-        assert check_policy(topology, Snapshot(), "/") == []
+        assert check_policy(topology, BrokerSnapshot(), "/") == []
     assert undeliverable_name(SKIPPING) == "delaystore.skipping.undeliverable"
     assert undeliverable_name(custom("gist", skipping=True, addresses=False)) is None
 
@@ -97,9 +97,9 @@ def test_a_policy_that_keeps_ours_from_applying_is_named() -> None:
 def test_before_the_exchange_is_there_policies_that_would_apply_compete() -> None:
     queues_only = Policy(name="queues", pattern=".*", definition={"max-length": 5}, apply_to="queues", priority=9)
     elsewhere = Policy(name="else", pattern="^celery", definition={}, priority=9)
-    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(queues_only, elsewhere))) is None
-    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(queues_only, MIRRORED, elsewhere))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, BrokerSnapshot(policies=(queues_only, elsewhere))) is None
+    assert competitor(NSERVICEBUS_V2, BrokerSnapshot(policies=(queues_only, MIRRORED, elsewhere))) == MIRRORED
     weaker = Policy(name="weaker", pattern=".*", definition={}, priority=1)
-    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(weaker, MIRRORED))) == MIRRORED
-    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(MIRRORED, weaker))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, BrokerSnapshot(policies=(weaker, MIRRORED))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, BrokerSnapshot(policies=(MIRRORED, weaker))) == MIRRORED
     assert competitor(NSERVICEBUS_V2, snapshot(OURS, applied=OURS.name)) is None
