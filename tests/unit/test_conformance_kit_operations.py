@@ -204,7 +204,7 @@ class Broken(Memory):
             block.postpone = block.increment_failure_counts
             yield block
 """,
-        {"test_postponed_messages_are_shown_then_at_no_failures_cost", HISTORIES},
+        {"test_postponed_messages_are_shown_then_at_no_failures_cost"},
     ),
     "reasons are not kept": (
         """
