@@ -314,7 +314,7 @@ class StoreCalls:
 
 
 LOUD_FROM: Final = 2
-"""The log hears of an outage that makes so many attempts fail one after the other."""
+"""An outage is logged once this many attempts have failed one after the other."""
 
 
 class Ticker:
@@ -379,7 +379,7 @@ class Ticker:
 
     def _run(self) -> None:
         while not self.ended:
-            self._wanted.clear()  # before the work, which then sees what was prodded for
+            self._wanted.clear()  # before the work, so that a prod during the work is not lost
             if not self.ended:
                 self._wanted.wait(self._guarded(self._work))
         if self._farewell is not None:

@@ -1,4 +1,4 @@
-"""What one attempt at rows does, and how a load ends: one transaction, or nothing."""
+"""One attempt at storing rows, and the end of a load: one transaction, or nothing."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ from delaystore.bulk.rejects import RejectFolder, Rejects, count_rejects
 from delaystore.bulk.staging.abc import FinishedLoad, StagedAttempt, Staging
 from delaystore.errors import LoadLostError, RejectedRowsError, StoreUnavailableError
 
-# What one attempt at rows does, and what it reports: a task of Spark's, or the whole of a load without it.
+# One attempt at storing rows, and its report: a Spark task, or the whole of a load without Spark.
 
 
 @dataclass(frozen=True, slots=True)

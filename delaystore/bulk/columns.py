@@ -12,7 +12,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import MAX_KEY_BYTES
 from delaystore.stores.sql.codec import COLUMNS, MESSAGE_KEY, SENT, Body, ExactText, Json, MessageColumn, UtcDateTime
 
-# Types of columns, whoever reads them. They are named as Spark names its own, whose words people see in errors.
+# Types of columns of all readers. They have Spark's names for them, since errors show Spark's names to users.
 
 
 @dataclass(frozen=True, slots=True)
