@@ -19,7 +19,7 @@ from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 REFUSED = Outcome(OutcomeKind.REFUSED, "the queue is full")
 UNROUTABLE = Outcome(OutcomeKind.UNROUTABLE, "no such queue")
-UNSETTLED = Outcome(OutcomeKind.UNSETTLED, "no answer in time")
+UNCONFIRMED = Outcome(OutcomeKind.UNCONFIRMED, "no answer in time")
 PATIENCE = 30.0
 
 

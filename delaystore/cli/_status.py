@@ -154,8 +154,8 @@ def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize]
     return patience.answer("asking for sizes", opened.store.sizes)
 
 
-_PLACE = ("process", "version", "since", "beat")
-_NUMBERS = ("since", "beat", "rate", "stored", "rejected")
+_PLACE = ("process", "version", "since", "heartbeat")
+_NUMBERS = ("since", "heartbeat", "rate", "stored", "rejected")
 _JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
@@ -266,8 +266,10 @@ def _ingress(one: "IngressRecord", now: datetime | None) -> tuple[str, ...]:
     if now is not None and one.is_gone(now):
         state = "gone: it died, or cannot reach the store"
     else:
-        kept_back = [f"{one.kept_back:,} kept back: {one.why_kept_back}"] if one.kept_back else []
-        state = "; ".join([*_troubles(one), *kept_back]) or "well"
+        unacknowledged = (
+            [f"{one.unacknowledged:,} unacknowledged: {one.why_unacknowledged}"] if one.unacknowledged else []
+        )
+        state = "; ".join([*_troubles(one), *unacknowledged]) or "well"
     return (one.queue, *_whereabouts(one, now), f"{one.stored:,}", f"{one.rejected:,}", state)
 
 
@@ -278,8 +280,8 @@ def _troubles(one: "DispatcherRecord | IngressRecord") -> list[str]:
 
 def _whereabouts(one: "DispatcherRecord | IngressRecord", now: datetime | None) -> tuple[str, ...]:
     """Process, version, since when, and when it last told."""
-    since, beat = ("?" if now is None else duration_text(now - time) for time in (one.since, one.beat))
-    return f"{one.pid} on {one.host}", one.version, since, f"{beat} ago"
+    since, heartbeat = ("?" if now is None else duration_text(now - time) for time in (one.since, one.heartbeat))
+    return f"{one.pid} on {one.host}", one.version, since, f"{heartbeat} ago"
 
 
 def _breakers(one: "DispatcherRecord | IngressRecord") -> list[str]:

@@ -70,9 +70,9 @@ class NativeSender:
     def send(self, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Send what can wait in the broker; returns the other messages, for the store.
 
-        The others have a key, or are due already, or due after the longest delay, or unsuited, or the broker did not
-        confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice, with the same
-        message_id.
+        The others have a key, or are due already, or due after the longest delay, or cannot be delayed natively, or the
+        broker did not confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice,
+        with the same message_id.
         """
         now = self._now()
         fits = [message.key is None and timedelta(0) < message.due_time - now <= self._longest for message in messages]
@@ -87,7 +87,7 @@ def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
     outcome = next(outcomes)
     if outcome.kind is OutcomeKind.DELIVERED:
         return True
-    level = logging.INFO if outcome.kind is OutcomeKind.UNSUITED else logging.WARNING
+    level = logging.INFO if outcome.kind is OutcomeKind.NOT_DELAYABLE else logging.WARNING
     logger.log(level, "message %s to %r goes to the store: %s", message.message_id, message.destination, outcome.reason)
     return False
 

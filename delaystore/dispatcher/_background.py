@@ -19,14 +19,14 @@ from delaystore.stores.operable import BEAT_EVERY, FURTHEST, STEP, DispatcherRec
 
 logger = logging.getLogger("delaystore.dispatcher")
 LONGEST_BEAT: Final = 5.0
-"""Seconds that a beat may take."""
+"""Seconds that a heartbeat may take."""
 
 RATE_OVER: Final = 60.0
 """Seconds over which the rate is measured."""
 
 
-class Heartbeats:
-    """Beats in a thread of its own while a loop runs, also while passes wait for the broker.
+class DispatcherHeartbeats:
+    """Heartbeats in a thread of its own while a loop runs, also while passes wait for the broker.
 
     Each run of a loop has an id of its own. `name`: of its threads; `known_as`: how people know the dispatcher.
     """
@@ -40,7 +40,9 @@ class Heartbeats:
         self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
         transport, queue = context.transport, context.error_queue.name
         self._depth = QueueDepth(queue, lambda: transport.depth(queue), lambda: transport.unavailable() is None)
-        self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
+        self.ticker: Final = Ticker(
+            f"{name}-heartbeats", "telling that the dispatcher lives", self._heartbeat, self._retire
+        )
 
     def tell_once(self) -> None:
         """Without a loop: tell what was done. That it cannot be told is no reason to fail: it is told the next time."""
@@ -54,7 +56,7 @@ class Heartbeats:
         except Exception as error:
             logger.warning("telling what was done fails: %s", error)
 
-    def _beat(self) -> float:
+    def _heartbeat(self) -> float:
         store = self._context.operability.ask()
         if store is not None:
             self._tell(store)
@@ -72,14 +74,16 @@ class Heartbeats:
         activity = self._context.activity.take()
         try:
             with Call("telling that the dispatcher lives", LONGEST_BEAT):
-                store.beat(self._record(store.now()), activity)
+                store.heartbeat(self._record(store.now()), activity)
         except BaseException:
             self._context.activity.give_back(activity)
             raise
 
     def _record(self, now: datetime) -> DispatcherRecord:
         obstacle = self._context.transport.unavailable()
-        problem = None if self._since is None else obstacle  # the first beat is early: it may only now begin to connect
+        problem = (
+            None if self._since is None else obstacle
+        )  # the first heartbeat is early: it may only now begin to connect
         self._since = self._since or now
         depth = self._depth.ask()
         return DispatcherRecord(
@@ -89,7 +93,7 @@ class Heartbeats:
             pid=os.getpid(),
             version=self._version,
             since=self._since,
-            beat=now,
+            heartbeat=now,
             rate=self._rate(),
             breakers=self._context.breakers.states(),
             error_queue=self._context.error_queue.name,

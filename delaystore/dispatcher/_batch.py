@@ -45,13 +45,13 @@ class PassBatch:
     """For the error queue."""
     refused: list[Failure] = field(default_factory=list)
     """To be tried again."""
-    unsettled: list[Failure] = field(default_factory=list)
+    unconfirmed: list[Failure] = field(default_factory=list)
     """Without an answer; they stay as they were."""
     deferred: list[tuple[Failure, timedelta]] = field(default_factory=list)
     """Not to be sent for that time, so that others come first."""
     unanswered: list[DelayedMessage] = field(default_factory=list)
     """Those of `deferred` that have no answer although the broker is there; why is not known."""
-    unsuited: list[DelayedMessage] = field(default_factory=list)
+    not_delayable: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
     """In the error queue."""
@@ -66,14 +66,14 @@ class PassBatch:
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
     silence: str = ""
-    """Why the first of `unsettled` (or, if there are none, of the unanswered) has no answer."""
+    """Why the first of `unconfirmed` (or, if there are none, of the unanswered) has no answer."""
     outage: str | None = None
     """Why the transport could send nothing more, asked after the last send; None: it could."""
     counting: bool = False
     """Whether failures are being counted in the store."""
     failed: int = 0
     """Failures that the store has counted."""
-    gave_way: int = 0
+    deferred_count: int = 0
     """How many of `deferred` the store shows later."""
     shown_later: int = 0
     """How many of `postponed` the store shows later."""
@@ -91,13 +91,13 @@ class PassBatch:
     @property
     def silent(self) -> bool:
         """Whether messages have no answer, and that looks like an outage."""
-        return bool(self.unsettled or (self.unanswered and not self.answered))
+        return bool(self.unconfirmed or (self.unanswered and not self.answered))
 
-    def leave_unsettled(self, message: DelayedMessage, reason: str) -> None:
+    def leave_unconfirmed(self, message: DelayedMessage, reason: str) -> None:
         """Note that `message` has no answer."""
-        if not self.unsettled:
+        if not self.unconfirmed:
             self.silence = reason
-        self.unsettled.append(Failure(message, "Unsettled", reason))
+        self.unconfirmed.append(Failure(message, "Unconfirmed", reason))
 
     def begin(self, phase: Phase) -> None:
         """Tell the stopwatch that `phase` begins."""
@@ -111,9 +111,9 @@ class PassBatch:
             delivered=len(self.delivered),
             moved_to_error_queue=len(self.moved),
             failed=self.failed,
-            gave_way=self.gave_way,
-            unsettled=len(self.unsettled),
-            unsuited=len(self.unsuited),
+            deferred=self.deferred_count,
+            unconfirmed=len(self.unconfirmed),
+            not_delayable=len(self.not_delayable),
             parked=len(self.parked),
             postponed=self.shown_later,
             claims_lost=self.claims_lost,
@@ -151,7 +151,7 @@ class BatchSizer:
 
 
 MOST_MINUTES: Final = 60
-"""Minutes kept while no beat succeeds; the oldest go first."""
+"""Minutes kept while no heartbeat succeeds; the oldest go first."""
 
 MOST_DESTINATIONS: Final = 1_000
 """Destinations counted in one minute; beyond that those that got least are forgotten."""
@@ -168,7 +168,7 @@ class _Minute:
     delivered: int = 0
     failed: int = 0
     moved: int = 0
-    gave_way: int = 0
+    deferred: int = 0
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     by_destination: Counter[str] = field(default_factory=Counter)
 
@@ -189,7 +189,7 @@ class RecentActivity:
             minute.delivered += report.delivered
             minute.failed += report.failed
             minute.moved += report.moved_to_error_queue
-            minute.gave_way += report.gave_way
+            minute.deferred += report.deferred
             _add_lateness(minute.lateness, due_times, at)
             _add_destinations(minute.by_destination, batch.delivered)
 
@@ -205,14 +205,14 @@ class RecentActivity:
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
 
     def give_back(self, activities: Sequence[Activity]) -> None:
-        """Keep for the next beat what could not be told."""
+        """Keep for the next heartbeat what could not be told."""
         with self._lock:
             for each in activities:
                 minute = self._minutes.setdefault(each.minute, _Minute())
                 minute.delivered += each.delivered
                 minute.failed += each.failed
                 minute.moved += each.moved_to_error_queue
-                minute.gave_way += each.gave_way
+                minute.deferred += each.deferred
                 minute.lateness += each.lateness
                 minute.by_destination.update(each.by_destination)
             for oldest in sorted(self._minutes)[:-MOST_MINUTES]:
@@ -225,7 +225,7 @@ def _activity(minute: datetime, done: _Minute) -> Activity:
         delivered=done.delivered,
         failed=done.failed,
         moved_to_error_queue=done.moved,
-        gave_way=done.gave_way,
+        deferred=done.deferred,
         lateness=done.lateness,
         by_destination=dict(done.by_destination.most_common(BUSIEST)),
     )
@@ -324,9 +324,9 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
         "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
-        "gave_way": [failure.message for failure, _ in batch.deferred],
-        "unsettled": [failure.message for failure in batch.unsettled],
-        "unsuited": batch.unsuited,
+        "deferred": [failure.message for failure, _ in batch.deferred],
+        "unconfirmed": [failure.message for failure in batch.unconfirmed],
+        "not_delayable": batch.not_delayable,
         "parked": batch.parked,
         "postponed": [message for message, _ in batch.postponed],
     }
@@ -334,7 +334,7 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
 
 def _settled(batch: PassBatch) -> SettledMessages:
     deferred = (failure for failure, _ in batch.deferred)
-    failures = (*batch.moved, *batch.refused, *batch.not_moved, *deferred, *batch.unsettled)
+    failures = (*batch.moved, *batch.refused, *batch.not_moved, *deferred, *batch.unconfirmed)
     reasons = {failure.message.message_id: failure.reason for failure in failures}
     return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 

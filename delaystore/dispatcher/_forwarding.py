@@ -110,7 +110,7 @@ class DestinationBreaker:
         unavailable = {
             message.destination: outcome
             for message, outcome in zip(messages, outcomes, strict=True)
-            if outcome.kind is OutcomeKind.UNREADY
+            if outcome.kind is OutcomeKind.UNAVAILABLE
         }
         answered = {
             message.destination
@@ -230,7 +230,7 @@ class DestinationGate:
         self._timeout = timeout
 
     def give(self, messages: Sequence[DelayedMessage], give: Give) -> GateOutcomes:
-        """Give `messages` out; what is held back is UNREADY."""
+        """Give `messages` out; what is held back is UNAVAILABLE."""
         now = self._monotonic()
         if not self.suspended:
             outcomes, kinds = self._give(messages, give, self._timeout, now)
@@ -254,12 +254,12 @@ class DestinationGate:
             return (), set()
         outcomes = give(messages, timeout)
         kinds = {outcome.kind for outcome in outcomes}
-        if self.suspended or OutcomeKind.UNREADY in kinds:
+        if self.suspended or OutcomeKind.UNAVAILABLE in kinds:
             self.suspended.note(messages, outcomes, now)
         return outcomes, kinds
 
     def _held(self, message: DelayedMessage) -> Outcome:
-        return Outcome(OutcomeKind.UNREADY, self.suspended.reason(message.destination))
+        return Outcome(OutcomeKind.UNAVAILABLE, self.suspended.reason(message.destination))
 
 
 def _of(
@@ -335,20 +335,20 @@ class Forwarder:
         except Exception as error:
             if self._exactly_once:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
-            return _unsettled(error, messages)
+            return _unconfirmed(error, messages)
 
     def _hand_over(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
         try:
             with elsewhere():
                 return _complete(self._transport.send_delayed(messages, now, timeout), messages)
         except Exception as error:
-            return _unsettled(error, messages)
+            return _unconfirmed(error, messages)
 
     def _answer(self, given: GateOutcomes) -> SendOutcomes:
         """In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself."""
         kinds = given.kinds
         outage = self._transport.unavailable() if kinds - {OutcomeKind.DELIVERED} else None
-        settled = bool(kinds - {OutcomeKind.UNSETTLED}) and outage is None
+        settled = bool(kinds - {OutcomeKind.UNCONFIRMED}) and outage is None
         return SendOutcomes(
             given.outcomes, OutcomeKind.DELIVERED in kinds or settled, outage, given.sent_at, given.probes
         )
@@ -360,6 +360,6 @@ def _complete(outcomes: Sequence[Outcome], messages: Sequence[DelayedMessage]) -
     return outcomes
 
 
-def _unsettled(error: Exception, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
+def _unconfirmed(error: Exception, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
     logger.error("the transport raised instead of returning outcomes; its messages stay in the store", exc_info=error)
-    return [Outcome(OutcomeKind.UNSETTLED, f"the transport raised {type(error).__name__}")] * len(messages)
+    return [Outcome(OutcomeKind.UNCONFIRMED, f"the transport raised {type(error).__name__}")] * len(messages)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaystore.breakers import BreakerState, RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.dispatcher._background import Heartbeats, ParkingThread
+from delaystore.dispatcher._background import DispatcherHeartbeats, ParkingThread
 from delaystore.dispatcher._context import DispatchContext, WakeUp, Worker
 from delaystore.dispatcher._passes import DispatchPass, PassResult
 from delaystore.errors import DelaystoreError, TransportUnavailableError
@@ -168,7 +168,10 @@ class DispatchLoop:
         self._former = former
         self._availability = AvailabilityCheck(context.transport, context.breakers.dispatch, self.wake)
         self._helper = Worker(f"{name}-helper", self._help)
-        self._tickers = Heartbeats(context, name, known_as).ticker, ParkingThread(context, name, self.wake).ticker
+        self._tickers = (
+            DispatcherHeartbeats(context, name, known_as).ticker,
+            ParkingThread(context, name, self.wake).ticker,
+        )
 
     def run(self) -> None:
         """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""

@@ -152,8 +152,8 @@ class DispatchPass:
             return PassResult(at=batch.at)
         if batch.deferred:
             self._in_flight.note_deferred([failure.message for failure, _ in batch.deferred])
-        if batch.unsuited and batch.operable is None:
-            self._in_flight.note_deferred(batch.unsuited)
+        if batch.not_delayable and batch.operable is None:
+            self._in_flight.note_deferred(batch.not_delayable)
         report = batch.report()
         self._context.tally.add(report, now)
         if batch.operable is not None:

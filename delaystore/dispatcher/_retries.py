@@ -70,9 +70,9 @@ def deferral_of(outcome: Outcome, outage: str | None, *, answers_others: bool) -
             that holds only messages without an answer would otherwise come first for ever.
 
     """
-    if outcome.kind is OutcomeKind.UNREADY:
+    if outcome.kind is OutcomeKind.UNAVAILABLE:
         return UNAVAILABLE
-    if outage is not None or outcome.kind is not OutcomeKind.UNSETTLED:
+    if outage is not None or outcome.kind is not OutcomeKind.UNCONFIRMED:
         return None
     if outcome.late is not None:
         return UNAVAILABLE
@@ -161,8 +161,8 @@ class NextAttempts:
             now = tx.now()
             gaps = [(failure, self._gap(self._in_flight.failures(failure.message))) for failure in failed]
             batch.failed = self._count(tx, batch, gaps, now)
-            batch.gave_way = self._count(tx, batch, batch.deferred, now)
-        if batch.unsuited:
+            batch.deferred_count = self._count(tx, batch, batch.deferred, now)
+        if batch.not_delayable:
             self._keep_until_due(tx, batch)
 
     def _count(
@@ -192,7 +192,7 @@ class NextAttempts:
 
     def _keep_until_due(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         """Show again what cannot be delayed natively; that is no failure, but not every store knows the difference."""
-        shown = [(message, retried_at(self.shown_at(message.due_time))) for message in batch.unsuited]
+        shown = [(message, retried_at(self.shown_at(message.due_time))) for message in batch.not_delayable]
         if batch.operable is None:
             tx.increment_failure_counts(shown)
         else:

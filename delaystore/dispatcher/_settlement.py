@@ -69,8 +69,8 @@ class ErrorCopies:
         if deferral is not None:
             deferred = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
             self._next_attempts.defer(batch, deferred, deferral, in_flight=outcome.late is not None)
-        elif outcome.kind is OutcomeKind.UNSETTLED and batch.outage is not None:
-            batch.leave_unsettled(failure.message, outcome.reason)
+        elif outcome.kind is OutcomeKind.UNCONFIRMED and batch.outage is not None:
+            batch.leave_unconfirmed(failure.message, outcome.reason)
         else:
             reason = f"{failure.reason}; the error queue: {outcome.kind.value}: {outcome.reason}"
             batch.not_moved.append(replace(failure, reason=reason))
@@ -78,9 +78,9 @@ class ErrorCopies:
     def _send_unless_down(
         self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None
     ) -> SendOutcomes:
-        """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
+        """Send `copies`; if the first send has ended in an outage, return UNCONFIRMED for all without waiting."""
         if outage is not None:
-            return SendOutcomes([Outcome(OutcomeKind.UNSETTLED, outage)] * len(copies), outage=outage)
+            return SendOutcomes([Outcome(OutcomeKind.UNCONFIRMED, outage)] * len(copies), outage=outage)
         return self._forwarder.send(tx, copies)
 
     def _log(self, moved: Sequence[Failure]) -> None:
@@ -168,7 +168,7 @@ class Settler:
         batch.delivered, batch.moved = delivered, _ = fetched.delivered, fetched.copied
         has_confirms = bool(delivered or batch.moved)
         for message in fetched.unconfirmed:
-            failure = Failure(message, "Unsettled", NO_ANSWER_YET)
+            failure = Failure(message, "Unconfirmed", NO_ANSWER_YET)
             self._next_attempts.defer(batch, failure, UNAVAILABLE, in_flight=True)
         going = self._admission.admit(tx, batch, self._readable(batch, fetched.to_send))
         sent = self._forwarder.forward(tx, going)
@@ -215,12 +215,12 @@ class Settler:
 
     def _sort(self, batch: PassBatch, message: DelayedMessage, outcome: Outcome) -> None:
         """Note what is to become of a message that was neither delivered nor deferred."""
-        if outcome.kind is OutcomeKind.UNSETTLED:
-            batch.leave_unsettled(message, outcome.reason)
-        elif outcome.kind is OutcomeKind.UNSUITED:
-            if not batch.unsuited:
+        if outcome.kind is OutcomeKind.UNCONFIRMED:
+            batch.leave_unconfirmed(message, outcome.reason)
+        elif outcome.kind is OutcomeKind.NOT_DELAYABLE:
+            if not batch.not_delayable:
                 logger.warning("%r is not delayed natively, but kept: %s", message.message_id, outcome.reason)
-            batch.unsuited.append(message)
+            batch.not_delayable.append(message)
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))
         elif self._next_attempts.has_retries(message):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher._background import Heartbeats, show_what_resumes
+from delaystore.dispatcher._background import DispatcherHeartbeats, show_what_resumes
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
@@ -157,8 +157,8 @@ class Dispatcher:
         while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
-        if not (self._is_running() or self._context.activity.is_empty):  # the beats of a loop tell it
-            Heartbeats(self._context, self._name, self._known_as).tell_once()
+        if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop tell it
+            DispatcherHeartbeats(self._context, self._name, self._known_as).tell_once()
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:

@@ -112,11 +112,11 @@ class DispatchReport:
     moved_to_error_queue: int = 0
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
-    gave_way: int = 0
+    deferred: int = 0
     """Shown again later, at no retry's cost: their destination took nothing, or gave no answer in time."""
-    unsettled: int = 0
+    unconfirmed: int = 0
     """No answer from the broker: left as they were."""
-    unsuited: int = 0
+    not_delayable: int = 0
     """Not due yet, and the transport cannot delay them natively: kept in the store until they are due."""
     parked: int = 0
     """Kept, as their destination is paused, until it is resumed."""
@@ -128,7 +128,7 @@ class DispatchReport:
     @property
     def progress(self) -> bool:
         """Whether anything in the store changed."""
-        shown_later = self.failed + self.gave_way + self.parked + self.postponed
+        shown_later = self.failed + self.deferred + self.parked + self.postponed
         return self.delivered + self.moved_to_error_queue + shown_later > self.claims_lost
 
     def counts(self) -> dict[str, int]:

@@ -87,7 +87,7 @@ than consumer_timeout, by default half an hour, RabbitMQ closes the channel (or 
 messages that are being stored a second time."""
 
 
-class KeptBack:
+class UnacknowledgedEntries:
     """Unacknowledged messages of the ingress queue that are retried every few seconds.
 
     There are three kinds:
@@ -130,7 +130,7 @@ class KeptBack:
 
     @property
     def trouble(self) -> str | None:
-        """Why they are kept back; None: none are."""
+        """Why they are unacknowledged; None: none are."""
         if not len(self):
             return None
         return (
@@ -149,7 +149,7 @@ class KeptBack:
         self._let_most_go()
 
     def to_try(self) -> list[IngestEntry]:
-        """Those that are to be tried again now, all or none; they are kept back no longer."""
+        """Those that are to be tried again now, all or none; they are unacknowledged no longer."""
         if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
             return []
         self._hurries = False
@@ -158,12 +158,14 @@ class KeptBack:
         return [entry for entry in entries if not _go_together(entry, entries[0])] + last  # others come first each time
 
     def to_give_back(self) -> list[int]:
-        """The tags of what is not in memory any more; it is kept back no longer, and comes again from its queue."""
+        """The tags of what is not in memory any more; it is unacknowledged no longer, and comes again from its
+        queue.
+        """
         let_go, self._let_go = self._let_go, []
         return [entry.arrival.tag for entry in let_go]
 
     def overdue(self) -> list[int]:
-        """The tags of what has been kept back for long, and is to be given back; it is kept back no longer.
+        """The tags of what has been unacknowledged for long, and is to be given back; it is unacknowledged no longer.
 
         What stays behind it goes back with it, or it would come again behind that.
         """

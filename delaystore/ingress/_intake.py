@@ -63,9 +63,9 @@ class Direct:
         for entry, outcome in zip(soon, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.result = IngestResult.PASSTHROUGH
-            elif outcome.kind is OutcomeKind.UNREADY:
+            elif outcome.kind is OutcomeKind.UNAVAILABLE:
                 self._silent[entry.message.destination] = rest
-            elif outcome.kind is OutcomeKind.UNSETTLED:
+            elif outcome.kind is OutcomeKind.UNCONFIRMED:
                 self._rests_until = rest
 
     def _still_silent(self) -> frozenset[str]:
@@ -129,19 +129,20 @@ class Intake:
         self._rejecting = rejecting
         self._breaker = breaker
         self._stopping = stopping
-        self._kept_back: set[str] = set()
+        self._unacknowledged: set[str] = set()
         """Ids of messages that are to be stored before what arrives later under the same ids."""
         self._stored_at = 0.0
         """When something was last stored, by time.monotonic."""
 
-    def take_in(self, entries: Sequence[IngestEntry], kept_back: Collection[str] = ()) -> str | None:
+    def take_in(self, entries: Sequence[IngestEntry], unacknowledged: Collection[str] = ()) -> str | None:
         """Give each entry a result. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
-        not take them, or earlier arrivals of their ids are yet to be stored. `kept_back`: the ids of such arrivals. In
-        an outage of the store it tries for a while, and then raises what the store raised; what has a result keeps it.
+        not take them, or earlier arrivals of their ids are yet to be stored. `unacknowledged`: the ids of such
+        arrivals. In an outage of the store it tries for a while, and then raises what the store raised; what has a
+        result keeps it.
         """
-        self._kept_back = set(kept_back)
+        self._unacknowledged = set(unacknowledged)
         failing = [entry for entry in _open(entries) if entry.failure is not None]
         fresh = [entry for entry in _open(entries) if entry.failure is None]
         trouble = (self._take_in_patiently(fresh) if fresh else None) or _trouble(fresh)
@@ -197,7 +198,7 @@ class Intake:
         """Take in one by one, for a while, what the store has failed on; give up what it fails on for long."""
         until = time.monotonic() + _AGAIN
         for entry in entries:
-            if entry.message_id in self._kept_back:
+            if entry.message_id in self._unacknowledged:
                 continue
             try:
                 self._take_in([entry])
@@ -214,12 +215,12 @@ class Intake:
 
         The latter get a failure that says so.
         """
-        if not self._kept_back:
+        if not self._unacknowledged:
             return list(_open(entries))
         self._read(_unread(entries))
         found: list[IngestEntry] = []
         for entry in _open(entries):
-            if entry.message_id not in self._kept_back:
+            if entry.message_id not in self._unacknowledged:
                 found.append(entry)
             elif entry.failure is None:
                 entry.is_claimed, entry.failing_since = True, time.monotonic()
@@ -228,7 +229,7 @@ class Intake:
 
     def _keep_back(self, entries: Iterable[IngestEntry]) -> None:
         """Have what arrives later under the ids of `entries` stay behind them."""
-        self._kept_back |= {entry.message_id for entry in entries if entry.message_id is not None}
+        self._unacknowledged |= {entry.message_id for entry in entries if entry.message_id is not None}
 
     def _give_up(self, entries: Sequence[IngestEntry]) -> None:
         """Object to what the store has failed on for long, or what has no room any more.

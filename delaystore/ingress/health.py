@@ -48,9 +48,9 @@ class IngressHealth:
     rejected: int = 0
     applied: int = 0
     """Said that others were to be cancelled."""
-    kept_back: int = 0
+    unacknowledged: int = 0
     """Messages that stay in the ingress queue, as the store fails on them or the rejected queue does not take them."""
-    why_kept_back: str | None = None
+    why_unacknowledged: str | None = None
     """Why they are; None: none are."""
     breakers: Mapping[str, str] = field(default_factory=dict)
     """`intake`: storing what has arrived; `consume`: the ingress queue."""
@@ -74,8 +74,8 @@ class IngressHealth:
             for name, state in self.breakers.items()
             if state == BreakerState.TRIGGERED
         ]
-        if self.why_kept_back is not None:
-            found.append(f"{self.kept_back} messages are kept back: {self.why_kept_back}")
+        if self.why_unacknowledged is not None:
+            found.append(f"{self.unacknowledged} messages are unacknowledged: {self.why_unacknowledged}")
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,8 +92,8 @@ class Tally:
         self._counts: Counter[IngestResult] = Counter()
         self.last_success: datetime | None = None
         """When something was last acknowledged, by this computer's clock."""
-        self.kept_back = 0
-        """How many messages are kept back in the ingress queue."""
+        self.unacknowledged = 0
+        """How many messages are unacknowledged in the ingress queue."""
         self.trouble: str | None = None
         """Why; None: none are."""
 
@@ -106,9 +106,9 @@ class Tally:
             self.last_success = datetime.now(UTC)
 
     def left(self, count: int, trouble: str | None) -> None:
-        """Note how many messages are kept back, and why."""
+        """Note how many messages are unacknowledged, and why."""
         with self._lock:
-            self.kept_back = count
+            self.unacknowledged = count
             self.trouble = trouble if count else None
 
     def counts(self) -> Mapping[str, int]:
@@ -120,15 +120,16 @@ class Tally:
 logger = logging.getLogger("delaystore.ingress")
 
 LONGEST_BEAT: Final = 5.0
-"""Seconds that a beat may take."""
+"""Seconds that a heartbeat may take."""
 LONGEST_END: Final = 2.0
 """Seconds to wait at the end for the store to hear of it: one that hangs must not keep the process."""
 _UNTIL_READY: Final = 0.5
 """Seconds between two looks at whether the store is set up."""
 
 
-class Beats:
-    """Beats in a thread of its own for as long as the block lasts. Nothing waits for them while messages are taken in.
+class IngressHeartbeats:
+    """Heartbeats in a thread of its own for as long as the block lasts. Nothing waits for them while messages are taken
+    in.
 
     `transport`: is asked how many messages are in the rejected queue. `health`: asks nobody.
     """
@@ -149,8 +150,8 @@ class Beats:
         rejected = settings.rejected_queue
         self._depth = QueueDepth(rejected, lambda: transport.depth(rejected), lambda: health().connected)
         purpose = f"telling the store of the ingress of {settings.queue!r}"
-        name = f"delaystore-ingress-{settings.queue}-beats"
-        self._ticker = Ticker(name, purpose, self._beat, self._retire, logger)
+        name = f"delaystore-ingress-{settings.queue}-heartbeats"
+        self._ticker = Ticker(name, purpose, self._heartbeat, self._retire, logger)
 
     def __enter__(self) -> Self:
         self._ticker.start()
@@ -164,13 +165,13 @@ class Beats:
         if not self._ticker.join(LONGEST_END):
             logger.warning("the store does not answer the last words of the ingress; going on without")
 
-    def _beat(self) -> float:
+    def _heartbeat(self) -> float:
         if not self._delivery.is_ready:
             return _UNTIL_READY
         with Call("telling that the ingress lives", LONGEST_BEAT):
             store = self._delivery.operable_store()
             if store is not None:
-                store.beat_of_ingress(self._record(store.now()))
+                store.heartbeat_of_ingress(self._record(store.now()))
         return BEAT_EVERY.total_seconds()
 
     def _retire(self) -> None:
@@ -192,11 +193,11 @@ class Beats:
             pid=os.getpid(),
             version=self._version,
             since=self._since,
-            beat=now,
+            heartbeat=now,
             stored=health.stored,
             rejected=health.rejected,
-            kept_back=health.kept_back,
-            why_kept_back=health.why_kept_back,
+            unacknowledged=health.unacknowledged,
+            why_unacknowledged=health.why_unacknowledged,
             rejected_depth=None if depth is None else depth.messages,
             rejected_seen=None if depth is None else now - timedelta(seconds=depth.age),
             breakers=health.breakers,

@@ -12,11 +12,11 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCal
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
-from delaystore.ingress._entries import IngestEntry, IngestResult, KeptBack, size_of
+from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries, size_of
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.health import Beats, IngressHealth, Tally
+from delaystore.ingress.health import IngressHealth, IngressHeartbeats, Tally
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.rejected import Rejecting
@@ -39,19 +39,19 @@ class IngressHandler(BatchHandler[IngestEntry]):
         self._queues = queues
         self._intake = intake
         self._tally = tally
-        self._kept_back = KeptBack(settings)
+        self._unacknowledged = UnacknowledgedEntries(settings)
         self._trouble: str | None = None
         """Why some of the last batch have no result."""
-        tally.left(0, None)  # what an earlier connection kept back is in its queue, and may go to others
+        tally.left(0, None)  # what an earlier connection left unacknowledged is in its queue, and may go to others
 
     @property
     @override
     def held_bytes(self) -> int:
-        return self._kept_back.held_bytes
+        return self._unacknowledged.held_bytes
 
     @override
     def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[IngestEntry] | None:
-        return self._kept_back.to_try() or [self._entry(each) for each in take()] or None
+        return self._unacknowledged.to_try() or [self._entry(each) for each in take()] or None
 
     @override
     def size_of(self, batch: Sequence[IngestEntry]) -> int:
@@ -59,7 +59,7 @@ class IngressHandler(BatchHandler[IngestEntry]):
 
     @override
     def handle(self, batch: Sequence[IngestEntry]) -> None:
-        self._trouble = self._intake.take_in(batch, self._kept_back.ids)
+        self._trouble = self._intake.take_in(batch, self._unacknowledged.ids)
 
     @override
     def settle(self, batch: Sequence[IngestEntry], consumer: Consumer, *, failed: bool) -> None:
@@ -69,13 +69,13 @@ class IngressHandler(BatchHandler[IngestEntry]):
         consumer.acknowledge(entry.arrival.tag for entry in settled)
         self._tally.add(settled)
         if any(entry.result is IngestResult.REJECTED for entry in settled):
-            consumer.give_back(self._kept_back.to_give_back())
+            consumer.give_back(self._unacknowledged.to_give_back())
         if failed:
             return
         if self._trouble is not None:
-            self._kept_back.add([entry for entry in batch if entry.result is None], self._trouble)
-        consumer.give_back(self._kept_back.overdue())
-        self._tally.left(len(self._kept_back), self._kept_back.trouble)
+            self._unacknowledged.add([entry for entry in batch if entry.result is None], self._trouble)
+        consumer.give_back(self._unacknowledged.overdue())
+        self._tally.left(len(self._unacknowledged), self._unacknowledged.trouble)
 
     def _entry(self, consumed: Consumed) -> IngestEntry:
         _, tag, redelivered, exchange, key, properties, body = consumed.delivery
@@ -165,8 +165,8 @@ class Ingress:
             connected=self._loop.connected,
             obstacle=self._loop.obstacle,
             **self._tally.counts(),
-            kept_back=self._tally.kept_back,
-            why_kept_back=self._tally.trouble,
+            unacknowledged=self._tally.unacknowledged,
+            why_unacknowledged=self._tally.trouble,
             breakers={"intake": self._storing_breaker.state.value, "consume": self._consuming_breaker.state.value},
             slow_store_call=self._calls.longest(),
             last_success=self._tally.last_success,
@@ -201,7 +201,7 @@ class Ingress:
             opened.callback(self._transport.close)
             publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
-            opened.enter_context(Beats(self._delivery, self._transport, settings, self.health))
+            opened.enter_context(IngressHeartbeats(self._delivery, self._transport, settings, self.health))
             intake = Intake(
                 self._delivery,
                 self._reader,

@@ -376,7 +376,7 @@ class MigrationTarget(ABC):
         """Take `messages`, and return an outcome for each. `now`: by the source's clock.
 
         DELIVERED: it is there, durably (once, however often it was sent, where the target can tell that). UNROUTABLE,
-        REFUSED, UNSUITED: the row is to be rejected. UNSETTLED, UNREADY: an outage; it is to be sent again.
+        REFUSED, NOT_DELAYABLE: the row is to be rejected. UNCONFIRMED, UNAVAILABLE: an outage; it is to be sent again.
         """
 
     def checksum(self, moved: Iterator[Sequence[Identity]]) -> Checksum | None:  # noqa: ARG002 - for overriders

@@ -156,11 +156,11 @@ class Replaying(ErrorRun):
 
     def _not_delivered(self, original: DelayedMessage, outcome: Outcome, *, moved: bool) -> None:
         self.report.leave(f"{original.destination}: {outcome.reason}")
-        if outcome.kind in (OutcomeKind.UNROUTABLE, OutcomeKind.UNREADY):
+        if outcome.kind in (OutcomeKind.UNROUTABLE, OutcomeKind.UNAVAILABLE):
             self._closed[original.destination] = f"{original.destination}: {outcome.reason}"
         if outcome.kind.passes and not moved:
             self.report.perhaps_twice += 1
-        if outcome.kind is OutcomeKind.UNSETTLED:
+        if outcome.kind is OutcomeKind.UNCONFIRMED:
             self.report.problem = outcome.reason
 
 

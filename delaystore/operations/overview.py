@@ -223,15 +223,16 @@ class Overview:
     def _of_ingress(self, ingress: IngressRecord) -> Iterator[str]:
         who = f"ingress of {ingress.queue!r} (process {ingress.pid} on {ingress.host})"
         if self.now is not None and ingress.is_gone(self.now):
-            yield f"The {who} is gone: it has told nothing for {duration_text(self.now - ingress.beat)}."
+            yield f"The {who} is gone: it has told nothing for {duration_text(self.now - ingress.heartbeat)}."
         else:
             if ingress.problem is not None:
                 yield f"The {who} takes nothing in: {ingress.problem}."
             for name, state in ingress.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
-            if ingress.kept_back:
-                yield f"The {who} keeps {counted(ingress.kept_back, 'message')} back: {ingress.why_kept_back}."
+            if ingress.unacknowledged:
+                messages = counted(ingress.unacknowledged, "message")
+                yield f"The {who} leaves {messages} unacknowledged: {ingress.why_unacknowledged}."
         if ingress.rejected_depth:
             yield f"The rejected queue {ingress.rejected_queue!r} holds {counted(ingress.rejected_depth, 'message')}."
 

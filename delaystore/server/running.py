@@ -122,21 +122,21 @@ class Running:
         if request is ServiceRequest.RELOAD:
             self._reload()
         if request is not ServiceRequest.STOP:
-            self._beat()
+            self._keep_alive()
             self._notifier.status(str(self._service.state()))
         return request
 
-    def _beat(self) -> None:
+    def _keep_alive(self) -> None:
         self._service.turn()
         if self._service.state().live:
             self._notifier.alive()
 
     def _goes_on_draining(self) -> bool:
-        self._beat()
+        self._keep_alive()
         return True
 
     def _goes_on_reloading(self) -> bool:
-        self._beat()
+        self._keep_alive()
         return not self._requests.stopping
 
     def _reload(self) -> None:

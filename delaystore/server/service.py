@@ -100,11 +100,11 @@ class Service:
             problems["metrics"] = found
         return ServiceState(live=self._lives, problems=problems)
 
-    def reload(self, configuration: ServiceConfiguration, beat: Callable[[], bool]) -> Reloaded:
+    def reload(self, configuration: ServiceConfiguration, keep_alive: Callable[[], bool]) -> Reloaded:
         """Go over to `configuration`, but for what takes a restart of the process.
 
         Components whose configuration is the same go on as they are; others begin once those before have finished, or
-        have used up `drain`. `beat`: called while components finish; False: they are waited for no longer.
+        have used up `drain`. `keep_alive`: called while components finish; False: they are waited for no longer.
         What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
         """
         if self._protected and not configuration.web.is_protected:
@@ -117,17 +117,19 @@ class Service:
         transition = self._endpoints.transition_to(wanted.endpoint)
         done = Reloaded([each for each in found if not each.fixed], [each for each in found if each.fixed])
         try:
-            return replace(done, unfinished=self._go_over(wanted, transition, beat))
+            return replace(done, unfinished=self._go_over(wanted, transition, keep_alive))
         except Exception as error:
             return replace(done, failure=error)
 
-    def _go_over(self, wanted: ServiceConfiguration, transition: Transition, beat: Callable[[], bool]) -> Sequence[str]:
+    def _go_over(
+        self, wanted: ServiceConfiguration, transition: Transition, keep_alive: Callable[[], bool]
+    ) -> Sequence[str]:
         """The names of what has not finished."""
         deadline = time.monotonic() + wanted.drain.total_seconds()
         self.configuration = wanted
         self._protected = wanted.web.is_protected
         self._set_log_level()
-        unfinished = drained(self._endpoints.leave(transition), deadline, beat)
+        unfinished = drained(self._endpoints.leave(transition), deadline, keep_alive)
         self._endpoints.close_left()
         self._endpoints.enter(transition)
         self._site.show(wanted.web, self._endpoints)
@@ -135,19 +137,21 @@ class Service:
             self._metrics.tell_only_of(wanted.endpoint)
         return unfinished
 
-    def stop(self, beat: Callable[[], bool]) -> Sequence[str]:
+    def stop(self, keep_alive: Callable[[], bool]) -> Sequence[str]:
         """Finish what is in flight, and end: what takes messages in, what sends them on, and then the pages.
 
-        Returns what did not end within `drain`. `beat`: called meanwhile.
+        Returns what did not end within `drain`. `keep_alive`: called meanwhile.
         """
         self._ending = True
         deadline = time.monotonic() + self.configuration.drain.total_seconds()
-        unfinished = drained([*self._endpoints.turns(), self._servers], deadline, beat)
+        unfinished = drained([*self._endpoints.turns(), self._servers], deadline, keep_alive)
         if self._metrics is not None:
             self._metrics.close()
         self.close()
         unfinished += [
-            f"{each.name} connections" for each in self._endpoints.all() if not within(each.closed, deadline, beat)
+            f"{each.name} connections"
+            for each in self._endpoints.all()
+            if not within(each.closed, deadline, keep_alive)
         ]
         return unfinished
 

@@ -36,7 +36,7 @@ HELD_KEPT: Final = 100
 BEAT_EVERY: Final = timedelta(seconds=5)
 """How often a dispatcher or an ingress says that it lives."""
 ALIVE: Final = timedelta(seconds=20)
-"""A dispatcher or an ingress lives whose last beat is no longer ago."""
+"""A dispatcher or an ingress lives whose last heartbeat is no longer ago."""
 GONE_FOR: Final = timedelta(hours=24)
 """For how long the store tells that a queue has no ingress any more."""
 FURTHEST: Final = timedelta(minutes=15)
@@ -155,7 +155,7 @@ class DispatcherRecord:
     pid: int
     version: str
     since: datetime
-    beat: datetime
+    heartbeat: datetime
     rate: float = 0.0
     breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     error_queue: str = "error"
@@ -170,10 +170,10 @@ class DispatcherRecord:
 class IngressRecord:
     """An ingress as it describes itself.
 
-    `ingress_id`: one of its own for each run. `stored`, `rejected`: messages since its process began. `kept_back`: how
-    many are at present, and `why_kept_back`. `rejected_depth`: messages in the rejected queue; None: it does not know;
-    `rejected_seen`: when the broker said so. `breakers`: as in `IngressHealth`. `problem`: why it takes nothing in at
-    present; None: it does, as far as it knows.
+    `ingress_id`: one of its own for each run. `stored`, `rejected`: messages since its process began. `unacknowledged`:
+    how many are at present, and `why_unacknowledged`. `rejected_depth`: messages in the rejected queue; None: it does
+    not know; `rejected_seen`: when the broker said so. `breakers`: as in `IngressHealth`. `problem`: why it takes
+    nothing in at present; None: it does, as far as it knows.
     """
 
     ingress_id: str
@@ -183,11 +183,11 @@ class IngressRecord:
     pid: int
     version: str
     since: datetime
-    beat: datetime
+    heartbeat: datetime
     stored: int = 0
     rejected: int = 0
-    kept_back: int = 0
-    why_kept_back: str | None = None
+    unacknowledged: int = 0
+    why_unacknowledged: str | None = None
     rejected_depth: int | None = None
     rejected_seen: datetime | None = None
     breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -195,7 +195,7 @@ class IngressRecord:
 
     def is_gone(self, now: datetime) -> bool:
         """Whether it has said nothing for so long that it has died. `now`: by the store's clock."""
-        return now - self.beat > ALIVE
+        return now - self.heartbeat > ALIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,7 @@ class Activity:
     delivered: int = 0
     failed: int = 0
     moved_to_error_queue: int = 0
-    gave_way: int = 0
+    deferred: int = 0
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     """Of what was delivered when it was due."""
     by_destination: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -220,7 +220,7 @@ class Activity:
             delivered=self.delivered + other.delivered,
             failed=self.failed + other.failed,
             moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
-            gave_way=self.gave_way + other.gave_way,
+            deferred=self.deferred + other.deferred,
             lateness=self.lateness + other.lateness,
             by_destination=Counter(self.by_destination) + Counter(other.by_destination),
         )
@@ -621,10 +621,10 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     # dispatchers
 
     @abstractmethod
-    def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
-        """Say that a dispatcher lives, and add what it did since its last beat, by minute.
+    def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+        """Say that a dispatcher lives, and add what it did since its last heartbeat, by minute.
 
-        The store's clock says when the beat was, in place of `record.beat`.
+        The store's clock says when the heartbeat was, in place of `record.heartbeat`.
         Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, go meanwhile.
         """
 
@@ -638,8 +638,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     # ingresses; a store need not keep what they tell
 
-    def beat_of_ingress(self, record: IngressRecord) -> None:
-        """Say that an ingress lives. The store's clock says when, in place of `record.beat`.
+    def heartbeat_of_ingress(self, record: IngressRecord) -> None:
+        """Say that an ingress lives. The store's clock says when, in place of `record.heartbeat`.
 
         Records that `ingresses` does not tell of any more go at some time. The default keeps nothing.
         """
@@ -668,7 +668,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:
         """Delete audit entries from before `time`, and operations that ended before it.
 
-        What dispatchers and ingresses report goes sooner: see `beat` and `ingresses`.
+        What dispatchers and ingresses report goes sooner: see `heartbeat` and `ingresses`.
 
         Args:
             time: An aware datetime, by the store's clock.

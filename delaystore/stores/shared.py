@@ -171,10 +171,10 @@ def told_of(records: Iterable[IngressRecord], now: datetime) -> Sequence[Ingress
     """Those that live, and for each queue that has none any more the one that died last; by queue and id."""
     living: list[IngressRecord] = []
     gone: dict[str, IngressRecord] = {}
-    for each in sorted(records, key=lambda each: each.beat):
+    for each in sorted(records, key=lambda each: each.heartbeat):
         if not each.is_gone(now):
             living.append(each)
-        elif now - each.beat <= GONE_FOR:
+        elif now - each.heartbeat <= GONE_FOR:
             gone[each.queue] = each
     served = {each.queue for each in living}
     died = [each for each in gone.values() if each.queue not in served]

@@ -87,7 +87,7 @@ class RecordingTransport(Transport):
     """Delivers everything, but for the destinations in `outcomes`, and keeps a record.
 
     `outcomes`: by destination, an Outcome or a function of the message that returns one; may be changed at any time.
-    UNREADY pretends that the destination takes nothing at present, though the broker is there.
+    UNAVAILABLE pretends that the destination takes nothing at present, though the broker is there.
     `unavailable_reason`: why nothing can be sent (a pretended outage); None: it can.
     """
 
@@ -131,7 +131,7 @@ class RecordingTransport(Transport):
         transaction: DelayedMessageStore | None,
         timeout: float,
     ) -> Sequence[Outcome]:
-        """Record each message with its outcome by `outcomes`; in an outage, UNSETTLED for all."""
+        """Record each message with its outcome by `outcomes`; in an outage, UNCONFIRMED for all."""
         outcomes = [self._outcome_of(message) for message in messages]
         with self._changed:
             for message, outcome in zip(messages, outcomes, strict=True):
@@ -173,7 +173,7 @@ class RecordingTransport(Transport):
 
     def _outcome_of(self, message: DelayedMessage) -> Outcome:
         if self.unavailable_reason is not None:
-            return Outcome(OutcomeKind.UNSETTLED, self.unavailable_reason)
+            return Outcome(OutcomeKind.UNCONFIRMED, self.unavailable_reason)
         answer = self.outcomes.get(message.destination, DELIVERED)
         return answer if isinstance(answer, Outcome) else answer(message)
 

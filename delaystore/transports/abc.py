@@ -25,19 +25,19 @@ class OutcomeKind(Enum):
     """No such destination; it came back."""
     REFUSED = "refused"
     """Nacked, or the broker closes the channel because of this message."""
-    UNSETTLED = "unsettled"
+    UNCONFIRMED = "unconfirmed"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
-    UNREADY = "unready"
+    UNAVAILABLE = "unavailable"
     """Its destination takes nothing at present, although the broker answers: it is to give way to others, and to be
-    tried again later. That is an outage of the destination, and no fault of the message. As with UNSETTLED, it may have
-    arrived."""
-    UNSUITED = "unsuited"
+    tried again later. That is an outage of the destination, and no fault of the message. As with UNCONFIRMED, it may
+    have arrived."""
+    NOT_DELAYABLE = "not_delayable"
     """Only from `send_delayed`: the message cannot be delayed natively, and stays in the store until it is due."""
 
     @property
     def passes(self) -> bool:
         """Whether it is an outage, which passes: the same message is to be sent again."""
-        return self in (OutcomeKind.UNSETTLED, OutcomeKind.UNREADY)
+        return self in (OutcomeKind.UNCONFIRMED, OutcomeKind.UNAVAILABLE)
 
 
 class PendingConfirm(ABC):
@@ -56,7 +56,7 @@ class Outcome:
     kind: OutcomeKind
     reason: str = ""
     late: PendingConfirm | None = field(default=None, compare=False, repr=False)
-    """Of UNSETTLED and UNREADY: what tells later whether it arrived; None: nothing does."""
+    """Of UNCONFIRMED and UNAVAILABLE: what tells later whether it arrived; None: nothing does."""
 
 
 DELIVERED: Final = Outcome(OutcomeKind.DELIVERED)
@@ -127,7 +127,8 @@ class Transport(ABC):
         A message without an answer by then may stay on its way: `Outcome.late` tells what becomes of it.
         `transaction`: the store bound to the transaction to send in, for exactly once; None unless
         `shares_transaction_with` returned True. DELIVERED then holds once it commits. An outage is an outcome
-        (UNSETTLED), never an exception. But a failure that may have spoilt a shared transaction raises TransportError,
+        (UNCONFIRMED), never an exception. But a failure that may have spoilt a shared transaction raises
+        TransportError,
         and the caller rolls the transaction back.
         """
 
@@ -144,8 +145,8 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
 
-        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNSETTLED, UNREADY: an outage;
-        UNSUITED: `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
+        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNCONFIRMED, UNAVAILABLE: an
+        outage; NOT_DELAYABLE: `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
         """
         raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 

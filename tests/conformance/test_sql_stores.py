@@ -76,13 +76,15 @@ class SqlStoreTests(StoreConformance):
                 time.sleep(seconds)
                 return
             engine = create_engine(url)
-            beats = Table(
+            heartbeats = Table(
                 f"{TABLE}_dispatchers", MetaData(), Column("dispatcher_id", String), Column("beat", UtcDateTime)
             )
             with engine.begin() as connection:
-                for row in connection.execute(select(beats)).all():
-                    one = beats.c.dispatcher_id == row.dispatcher_id
-                    connection.execute(update(beats).where(one).values(beat=row.beat - timedelta(seconds=seconds)))
+                for row in connection.execute(select(heartbeats)).all():
+                    one = heartbeats.c.dispatcher_id == row.dispatcher_id
+                    connection.execute(
+                        update(heartbeats).where(one).values(heartbeat=row.beat - timedelta(seconds=seconds))
+                    )
             engine.dispose()
 
         return pass_by

@@ -252,5 +252,5 @@ def test_a_batch_for_queues_in_a_frozen_database_has_an_end(
                 sending.result(30)
             ended = sending.done()
         assert ended
-        assert sending.result()[0].kind is OutcomeKind.UNSETTLED
+        assert sending.result()[0].kind is OutcomeKind.UNCONFIRMED
         assert transport.send(batch, None, 30)[0].kind is OutcomeKind.DELIVERED

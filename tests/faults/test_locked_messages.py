@@ -21,7 +21,8 @@ from tests.faults.scale import scaled
 from tests.servers import RabbitMQ
 
 MOST_QUERIES = 40
-"""A second, by a dispatcher that finds what is due claimed by another: it looks 20 times, and beats come on top."""
+"""A second, by a dispatcher that finds what is due claimed by another: it looks 20 times, and heartbeats come on
+top."""
 WATCHED = scaled(2, 30)
 """Seconds."""
 

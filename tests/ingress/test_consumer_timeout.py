@@ -20,7 +20,7 @@ def fill_rejected(ground: Ground) -> None:
 
 
 @pytest.mark.long
-def test_what_is_kept_back_for_long_goes_back_and_the_channel_stays(
+def test_what_is_unacknowledged_for_long_goes_back_and_the_channel_stays(
     private_rabbitmq: RabbitMQ,
     sqlite_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -39,7 +39,7 @@ def test_what_is_kept_back_for_long_goes_back_and_the_channel_stays(
                 await_settled(ingress, good)
                 ground.connection.sleep(0.1)
             assert "consuming orders.ingress fails" not in caplog.text
-            wait_until(lambda: ingress.health().kept_back == 1, "it came again")
+            wait_until(lambda: ingress.health().unacknowledged == 1, "it came again")
             assert ground.drain(REJECTED) == [b"in the way"]
             await_settled(ingress, good + 1)
         assert ground.drain(REJECTED) == [b"bad"]

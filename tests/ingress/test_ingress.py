@@ -187,7 +187,7 @@ def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postg
         ground.publish(b"bad", delay="soon")
         ground.publish(b"good", delay=LONG)
         await_settled(ingress, 1)
-        wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
+        wait_until(lambda: ingress.health().unacknowledged == 1, "the bad one is unacknowledged")
         assert any(REJECTED in problem for problem in ingress.health().problems)
         for number in range(20):
             ground.publish(b"good %d" % number, delay=LONG)

@@ -12,8 +12,8 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCal
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreError
-from delaystore.ingress import _entries as kept_back
-from delaystore.ingress._entries import IngestEntry, IngestResult, KeptBack
+from delaystore.ingress import _entries as unacknowledged
+from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries
 from delaystore.ingress._intake import Direct, Intake
 from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
@@ -82,7 +82,7 @@ class Ground:
         direct, rejecting = cast(Direct, nothing), cast(Rejecting, nothing)
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
         self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
-        self.kept_back = KeptBack(IngressSettings(queue="orders"))
+        self.unacknowledged = UnacknowledgedEntries(IngressSettings(queue="orders"))
         self.entries: list[IngestEntry] = []
 
     def arrive(self, *bodies: bytes, message_id: str = "a", message_ids: Sequence[str] = ()) -> None:
@@ -97,13 +97,13 @@ class Ground:
         self.take_in(new)
 
     def try_again(self) -> None:
-        """Whatever is kept back."""
-        self.take_in(self.kept_back.to_try())
+        """Whatever is unacknowledged."""
+        self.take_in(self.unacknowledged.to_try())
 
     def take_in(self, entries: Sequence[IngestEntry]) -> None:
-        trouble = self.intake.take_in(entries, self.kept_back.ids)
+        trouble = self.intake.take_in(entries, self.unacknowledged.ids)
         if trouble is not None:
-            self.kept_back.add([entry for entry in entries if entry.result is None], trouble)
+            self.unacknowledged.add([entry for entry in entries if entry.result is None], trouble)
 
     @property
     def fates(self) -> list[IngestResult | None]:
@@ -119,7 +119,7 @@ class Ground:
 
 @pytest.fixture
 def ground(rule: IngressOnDuplicate, monkeypatch: pytest.MonkeyPatch) -> Ground:
-    monkeypatch.setattr(kept_back, "_TRY_EVERY", 0.0)
+    monkeypatch.setattr(unacknowledged, "_TRY_EVERY", 0.0)
     return Ground(rule)
 
 
@@ -131,7 +131,7 @@ EXPECTED = {IngressOnDuplicate.BOTH: [b"1", b"2"], IngressOnDuplicate.KEEP: [b"1
 
 
 @RULES
-def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(
+def test_what_arrives_while_an_earlier_one_is_unacknowledged_is_stored_after_it(
     ground: Ground, rule: IngressOnDuplicate
 ) -> None:
     ground.store.store(message("a", b"0"))
@@ -148,7 +148,7 @@ def test_what_arrives_while_an_earlier_one_is_kept_back_is_stored_after_it(
         ground.try_again()
     assert None not in ground.fates
     assert ground.waiting == EXPECTED[rule]
-    assert len(ground.kept_back) == 0
+    assert len(ground.unacknowledged) == 0
 
 
 @RULES
@@ -231,8 +231,8 @@ def test_what_goes_back_to_its_queue_takes_with_it_what_stays_behind_it(
     ground.arrive(b"1")
     ground.arrive(b"2")
     ground.entries[1].at = float("inf")
-    assert ground.kept_back.overdue() == [0, 1]
-    assert len(ground.kept_back) == 0
+    assert ground.unacknowledged.overdue() == [0, 1]
+    assert len(ground.unacknowledged) == 0
 
 
 @RULES

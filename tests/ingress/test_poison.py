@@ -79,7 +79,7 @@ def test_what_a_database_hangs_up_on_is_put_aside(ground: Ground, start_server: 
 
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("unforeseen")])
-def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
+def test_what_the_store_fails_on_is_unacknowledged_and_the_others_go_on(
     ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
@@ -88,7 +88,7 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
             ground.publish(body, delay=LONG)
         with running(delivery, ground.url, batch_size=1 if alone else 3) as ingress:
-            wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
+            wait_until(lambda: ingress.health().unacknowledged == 1, "the bad one is unacknowledged")
             before = ingress.health().stored
             for number in range(3):
                 ground.publish(b"%d" % number, delay=LONG)
@@ -108,7 +108,7 @@ def test_what_the_store_fails_on_for_long_is_rejected(
         for body in (b"one", b"bad", b"two"):
             ground.publish(body, delay=LONG)
         await_settled(ingress, 2)
-        wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
+        wait_until(lambda: ingress.health().unacknowledged == 1, "the bad one is unacknowledged")
         ground.publish(b"three", delay=LONG)
         await_settled(ingress, 4)
         assert (ingress.health().stored, ingress.health().rejected) == (3, 1)
@@ -135,7 +135,7 @@ def test_what_the_store_fails_on_is_rejected_sooner_where_others_would_have_no_r
             ground.publish(b"%d" % number, delay=LONG)
             time.sleep(0.5)
         wait_until(lambda: ingress.health().stored == 36 and ingress.health().rejected >= 7, "they go on")
-        assert ingress.health().kept_back <= 5
+        assert ingress.health().unacknowledged <= 5
     assert ground.depth(QUEUE) + ground.depth(REJECTED) == 12
 
 
@@ -147,9 +147,9 @@ def test_while_the_store_takes_nothing_else_nothing_is_rejected(
     monkeypatch.setattr("delaystore.ingress._entries._TRY_EVERY", 1.0)
     with faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _), running(delivery, ground.url) as ingress:
         ground.publish(b"bad", delay=LONG)
-        wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+        wait_until(lambda: ingress.health().unacknowledged == 1, "it is unacknowledged")
         time.sleep(4)
-        assert (ingress.health().kept_back, ingress.health().rejected) == (1, 0)
+        assert (ingress.health().unacknowledged, ingress.health().rejected) == (1, 0)
         ground.publish(b"good", delay=LONG)
         await_settled(ingress, 2)
 
@@ -164,7 +164,7 @@ def test_in_an_outage_nothing_is_rejected(
         running(delivery, ground.url) as ingress,
     ):
         ground.publish(b"bad", delay=LONG)
-        wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+        wait_until(lambda: ingress.health().unacknowledged == 1, "it is unacknowledged")
         private_postgresql.kill()
         store.error = None
         time.sleep(12)
@@ -181,7 +181,9 @@ def test_what_no_rejected_queue_takes_leaves_memory_to_others(ground: Ground, sq
             ground.publish(b"%02d" % number + bytes(300_000), delay="soon")
             ground.publish(b"%d" % number, delay=LONG)
         await_settled(ingress, 12)
-        wait_until(lambda: ingress.health().kept_back == 12, f"all bad ones are kept back: {ingress.health()}")
+        wait_until(
+            lambda: ingress.health().unacknowledged == 12, f"all bad ones are unacknowledged: {ingress.health()}"
+        )
         ground.channel.queue_delete(REJECTED)
         ground.channel.queue_declare(REJECTED, durable=True)
         await_settled(ingress, 24)

@@ -97,7 +97,7 @@ def test_what_stays_claimed_keeps_the_message_in_its_queue_while_others_go_on(
         with claimed(database_url) as dispatched:
             ground.publish(b"work", delay=LONG, message_id="job")
             wait_until(
-                lambda: "a dispatcher has the message" in str(ingress.health().why_kept_back), "it waits", PATIENCE
+                lambda: "a dispatcher has the message" in str(ingress.health().why_unacknowledged), "it waits", PATIENCE
             )
             for number in range(5):
                 ground.publish(b"other", delay=LONG, message_id=f"other-{number}")

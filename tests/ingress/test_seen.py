@@ -65,7 +65,7 @@ def a_record(delivery: DelayedDelivery, **given: object) -> IngressRecord:
         pid=4711,
         version="0.2.0",
         since=now - timedelta(hours=3),
-        beat=now,
+        heartbeat=now,
         stored=12_345,
         rejected=2,
     )
@@ -75,7 +75,7 @@ def a_record(delivery: DelayedDelivery, **given: object) -> IngressRecord:
 def tell(delivery: DelayedDelivery, **given: object) -> None:
     store = delivery.operable_store()
     assert store is not None
-    store.beat_of_ingress(a_record(delivery, **given))
+    store.heartbeat_of_ingress(a_record(delivery, **given))
 
 
 def test_status_lists_ingresses_and_what_they_rejected(ground: Ground, run: CommandLine, database_url: str) -> None:
@@ -143,9 +143,9 @@ def test_a_broker_that_cannot_be_asked_leaves_what_was_told(sqlite_url: str) -> 
         ({"problem": "there is no queue"}, "takes nothing in: there is no queue.", "stands still"),
         ({"breakers": {"intake": "triggered"}}, "has a triggered breaker: intake.", "intake triggered"),
         (
-            {"kept_back": 2, "why_kept_back": "the queue is full"},
-            "keeps 2 messages back: the queue is full.",
-            "2 kept back",
+            {"unacknowledged": 2, "why_unacknowledged": "the queue is full"},
+            "leaves 2 messages unacknowledged: the queue is full.",
+            "2 unacknowledged",
         ),
         ({"rejected_depth": 5}, f"The rejected queue '{REJECTED}' holds 5 messages.", "takes in"),
     ],

@@ -24,14 +24,14 @@ def test_good_messages_go_on_and_each_copy_arrives_once(
             await_settled(ingress, 1)
             private_rabbitmq.suspend_queue(url, REJECTED)
             ground.publish(b"bad", delay="soon")
-            wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+            wait_until(lambda: ingress.health().unacknowledged == 1, "it is unacknowledged")
             began = time.monotonic()
             for number in range(BAD):
                 ground.publish(b"bad", delay="soon")
                 ground.publish(b"good", delay=LONG)
                 await_settled(ingress, number + 2)
             assert time.monotonic() - began < 10, "each try took fifteen seconds"
-            wait_until(lambda: ingress.health().kept_back == BAD + 1, "all bad ones are kept back")
+            wait_until(lambda: ingress.health().unacknowledged == BAD + 1, "all bad ones are unacknowledged")
             assert "takes no rejected messages" in str(ingress.health().problems)
             private_rabbitmq.resume_queue(url, REJECTED)
             await_settled(ingress, 2 + 2 * BAD)

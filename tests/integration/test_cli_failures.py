@@ -142,7 +142,7 @@ def test_health_tells_of_failing_and_paused_ones_and_alarms_nobody(
     assert (document["failing"], document["parked"], document["paused"]) == (1, 1, ["shipping"])
     assert (document["waiting"], document["dispatchers"]) == (7, 0)
     assert run("health", "--max-overdue", "1h", "--require-dispatcher").code == 1
-    failing.beat(record(failing), [Activity(minute=failing.now().replace(second=0, microsecond=0), delivered=3)])
+    failing.heartbeat(record(failing), [Activity(minute=failing.now().replace(second=0, microsecond=0), delivered=3)])
     assert run("health", "--max-overdue", "1h", "--require-dispatcher").code == 0
     assert "no dispatcher" not in run("health", "--max-overdue", "1h").out
     assert failing.cancel("bad").value == "done"
@@ -152,11 +152,11 @@ def test_health_tells_of_failing_and_paused_ones_and_alarms_nobody(
 def record(store: SqlDelayedMessageStore) -> DispatcherRecord:
     now = store.now()
     known = {"dispatcher_id": "1", "name": "worker-1", "host": "app-7", "pid": 4711, "version": "0.2.0"}
-    return DispatcherRecord(**known, since=now - timedelta(hours=3), beat=now, rate=2.5)  # type: ignore[arg-type]
+    return DispatcherRecord(**known, since=now - timedelta(hours=3), heartbeat=now, rate=2.5)  # type: ignore[arg-type]
 
 
 def test_status_shows_dispatchers_and_what_they_did(run: CommandLine, failing: SqlDelayedMessageStore) -> None:
-    failing.beat(record(failing), [Activity(minute=failing.now().replace(second=0, microsecond=0), delivered=3)])
+    failing.heartbeat(record(failing), [Activity(minute=failing.now().replace(second=0, microsecond=0), delivered=3)])
     shown = run("status", "--max-overdue", "1h")
     assert shown.code == 0
     for text in (

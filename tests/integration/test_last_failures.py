@@ -6,7 +6,7 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from tests.dispatching import REFUSED, UNROUTABLE, UNSETTLED, settings
+from tests.dispatching import REFUSED, UNCONFIRMED, UNROUTABLE, settings
 from tests.integration.sql_stores import message
 
 
@@ -24,20 +24,20 @@ def test_each_kind_of_failure_is_kept_with_its_reason(store: SqlDelayedMessageSt
         full=REFUSED,
         nowhere=UNROUTABLE,
         error=Outcome(OutcomeKind.REFUSED, "it is full, too"),
-        silent=UNSETTLED,
-        leaderless=Outcome(OutcomeKind.UNREADY, "its leader is gone\nsince 12:00"),
+        silent=UNCONFIRMED,
+        leaderless=Outcome(OutcomeKind.UNAVAILABLE, "its leader is gone\nsince 12:00"),
     )
     now = store.now()
     store.store_many(message(now, -1, name, destination=name) for name in ("full", "nowhere", "silent", "leaderless"))
     store.store(message(now, -1, "good"))
     report = Dispatcher(store, transport, settings(max_body_bytes=1000)).dispatch_due()  # one batch
-    assert (report.delivered, report.failed, report.gave_way) == (1, 2, 2)
+    assert (report.delivered, report.failed, report.deferred) == (1, 2, 2)
     assert last_failure(store, "full") == (1, "Refused", "the queue is full")
     assert last_failure(store, "nowhere") == (
         *(1, "Unroutable"),
         "no such queue; the error queue: refused: it is full, too",
     )
-    assert last_failure(store, "silent") == (1, "Unsettled", "no answer in time")
+    assert last_failure(store, "silent") == (1, "Unconfirmed", "no answer in time")
     assert last_failure(store, "leaderless") == (1, "Unready", "its leader is gone since 12:00")
     assert store.count_failing(10) == 4
 

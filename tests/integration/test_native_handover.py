@@ -220,14 +220,14 @@ def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
 
 
 def test_an_outage_makes_nothing_late_that_was_to_be_handed_over(sqlite_url: str) -> None:
-    unsettled = Outcome(OutcomeKind.UNSETTLED, "no answer")
+    unconfirmed = Outcome(OutcomeKind.UNCONFIRMED, "no answer")
     store = SqlDelayedMessageStore(sqlite_url)
 
     class Delaying(RecordingTransport):
         longest_native_delay = HORIZON
 
         def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
-            return [unsettled] * len(messages)
+            return [unconfirmed] * len(messages)
 
     transport = Delaying()
     transport.declare("billing")
@@ -310,7 +310,7 @@ def test_without_the_right_to_declare_messages_stay_in_the_store(
         closing(RabbitMQTransport(url, delays=CASCADE)) as poor,
     ):
         (outcome,) = poor.send_delayed([message(datetime.now(UTC) + SECOND)], datetime.now(UTC), PATIENCE)
-    assert outcome.kind is OutcomeKind.UNSUITED
+    assert outcome.kind is OutcomeKind.NOT_DELAYABLE
     assert "cannot be declared" in outcome.reason
 
 
@@ -322,7 +322,10 @@ def test_a_queue_that_may_not_be_bound_harms_no_other(
         rabbitmq.user(rabbitmq_url, configure=".*", write="^(?!locked)", read=".*") as url,
         closing(RabbitMQTransport(url, delays=CASCADE)) as poor,
     ):
-        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [
+            OutcomeKind.NOT_DELAYABLE,
+            OutcomeKind.DELIVERED,
+        ]
 
 
 def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
@@ -334,7 +337,10 @@ def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
         rabbitmq.user(rabbitmq_url, configure=".*", write="^(?!locked)", read=".*") as url,
         closing(RabbitMQTransport(url, delays=DelayedMessagePluginDelay())) as poor,
     ):
-        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [
+            OutcomeKind.NOT_DELAYABLE,
+            OutcomeKind.DELIVERED,
+        ]
 
 
 @pytest.fixture(params=["cascade", "plugin", "fixed", "ephemeral"])
@@ -371,7 +377,7 @@ def test_a_queue_that_was_deleted_a_moment_ago_is_noticed_before_anything_is_pub
         assert outcomes(transport, SECOND, there, gone) == [OutcomeKind.DELIVERED] * 2
         transport.delete("billing")
         assert OutcomeKind.DELIVERED not in outcomes(transport, SECOND, gone)
-        assert outcomes(transport, SECOND, there, gone) == [OutcomeKind.DELIVERED, OutcomeKind.UNSUITED]
+        assert outcomes(transport, SECOND, there, gone) == [OutcomeKind.DELIVERED, OutcomeKind.NOT_DELAYABLE]
         assert len(received(transport, "shipping", 2)) == 2
 
 
@@ -416,7 +422,7 @@ def test_a_silent_broker_holds_up_no_send_for_long(private_rabbitmq: RabbitMQ) -
         began = time.monotonic()
         now = datetime.now(UTC)
         (outcome,) = transport.send_delayed([message(now + SECOND, destination="shipping")], now, 1)
-        assert outcome.kind is OutcomeKind.UNSETTLED
+        assert outcome.kind is OutcomeKind.UNCONFIRMED
         assert time.monotonic() - began < PATIENCE
         private_rabbitmq.resume()
 
@@ -429,7 +435,7 @@ def test_other_ways_of_delaying(rabbitmq_url: str, delays: NativeDelay) -> None:
         due = datetime.now(UTC) + 1500 * MILLISECOND
         fields: list[dict[str, Any]] = [{}, {"destination": "a.b c é"}, {"destination": "nowhere"}]
         kinds = outcomes(transport, 1500 * MILLISECOND, *fields)
-        assert kinds == [OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.UNSUITED]
+        assert kinds == [OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.NOT_DELAYABLE]
         for queue in ("billing", "a.b c é"):
             ((_, at),) = received(transport, queue, 1)
             assert at >= due
@@ -442,7 +448,7 @@ def test_a_queue_for_each_message_takes_what_is_overdue_and_not_what_is_too_long
         batch = [message(now - SECOND, message_id="overdue"), message(now + timedelta(days=50), message_id="too long")]
         taken, refused = transport.send_delayed(batch, now, PATIENCE)
         assert taken.kind is OutcomeKind.DELIVERED
-        assert refused.kind is OutcomeKind.UNSUITED
+        assert refused.kind is OutcomeKind.NOT_DELAYABLE
         assert "at most 49 days" in refused.reason
         ((arrived, _),) = received(transport, "billing", 1)
         assert arrived.message_id == "overdue"
@@ -468,7 +474,7 @@ def test_a_time_sent_in_the_future_is_replaced(transport: RabbitMQTransport) -> 
 
 def test_a_fixed_delay_refuses_others(rabbitmq_url: str) -> None:
     with closing(RabbitMQTransport(rabbitmq_url, delays=FixedDelay(SECOND))) as transport:
-        assert outcomes(transport, 2 * SECOND, {}) == [OutcomeKind.UNSUITED]
+        assert outcomes(transport, 2 * SECOND, {}) == [OutcomeKind.NOT_DELAYABLE]
 
 
 def test_the_plugin_that_is_not_there_is_named(rabbitmq_url: str) -> None:
@@ -477,10 +483,10 @@ def test_the_plugin_that_is_not_there_is_named(rabbitmq_url: str) -> None:
         now = datetime.now(UTC)
         batch = [message(now + SECOND), message(now + timedelta(days=50), message_id="b")]
         missing, _ = transport.send_delayed(batch, now, PATIENCE)
-        assert missing.kind is OutcomeKind.UNSUITED
+        assert missing.kind is OutcomeKind.NOT_DELAYABLE
         assert "rabbitmq_delayed_message_exchange enabled" in missing.reason
         (refused,) = transport.send_delayed(batch[1:], now, PATIENCE)
-        assert refused.kind is OutcomeKind.UNSUITED
+        assert refused.kind is OutcomeKind.NOT_DELAYABLE
         assert "at most 49 days" in refused.reason
 
 
@@ -489,7 +495,7 @@ def test_a_deleted_cascade_is_declared_again(rabbitmq_url: str, transport: Rabbi
     with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
         for exchange in CASCADE.layout().exchanges:
             connection.channel().exchange_delete(exchange.name)
-    assert outcomes(transport, SECOND, {}) == [OutcomeKind.UNSETTLED]
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.UNCONFIRMED]
     assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
 
 

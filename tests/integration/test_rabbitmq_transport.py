@@ -30,7 +30,7 @@ from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import Proxy, RabbitMQ, RabbitMQVhosts
 
 DELIVERED, UNROUTABLE = OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE
-REFUSED, UNSETTLED, UNREADY = OutcomeKind.REFUSED, OutcomeKind.UNSETTLED, OutcomeKind.UNREADY
+REFUSED, UNCONFIRMED, UNAVAILABLE = OutcomeKind.REFUSED, OutcomeKind.UNCONFIRMED, OutcomeKind.UNAVAILABLE
 LONG = 60.0
 Connect = Callable[..., RabbitMQTransport]
 
@@ -293,7 +293,7 @@ def test_closing_ends_a_send_that_is_under_way(private_rabbitmq: RabbitMQ, conne
         sending = pool.submit(transport.send, [message("missing")], None, 10 * LONG)
         time.sleep(0.2)
         transport.close()
-        assert kinds(sending.result(LONG)) == [UNSETTLED]
+        assert kinds(sending.result(LONG)) == [UNCONFIRMED]
     private_rabbitmq.resume()
 
 
@@ -354,7 +354,7 @@ def test_connecting_and_reconnecting_is_told_in_one_line_each(
 
 
 @pytest.mark.long
-def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unsettled_at_once(
+def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unconfirmed_at_once(
     private_rabbitmq: RabbitMQ, connect: Connect
 ) -> None:
     transport = connect(private_rabbitmq.url, queue_type="classic")
@@ -366,11 +366,11 @@ def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unsettled_at_o
         wait_until(lambda: depth(private_rabbitmq) > 3 * channel_module.WINDOW, "a part of the batch in the queue")
         private_rabbitmq.kill()
         outcomes = sending.result(LONG)
-    assert set(kinds(outcomes)) == {DELIVERED, UNSETTLED}
-    assert "was lost" in next(outcome.reason for outcome in outcomes if outcome.kind is UNSETTLED)
+    assert set(kinds(outcomes)) == {DELIVERED, UNCONFIRMED}
+    assert "was lost" in next(outcome.reason for outcome in outcomes if outcome.kind is UNCONFIRMED)
     assert transport.unavailable() is not None
     private_rabbitmq.start()
-    rest = [one for one, outcome in zip(batch, outcomes, strict=True) if outcome.kind is UNSETTLED][:100]
+    rest = [one for one, outcome in zip(batch, outcomes, strict=True) if outcome.kind is UNCONFIRMED][:100]
     assert set(kinds(transport.send(rest, None, LONG))) == {DELIVERED}
     confirmed = {one.message_id for one, outcome in zip(batch, outcomes, strict=True) if outcome.kind is DELIVERED}
     assert confirmed | {one.message_id for one in rest} <= set(drain(transport, "durable"))
@@ -382,7 +382,7 @@ def depth(broker: RabbitMQ) -> int:
     return count
 
 
-def test_no_answer_is_unsettled_and_a_late_one_settles_nothing_else(
+def test_no_answer_is_unconfirmed_and_a_late_one_settles_nothing_else(
     private_rabbitmq: RabbitMQ, connect: Connect
 ) -> None:
     transport = connect(private_rabbitmq.url, heartbeat=0, queue_type="classic")
@@ -391,10 +391,10 @@ def test_no_answer_is_unsettled_and_a_late_one_settles_nothing_else(
     private_rabbitmq.pause()
     late = [message("late") for _ in range(50)]
     outcomes = transport.send(late, None, 0.3)
-    assert set(kinds(outcomes)) == {UNSETTLED}
+    assert set(kinds(outcomes)) == {UNCONFIRMED}
     assert {outcome.late.arrived for outcome in outcomes if outcome.late} == {None}
     assert "does not answer" in str(transport.unavailable())  # at once, or it is mistaken for the messages' own fault
-    assert kinds(transport.send([message("late")], None, 0.1)) == [UNSETTLED]
+    assert kinds(transport.send([message("late")], None, 0.1)) == [UNCONFIRMED]
     with ThreadPoolExecutor(1) as pool:
         after = pool.submit(transport.send, [message("missing") for _ in range(50)], None, LONG)
         time.sleep(0.2)
@@ -416,7 +416,7 @@ def test_what_is_published_only_after_its_sender_has_left_is_known_to_arrive(
     batch = [message() for _ in range(3)]
     outcomes = transport.send(batch, None, 0.3)
     busy.set()
-    assert set(kinds(outcomes)) == {UNSETTLED}
+    assert set(kinds(outcomes)) == {UNCONFIRMED}
     wait_until(lambda: fates(outcomes) == {True}, "the late confirms")
     assert set(drain(transport)[1:]) == {one.message_id for one in batch}
 
@@ -428,7 +428,7 @@ def test_a_broker_that_answers_all_but_some_messages_is_there(
     monkeypatch.setattr(
         channel_module.ConfirmChannel, "_on_answer", lambda self, frame: None
     )  # a queue without its quorum
-    assert kinds(transport.send([message("stuck")], None, 0.5)) == [UNREADY]
+    assert kinds(transport.send([message("stuck")], None, 0.5)) == [UNAVAILABLE]
     assert transport.unavailable() is None
 
 
@@ -438,7 +438,7 @@ def test_a_message_that_closes_its_channel_too_late_holds_nobody_up(
     transport = connect(private_rabbitmq.url, heartbeat=0)
     assert kinds(transport.send([message("missing")], None, LONG)) == [UNROUTABLE]
     private_rabbitmq.pause()
-    assert kinds(transport.send([message("/exchanges/missing/key")], None, 0.2)) == [UNSETTLED]
+    assert kinds(transport.send([message("/exchanges/missing/key")], None, 0.2)) == [UNCONFIRMED]
     private_rabbitmq.resume()
     assert kinds(transport.send([message("missing")], None, LONG)) == [UNROUTABLE]
 
@@ -462,7 +462,7 @@ def test_a_memory_alarm_holds_messages_up_and_says_why(
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
     private_rabbitmq.ctl("set_vm_memory_high_watermark", "0")
     try:
-        wait_until(lambda: transport.send([message("alarmed")], None, 0.5)[0].kind is UNSETTLED, "the alarm")
+        wait_until(lambda: transport.send([message("alarmed")], None, 0.5)[0].kind is UNCONFIRMED, "the alarm")
         wait_until(lambda: "blocks publishers: low on memory" in str(transport.unavailable()), "the reason")
         outcomes = transport.send([message("alarmed")], None, 0.1)
         assert "low on memory" in outcomes[0].reason
@@ -485,7 +485,7 @@ def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
     try:
         waiting = [message("alarmed") for _ in range(20)]
         outcomes = transport.send(waiting, None, 0.5)
-        assert set(kinds(outcomes)) == {UNSETTLED}
+        assert set(kinds(outcomes)) == {UNCONFIRMED}
         wait_until(lambda: "blocks publishers" in str(transport.unavailable()), "the reason")
         time.sleep(2)
         assert fates(outcomes) == {None}
@@ -507,7 +507,7 @@ def test_what_has_not_left_this_machine_is_not_given_up(
         assert kinds(transport.send([message("far away")], None, LONG)) == [DELIVERED]  # there is a channel
         network.hold()
         outcomes = transport.send([message("far away", body=bytes(15_000_000))], None, 0.5)
-        assert set(kinds(outcomes)) == {UNSETTLED}
+        assert set(kinds(outcomes)) == {UNCONFIRMED}
         time.sleep(2)
         assert fates(outcomes) == {None}
         monkeypatch.setattr(carriage_module, "PATIENCE", LONG)
@@ -579,7 +579,7 @@ def test_closing_in_the_middle_of_a_handshake_is_no_error(connect: Connect, capl
 def test_a_broker_that_is_not_there_is_an_outage(connect: Connect) -> None:
     transport = connect("amqp://ann:secret@127.0.0.1:1")
     outcomes = transport.send([message()], None, 0.5)
-    assert kinds(outcomes) == [UNSETTLED]
+    assert kinds(outcomes) == [UNCONFIRMED]
     assert "127.0.0.1:1 cannot be reached" in outcomes[0].reason
     with pytest.raises(TransportUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
         transport.declare("q")

@@ -62,7 +62,7 @@ class Ground:
     def dispatch_late(self) -> None:
         """Send what is due; its confirm comes after the dispatcher has given up waiting."""
         late = Late()
-        self.transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", late)
+        self.transport.outcomes["billing"] = Outcome(OutcomeKind.UNAVAILABLE, "no answer in time", late)
         self.dispatcher.run()
         self.transport.outcomes.clear()
         late.has_come = True

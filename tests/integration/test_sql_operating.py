@@ -225,8 +225,8 @@ def test_dispatchers_may_do_what_they_must_after_an_upgrade(
         owner.setup_infrastructure()
     with opened(urls[0]) as dispatcher:
         now = dispatcher.now()
-        dispatcher.beat(
-            DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, beat=now)
+        dispatcher.heartbeat(
+            DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, heartbeat=now)
         )
         dispatcher.pause("billing", by=ME)
     with opened(urls[1]) as watcher:
@@ -342,9 +342,9 @@ def test_what_was_told_is_told_once_though_old_records_cannot_be_deleted(
         with store.engine.begin() as connection:
             refuse = "BEFORE DELETE ON sales_delayed_dispatchers BEGIN SELECT RAISE(ABORT, 'no'); END"
             connection.execute(text(f"CREATE TRIGGER refuse {refuse}"))
-        record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, beat=now)
+        record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, heartbeat=now)
         monkeypatch.setattr("delaystore.stores.sql.operating._reports.FORGOTTEN", -timedelta(hours=1))
-        store.beat(record, [Activity(minute=now, delivered=1)])
+        store.heartbeat(record, [Activity(minute=now, delivered=1)])
         assert [each.delivered for each in store.activity(now)] == [1]
 
 
@@ -504,29 +504,29 @@ def test_a_stray_is_found_behind_many_that_are_parked(store: SqlDelayedMessageSt
 
 def test_a_queue_without_an_ingress_is_told_of_for_a_day(store: SqlDelayedMessageStore) -> None:
     now, table = store.now(), f"{store.table.name}_dispatchers"
-    place = {"host": "h", "pid": 1, "version": "1", "since": now, "beat": now}
+    place = {"host": "h", "pid": 1, "version": "1", "since": now, "heartbeat": now}
 
     def pass_hours(hours: int) -> None:
         store._tidy_from = 0.0
-        beats = Table(table, MetaData(), Column("dispatcher_id", String), Column("beat", UtcDateTime))
+        heartbeats = Table(table, MetaData(), Column("dispatcher_id", String), Column("beat", UtcDateTime))
         with store.engine.begin() as connection:
-            for name, beat in connection.execute(select(beats)).all():
-                earlier = update(beats).where(beats.c.dispatcher_id == name)
-                connection.execute(earlier.values(beat=beat - timedelta(hours=hours)))
+            for name, heartbeat in connection.execute(select(heartbeats)).all():
+                earlier = update(heartbeats).where(heartbeats.c.dispatcher_id == name)
+                connection.execute(earlier.values(beat=heartbeat - timedelta(hours=hours)))
 
     def rows() -> int:
         with store.engine.connect() as connection:
             return connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
 
-    store.beat_of_ingress(IngressRecord(ingress_id="i", queue="q", rejected_queue="r", **place))  # type: ignore[arg-type]
-    store.beat(DispatcherRecord(dispatcher_id="d", name="n", **place))  # type: ignore[arg-type]
+    store.heartbeat_of_ingress(IngressRecord(ingress_id="i", queue="q", rejected_queue="r", **place))  # type: ignore[arg-type]
+    store.heartbeat(DispatcherRecord(dispatcher_id="d", name="n", **place))  # type: ignore[arg-type]
     pass_hours(23)
-    store.beat(DispatcherRecord(dispatcher_id="new", name="n", **place))  # type: ignore[arg-type]
+    store.heartbeat(DispatcherRecord(dispatcher_id="new", name="n", **place))  # type: ignore[arg-type]
     assert [(each.ingress_id, each.is_gone(store.now())) for each in store.ingresses()] == [("i", True)]
     assert rows() == 2, "the dispatcher that died is forgotten"
     pass_hours(2)
     assert list(store.ingresses()) == []
-    store.beat_of_ingress(IngressRecord(ingress_id="new", queue="other", rejected_queue="r", **place))  # type: ignore[arg-type]
+    store.heartbeat_of_ingress(IngressRecord(ingress_id="new", queue="other", rejected_queue="r", **place))  # type: ignore[arg-type]
     assert [each.ingress_id for each in store.ingresses()] == ["new"]
     assert rows() == 1, "all that died are forgotten"
 
@@ -534,9 +534,9 @@ def test_a_queue_without_an_ingress_is_told_of_for_a_day(store: SqlDelayedMessag
 def test_what_another_release_tells_of_an_ingress_is_read(store: SqlDelayedMessageStore) -> None:
     now = store.now()
     record = IngressRecord(
-        ingress_id="i", queue="q", rejected_queue="r", host="h", pid=1, version="9", since=now, beat=now, stored=3
+        ingress_id="i", queue="q", rejected_queue="r", host="h", pid=1, version="9", since=now, heartbeat=now, stored=3
     )
-    store.beat_of_ingress(record)
+    store.heartbeat_of_ingress(record)
     table = f"{store.table.name}_dispatchers"
     told = {"queue": "q", "rejected_queue": "r", "host": "h", "pid": 1, "version": "9", "since": now.isoformat()}
     with store.engine.begin() as connection:

@@ -365,7 +365,7 @@ def test_an_outage_is_an_outcome_and_the_queue_comes_back(private_postgresql: Po
     assert send(transport, message(NOW)) == [OutcomeKind.DELIVERED]
     private_postgresql.kill()
     outcomes = transport.send([message(NOW), message(NOW, destination="nowhere")], None, 5)
-    assert kinds(outcomes) == [OutcomeKind.UNSETTLED] * 2
+    assert kinds(outcomes) == [OutcomeKind.UNCONFIRMED] * 2
     assert all(outcome.reason for outcome in outcomes)
     with pytest.raises(TransportUnavailableError), transport.receive("billing"):
         pytest.fail("there is nothing to receive")
@@ -380,7 +380,7 @@ def test_a_locked_table_is_no_message_fault(postgresql_url: str) -> None:
     transport.declare("billing")
     with engine.begin() as connection:
         connection.execute(text("lock table billing_queue in access exclusive mode"))
-        assert kinds(transport.send([message(NOW)], None, 0.2)) == [OutcomeKind.UNSETTLED]
+        assert kinds(transport.send([message(NOW)], None, 0.2)) == [OutcomeKind.UNCONFIRMED]
     engine.dispose()
     transport.close()
 

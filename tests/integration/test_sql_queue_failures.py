@@ -41,8 +41,8 @@ def waiting_ids(engine: Engine, table: str) -> list[str]:
         return [one.decode() if isinstance(one, bytes) else one for one in ids]
 
 
-def are_unsettled(outcomes: Sequence[Outcome]) -> bool:
-    return all(outcome.kind is OutcomeKind.UNSETTLED and outcome.reason for outcome in outcomes)
+def are_unconfirmed(outcomes: Sequence[Outcome]) -> bool:
+    return all(outcome.kind is OutcomeKind.UNCONFIRMED and outcome.reason for outcome in outcomes)
 
 
 @contextmanager
@@ -88,10 +88,10 @@ def test_a_deadlock_that_undoes_a_shared_transaction_raises(mariadb_url: str) ->
         assert waiting_ids(store.engine, "a_queue") == []
 
 
-def test_a_deadlock_leaves_the_whole_batch_unsettled(mariadb_url: str) -> None:
+def test_a_deadlock_leaves_the_whole_batch_unconfirmed(mariadb_url: str) -> None:
     transport, engine = with_queues(mariadb_url), create_engine(mariadb_url)
     with deadlocked(mariadb_url, lambda: transport.send(ONE_TO_EACH, None, DEADLINE)) as sender:
-        assert are_unsettled(sender.result(DEADLINE))
+        assert are_unconfirmed(sender.result(DEADLINE))
     assert waiting_ids(engine, "a_queue") + waiting_ids(engine, "b_queue") == []
     engine.dispose()
     transport.close()
@@ -142,11 +142,11 @@ def test_a_full_disk_that_undoes_a_shared_transaction_raises(
     assert waiting_ids(store.engine, "a_queue") == []
 
 
-def test_a_full_disk_leaves_the_whole_batch_unsettled(
+def test_a_full_disk_leaves_the_whole_batch_unconfirmed(
     full: tuple[SqlDelayedMessageStore, SqlQueueTransport, list[DelayedMessage]],
 ) -> None:
     store, transport, messages = full
-    assert are_unsettled(transport.send(messages, None, 10))
+    assert are_unconfirmed(transport.send(messages, None, 10))
     assert waiting_ids(store.engine, "a_queue") + waiting_ids(store.engine, "b_queue") == []
     assert transport.send(messages[:1], None, 10)[0].kind is OutcomeKind.DELIVERED
 
@@ -187,7 +187,7 @@ def test_a_send_on_mariadb_waits_for_a_lock_no_longer_than_its_timeout(mariadb_u
     )
     transport = SqlQueueTransport(patient)
     with ThreadPoolExecutor(1) as pool, lock_on(engine, statement):
-        assert are_unsettled(pool.submit(transport.send, ONE_TO_EACH, None, 0.5).result(DEADLINE))
+        assert are_unconfirmed(pool.submit(transport.send, ONE_TO_EACH, None, 0.5).result(DEADLINE))
     with patient.connect() as connection:
         query = "select @@session.lock_wait_timeout, @@session.innodb_lock_wait_timeout"
         assert connection.exec_driver_sql(query).one() == (FOREVER, FOREVER)
@@ -201,7 +201,7 @@ def test_a_send_on_sqlite_waits_for_another_writer_no_longer_than_its_timeout(sq
     patient, engine = create_engine(sqlite_url, connect_args={"timeout": FOREVER}), create_engine(sqlite_url)
     transport = SqlQueueTransport(patient)
     with ThreadPoolExecutor(1) as pool, lock_on(engine, "begin immediate"):
-        assert are_unsettled(pool.submit(transport.send, ONE_TO_EACH, None, 0.1).result(DEADLINE))
+        assert are_unconfirmed(pool.submit(transport.send, ONE_TO_EACH, None, 0.1).result(DEADLINE))
     assert [one.kind for one in transport.send(ONE_TO_EACH, None, 10)] == [OutcomeKind.DELIVERED] * 2
     with patient.connect() as connection:
         assert connection.exec_driver_sql("pragma busy_timeout").scalar_one() == FOREVER * 1000

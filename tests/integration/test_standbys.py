@@ -183,7 +183,7 @@ def test_a_sql_queue_does_not_stay_on_a_standby(
         with opened(database) as store:
             sent = message(store.now())
         (outcome,) = transport.send([sent], None, 5)
-        assert outcome.kind is OutcomeKind.UNSETTLED
+        assert outcome.kind is OutcomeKind.UNCONFIRMED
         assert "read-only, as a standby" in outcome.reason
         proxy.switch(primary.port)
         (outcome,) = transport.send([sent], None, 5)

@@ -151,6 +151,6 @@ def test_what_a_sql_queue_may_lose_stays_in_the_store(private_postgresql: Postgr
         sent = message(store.now())
     with absent_standby(private_postgresql):
         (outcome,) = transport.send([sent], None, 5)
-    assert outcome.kind is OutcomeKind.UNSETTLED
+    assert outcome.kind is OutcomeKind.UNCONFIRMED
     assert "synchronous standby" in outcome.reason
     transport.close()

@@ -46,7 +46,7 @@ def screen(delivery: DelayedDelivery) -> str:
 def dispatcher(store: InMemoryDelayedMessageStore, **given: object) -> DispatcherRecord:
     now = store.now()
     known = {"dispatcher_id": "1", "name": "worker-1", "host": "app-7", "pid": 4711, "version": "0.2.0"}
-    return DispatcherRecord(**{**known, "since": now - timedelta(hours=30), "beat": now, **given})  # type: ignore[arg-type]
+    return DispatcherRecord(**{**known, "since": now - timedelta(hours=30), "heartbeat": now, **given})  # type: ignore[arg-type]
 
 
 def test_nothing_waits(delivery: DelayedDelivery) -> None:
@@ -110,7 +110,7 @@ def test_paused_and_failing_messages_are_told_and_alarm_nobody(
     (failed,) = store.fetch_due(store.now(), 10)
     attempt = FailedAttempt(store.now(), "Refused", "full")
     store.count_failures([FailedDelivery(message=failed, next_attempt=store.now(), attempt=attempt)])
-    store.beat(dispatcher(store, error_queue_depth=3))
+    store.heartbeat(dispatcher(store, error_queue_depth=3))
     told = report(delivery)
     assert not told.faults(FIVE_MINUTES)
     assert "1 failing; paused: billing, shipping; the error queue holds 3 messages" in str(told)
@@ -129,7 +129,7 @@ def test_how_old_the_error_queues_count_is_is_told(
     delivery: DelayedDelivery, store: InMemoryDelayedMessageStore
 ) -> None:
     seen = store.now() - timedelta(seconds=12)
-    store.beat(dispatcher(store, error_queue_depth=3, error_queue_seen=seen))
+    store.heartbeat(dispatcher(store, error_queue_depth=3, error_queue_seen=seen))
     assert "error queue  error: 3, as of 12s ago\n" in screen(delivery)
     assert report(delivery).overview.as_dict()["error_queue_seen"] == seen.isoformat()
 
@@ -138,13 +138,13 @@ def test_what_the_transport_says_of_the_error_queue_is_of_now(store: InMemoryDel
     transport = InMemoryTransport(auto_declare=True)
     transport.send([DelayedMessage(destination="error", body=b"", due_time=NOW, message_id="1")], None, 1)
     with closing(DelayedDelivery("sales", store, transport)) as delivery:
-        store.beat(dispatcher(store, error_queue_depth=3, error_queue_seen=store.now() - timedelta(seconds=12)))
+        store.heartbeat(dispatcher(store, error_queue_depth=3, error_queue_seen=store.now() - timedelta(seconds=12)))
         assert "error queue  error: 1\n" in screen(delivery)
 
 
 def test_dispatchers_and_operations_are_shown(delivery: DelayedDelivery, store: InMemoryDelayedMessageStore) -> None:
-    store.beat(dispatcher(store, rate=123.4, breakers={"store": "disarmed", "dispatch": "armed"}))
-    store.beat(dispatcher(store, dispatcher_id="2", name="a\x1b[2Jb", problem="the broker has an alarm"))
+    store.heartbeat(dispatcher(store, rate=123.4, breakers={"store": "disarmed", "dispatch": "armed"}))
+    store.heartbeat(dispatcher(store, dispatcher_id="2", name="a\x1b[2Jb", problem="the broker has an alarm"))
     operation = delivery.operations.begin_cancel(MessageFilter(destination="x"))
     shown = screen(delivery)
     assert "4711 on app-7" in shown

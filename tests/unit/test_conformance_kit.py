@@ -294,17 +294,17 @@ class Working(InMemoryTransport):
 
     def send(self, messages, transaction, timeout):
         if self.reason is not None:
-            return [Outcome(OutcomeKind.UNSETTLED, self.reason)] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, self.reason)] * len(messages)
         return super().send(messages, transaction, timeout)
 
     def send_delayed(self, messages, now, timeout):
         if self.reason is not None:
-            return [Outcome(OutcomeKind.UNSETTLED, self.reason)] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, self.reason)] * len(messages)
         return [self.delay(message, message.due_time - now) for message in messages]
 
     def delay(self, message, span):
         if span > self.longest_native_delay:
-            return Outcome(OutcomeKind.UNSUITED, "too far")
+            return Outcome(OutcomeKind.NOT_DELAYABLE, "too far")
         threading.Timer(span.total_seconds(), self.send, [[message], None, 1]).start()
         return DELIVERED
 
@@ -336,7 +336,7 @@ DELAYED = "test_delayed_messages_arrive_when_they_are_due_and_not_before"
 COMES_BACK = "test_what_cannot_be_delayed_natively_comes_back_and_is_not_sent"
 SAYS_WHETHER = "test_a_transport_says_whether_it_delays_natively"
 NOTHING_TO_DELAY = "test_nothing_to_delay_has_no_outcomes"
-PASSES = "test_an_outage_leaves_all_unsettled_and_passes"
+PASSES = "test_an_outage_leaves_all_unconfirmed_and_passes"
 SAYS_WHY = "test_a_transport_says_why_it_cannot_send_and_when_it_can_again"
 ALL_OF_DELAYS_AND_OUTAGES = {DELAYED, COMES_BACK, SAYS_WHETHER, NOTHING_TO_DELAY, PASSES, SAYS_WHY}
 BROKEN_DELAYS_AND_OUTAGES: dict[str, tuple[str, set[str]]] = {
@@ -378,7 +378,7 @@ class Broken(Working):
 class Broken(Working):
     def send_delayed(self, messages, now, timeout):
         outcomes = super().send_delayed(messages, now, timeout)
-        far = Outcome(OutcomeKind.UNSUITED, "too far")
+        far = Outcome(OutcomeKind.NOT_DELAYABLE, "too far")
         return [far] * len(messages) if far in outcomes else outcomes
 """,
         {COMES_BACK},
@@ -430,7 +430,7 @@ class Broken(Working):
 """,
         {PASSES},
     ),
-    "it gives no reason for what is unsettled": (
+    "it gives no reason for what is unconfirmed": (
         """
 class Broken(Working):
     def send(self, messages, transaction, timeout):
@@ -445,7 +445,7 @@ class Broken(Working):
     def send(self, messages, transaction, timeout):
         self.dead = self.dead or self.reason is not None
         if self.dead:
-            return [Outcome(OutcomeKind.UNSETTLED, "no connection")] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, "no connection")] * len(messages)
         return super().send(messages, transaction, timeout)
 """,
         {PASSES},
@@ -515,7 +515,7 @@ class Broken(InMemoryTransport):
             outcomes += super().send([message], transaction, timeout)
             if outcomes[-1] != DELIVERED:
                 break
-        return outcomes + [Outcome(OutcomeKind.UNSETTLED, "gone")] * (len(messages) - len(outcomes))
+        return outcomes + [Outcome(OutcomeKind.UNCONFIRMED, "gone")] * (len(messages) - len(outcomes))
 """,
         {"test_a_missing_queue_is_the_fault_of_its_message_alone"},
     ),

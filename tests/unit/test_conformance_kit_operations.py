@@ -227,11 +227,11 @@ class Broken(Memory):
             HISTORIES,
         },
     ),
-    "beats go by the dispatcher's clock": (
+    "heartbeats go by the dispatcher's clock": (
         """
 class Broken(Memory):
-    def beat(self, record, done=()):
-        super().beat(record, done)
+    def heartbeat(self, record, done=()):
+        super().heartbeat(record, done)
         self._waiting().dispatchers[record.dispatcher_id] = record
 """,
         {
@@ -239,11 +239,11 @@ class Broken(Memory):
             "test_who_says_nothing_for_long_is_dead_by_the_stores_clock",
         },
     ),
-    "beats of ingresses go by their own clock": (
+    "heartbeats of ingresses go by their own clock": (
         """
 class Broken(Memory):
-    def beat_of_ingress(self, record):
-        super().beat_of_ingress(record)
+    def heartbeat_of_ingress(self, record):
+        super().heartbeat_of_ingress(record)
         self._waiting().ingresses[record.ingress_id] = record
 """,
         {
@@ -271,10 +271,10 @@ class Broken(Memory):
     "the last activity of a minute counts": (
         """
 class Broken(Memory):
-    def beat(self, record, done=()):
+    def heartbeat(self, record, done=()):
         for each in done:
             self._waiting().activity.pop(each.minute, None)
-        super().beat(record, done)
+        super().heartbeat(record, done)
 """,
         {"test_what_dispatchers_did_adds_up_minute_by_minute"},
     ),

@@ -378,7 +378,7 @@ def test_what_a_dispatcher_opens_while_it_finishes_is_closed_at_its_end(store: S
         def send(self, *arguments: Any) -> Any:
             sending.set()
             answer.wait(30)
-            return [Outcome(OutcomeKind.UNSETTLED, "the transport was closed")]
+            return [Outcome(OutcomeKind.UNCONFIRMED, "the transport was closed")]
 
         def unavailable(self) -> str | None:
             closed.clear()

@@ -72,7 +72,7 @@ def test_a_dispatcher_shows_while_it_runs_and_is_gone_after_its_end(
         assert record.breakers == {"fetch": "disarmed", "dispatch": "disarmed", "recovery": "disarmed"}
         assert (record.error_queue, record.problem) == ("error", None)
         since = record.since
-        wait_until(lambda: store.dispatchers()[0].beat > record.beat)
+        wait_until(lambda: store.dispatchers()[0].heartbeat > record.heartbeat)
         assert store.dispatchers()[0].since == since
     assert store.dispatchers() == []
 
@@ -116,8 +116,8 @@ def test_it_beats_while_a_pass_hangs_and_says_why_nothing_can_be_sent(
     store.store(due("a"))
     with running(make(store, transport)):
         wait_until(store.dispatchers)
-        first = store.dispatchers()[0].beat
-        wait_until(lambda: store.dispatchers()[0].beat > first + 3 * SOON)
+        first = store.dispatchers()[0].heartbeat
+        wait_until(lambda: store.dispatchers()[0].heartbeat > first + 3 * SOON)
         transport.unavailable_reason = "the disk is full"
         wait_until(lambda: store.dispatchers()[0].problem == "the disk is full")
         transport.unavailable_reason = None
@@ -130,19 +130,19 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
 ) -> None:
     class SilentStore(CountingStore):
         silent = True
-        beats = 0
+        heartbeats = 0
 
-        def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
-            self.beats += 1
+        def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+            self.heartbeats += 1
             if self.silent:
                 raise StoreUnavailableError("locked")
-            super().beat(record, done)
+            super().heartbeat(record, done)
 
     monkeypatch.setattr("delaystore.breakers.ARMED_DELAY", 0.01)
     store = SilentStore()
     with running(make(store, transport)) as dispatcher:
         store.store_many([due("a"), due("b")])
-        wait_until(lambda: dispatcher.health().delivered == 2 and store.beats > 4)
+        wait_until(lambda: dispatcher.health().delivered == 2 and store.heartbeats > 4)
         store.silent = False
         wait_until(store.dispatchers)
         assert dispatcher.health().breakers["fetch"] == "disarmed"
@@ -170,10 +170,10 @@ def test_without_a_loop_what_cannot_be_told_is_told_the_next_time(transport: Scr
     class SilentStore(CountingStore):
         silent = True
 
-        def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+        def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
             if self.silent:
                 raise StoreUnavailableError("locked")
-            super().beat(record, done)
+            super().heartbeat(record, done)
 
     store = SilentStore()
     store.store(due("a"))
@@ -189,18 +189,18 @@ def test_a_single_beat_that_fails_is_no_news(
     transport: ScriptedTransport, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class BusyStore(CountingStore):
-        beats = 0
+        heartbeats = 0
 
-        def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
-            self.beats += 1
-            if self.beats == 2:
+        def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+            self.heartbeats += 1
+            if self.heartbeats == 2:
                 raise StoreUnavailableError("the database is locked")
-            super().beat(record, done)
+            super().heartbeat(record, done)
 
     monkeypatch.setattr("delaystore.breakers.ARMED_DELAY", 0.01)
     store = BusyStore()
     with running(make(store, transport)):
-        wait_until(lambda: store.beats > 3)
+        wait_until(lambda: store.heartbeats > 3)
     assert not caplog.records
 
 
@@ -208,7 +208,7 @@ def test_the_end_waits_for_no_store_that_hangs(
     transport: ScriptedTransport, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class HangingStore(CountingStore):
-        def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+        def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
             asked.set()
             assert answer.wait(PATIENCE)
 
@@ -222,7 +222,7 @@ def test_the_end_waits_for_no_store_that_hangs(
     answer.set()
 
 
-def test_an_error_queue_that_does_not_answer_holds_up_no_beat(store: CountingStore) -> None:
+def test_an_error_queue_that_does_not_answer_holds_up_no_heartbeat(store: CountingStore) -> None:
     class SilentTransport(ScriptedTransport):
         def depth(self, queue: str) -> int | None:
             asked.append(queue)
@@ -233,16 +233,16 @@ def test_an_error_queue_that_does_not_answer_holds_up_no_beat(store: CountingSto
     answer = threading.Event()
     with running(make(store, SilentTransport())) as dispatcher:
         wait_until(lambda: asked and store.dispatchers())
-        first = store.dispatchers()[0].beat
-        wait_until(lambda: store.dispatchers()[0].beat > first + 3 * SOON)
+        first = store.dispatchers()[0].heartbeat
+        wait_until(lambda: store.dispatchers()[0].heartbeat > first + 3 * SOON)
         assert (store.dispatchers()[0].error_queue_depth, store.dispatchers()[0].error_queue_seen) == (None, None)
         answer.set()
         answered = store.now()
         wait_until(lambda: dispatcher.health().error_queue_depth == 7)
-        wait_until(lambda: store.dispatchers()[0].beat > answered + 3 * SOON)
+        wait_until(lambda: store.dispatchers()[0].heartbeat > answered + 3 * SOON)
         (record,) = store.dispatchers()
         assert record.error_queue_seen is not None
-        assert abs(record.error_queue_seen - answered) < 2 * SOON < record.beat - record.error_queue_seen
+        assert abs(record.error_queue_seen - answered) < 2 * SOON < record.heartbeat - record.error_queue_seen
     assert asked == ["error"]
 
 
@@ -270,7 +270,7 @@ def test_the_transport_is_asked_for_nothing_once_the_dispatcher_has_stopped(
 
 def test_health_tells_the_depth_of_its_own_error_queue(store: CountingStore, transport: ScriptedTransport) -> None:
     for queue, depth in (("error", 2), ("other-errors", 9)):
-        store.beat(
+        store.heartbeat(
             DispatcherRecord(
                 dispatcher_id=queue,
                 name=queue,
@@ -278,7 +278,7 @@ def test_health_tells_the_depth_of_its_own_error_queue(store: CountingStore, tra
                 pid=1,
                 version="1",
                 since=NOON,
-                beat=NOON,
+                heartbeat=NOON,
                 error_queue=queue,
                 error_queue_depth=depth,
             )

@@ -12,8 +12,8 @@ from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
     REFUSED,
+    UNCONFIRMED,
     UNROUTABLE,
-    UNSETTLED,
     CountingStore,
     FiveMethodStore,
     ScriptedTransport,
@@ -21,7 +21,7 @@ from tests.dispatching import (
     settings,
 )
 
-UNREADY = Outcome(OutcomeKind.UNREADY, "its leader is gone")
+UNAVAILABLE = Outcome(OutcomeKind.UNAVAILABLE, "its leader is gone")
 
 
 def last_failure(store: InMemoryDelayedMessageStore, message_id: str = "bad") -> tuple[str, str]:
@@ -37,14 +37,14 @@ def last_failure(store: InMemoryDelayedMessageStore, message_id: str = "bad") ->
     ("outcomes", "failure"),
     [
         ({"there": REFUSED}, ("Refused", "the queue is full")),
-        ({"there": UNREADY}, ("Unready", "its leader is gone")),
-        ({"there": UNSETTLED}, ("Unsettled", "no answer in time")),
+        ({"there": UNAVAILABLE}, ("Unavailable", "its leader is gone")),
+        ({"there": UNCONFIRMED}, ("Unconfirmed", "no answer in time")),
         (
             {"there": UNROUTABLE, "error": REFUSED},
             ("Unroutable", "no such queue; the error queue: refused: the queue is full"),
         ),
         (
-            {"there": UNROUTABLE, "error": UNREADY},
+            {"there": UNROUTABLE, "error": UNAVAILABLE},
             ("Unroutable", "no such queue; the error queue: its leader is gone"),
         ),
     ],
@@ -98,10 +98,10 @@ def test_deferred_messages_are_logged_at_debug(
     store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    transport.outcomes["there"] = UNREADY
+    transport.outcomes["there"] = UNAVAILABLE
     store.store_many([message("a", "there"), message("b", "there")])
     Dispatcher(store, transport, settings()).dispatch_due()
-    assert "2 messages to 'there' deferred: Unready: its leader is gone; 'a', 'b'" in caplog.text
+    assert "2 messages to 'there' deferred: Unavailable: its leader is gone; 'a', 'b'" in caplog.text
 
 
 def test_what_goes_to_the_error_queue_is_told_by_destination_and_reason(

@@ -20,8 +20,8 @@ from delaystore.transports.abc import Outcome
 from tests.dispatching import (
     PATIENCE,
     REFUSED,
+    UNCONFIRMED,
     UNROUTABLE,
-    UNSETTLED,
     CountingStore,
     FiveMethodStore,
     ScriptedTransport,
@@ -129,7 +129,7 @@ def test_a_backlog_is_worked_off_by_two_workers(store: CountingStore, transport:
     store.store_many(due(f"{number}") for number in range(2000))
     with running(make(store, transport, batch_size=20)) as dispatcher:
         wait_until(lambda: dispatcher.health().delivered == 2000)
-        assert sorted(threads()) == [NAME, f"{NAME}-beats", f"{NAME}-helper", f"{NAME}-parking"]
+        assert sorted(threads()) == [NAME, f"{NAME}-heartbeats", f"{NAME}-helper", f"{NAME}-parking"]
     assert most == 2
     assert sorted(transport.bodies("billing")) == sorted(f"{number}".encode() for number in range(2000))
 
@@ -315,7 +315,7 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert dispatcher.stop() is True
     dispatcher.start()
     dispatcher.start()
-    wait_until(lambda: sorted(threads()) == [NAME, f"{NAME}-beats", f"{NAME}-parking"])
+    wait_until(lambda: sorted(threads()) == [NAME, f"{NAME}-heartbeats", f"{NAME}-parking"])
     assert dispatcher.stop(PATIENCE)
     assert dispatcher.stop(PATIENCE)
     assert not dispatcher.health().running
@@ -494,7 +494,7 @@ def test_an_action_that_raises_does_not_end_the_loop(store: CountingStore, trans
 def test_messages_without_an_answer_are_sent_again_when_the_broker_answers(
     store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNCONFIRMED
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
@@ -606,9 +606,9 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "delivered": 1,
             "moved_to_error_queue": 0,
             "failed": 0,
-            "unsettled": 0,
-            "unsuited": 0,
-            "gave_way": 0,
+            "unconfirmed": 0,
+            "not_delayable": 0,
+            "deferred": 0,
             "claims_lost": 0,
             "parked": 0,
             "postponed": 0,

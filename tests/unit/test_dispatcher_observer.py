@@ -27,8 +27,8 @@ from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
     REFUSED,
+    UNCONFIRMED,
     UNROUTABLE,
-    UNSETTLED,
     CountingStore,
     ScriptedTransport,
     message,
@@ -82,8 +82,8 @@ class TransportWithDelays(ScriptedTransport):
         return timedelta(days=1)
 
     def send_delayed(self, messages: Any, now: Any, timeout: float) -> list[Outcome]:
-        unsuited = Outcome(OutcomeKind.UNSUITED, "too crowded")
-        return [unsuited if one.destination == "crowded" else Outcome(OutcomeKind.DELIVERED) for one in messages]
+        not_delayable = Outcome(OutcomeKind.NOT_DELAYABLE, "too crowded")
+        return [not_delayable if one.destination == "crowded" else Outcome(OutcomeKind.DELIVERED) for one in messages]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ OUTCOMES: Mapping[str, tuple[dict[str, Any], DispatchReport]] = {
     "refused": ({"there": REFUSED}, DispatchReport(fetched=1, failed=1)),
     "unroutable": ({"there": UNROUTABLE}, DispatchReport(fetched=1, moved_to_error_queue=1)),
     "not moved": ({"there": UNROUTABLE, "error": REFUSED}, DispatchReport(fetched=1, failed=1)),
-    "gave way": ({"there": UNSETTLED}, DispatchReport(fetched=1, gave_way=1)),
+    "gave way": ({"there": UNCONFIRMED}, DispatchReport(fetched=1, deferred=1)),
 }
 
 
@@ -128,10 +128,10 @@ def test_it_hears_what_became_of_the_messages_of_each_destination(
 def test_it_hears_of_an_outage(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, recorder: Recorder
 ) -> None:
-    transport.outcomes["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNCONFIRMED
     store.store_many([message("a"), message("b")])
     dispatcher.dispatch_due()
-    assert recorder.reports[0].by_destination == {"billing": DispatchReport(fetched=2, unsettled=2)}
+    assert recorder.reports[0].by_destination == {"billing": DispatchReport(fetched=2, unconfirmed=2)}
     assert recorder.reports[0].lateness == []
     assert recorder.changes == [("dispatch", "disarmed", "armed")]
     transport.outcomes.clear()
@@ -147,7 +147,7 @@ def test_it_hears_what_is_handed_over_early_and_what_is_kept(store: CountingStor
     dispatcher.dispatch_due()
     assert recorder.reports[0].by_destination == {
         "billing": DispatchReport(fetched=2, delivered=2),
-        "crowded": DispatchReport(fetched=1, unsuited=1),
+        "crowded": DispatchReport(fetched=1, not_delayable=1),
     }
     assert recorder.reports[0].lateness == [0.0]  # of the one that was due; the other is early
 
@@ -193,7 +193,7 @@ def test_it_is_called_outside_of_the_transaction(
     dispatcher = Dispatcher(
         store, transport, settings(maximum_recovery_failures_per_second=0.001), endpoint="sales", observer=asking
     )
-    transport.outcomes |= {"nowhere": UNROUTABLE, "error": REFUSED, "billing": UNSETTLED}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": REFUSED, "billing": UNCONFIRMED}
     store.store_many([message("a"), message("b", "nowhere")])
     dispatcher.dispatch_due()
     assert asking.reports
@@ -268,10 +268,10 @@ def test_without_an_observer_nothing_is_computed(
     monkeypatch.setattr(_batch, "by_destination", unwanted)
     monkeypatch.setattr(passes_module, "observed", unwanted)
     monkeypatch.setattr("delaystore.breakers.BreakerChange", unwanted)
-    transport.outcomes["there"] = UNSETTLED
+    transport.outcomes["there"] = UNCONFIRMED
     store.store_many([message("a"), message("b", "there")])
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, gave_way=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, deferred=1)
 
 
 def test_it_hears_of_the_stores_breaker_too(recorder: Recorder) -> None:

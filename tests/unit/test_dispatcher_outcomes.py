@@ -31,8 +31,8 @@ from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import (
     NOON,
     REFUSED,
+    UNCONFIRMED,
     UNROUTABLE,
-    UNSETTLED,
     CountingStore,
     FiveMethodStore,
     ScriptedTransport,
@@ -60,7 +60,7 @@ def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher
 
 def send_without_an_answer(dispatcher: DispatchPass, transport: ScriptedTransport, clock: SettableClock) -> None:
     """Run a pass whose confirms come late; then let a day pass."""
-    transport.outcomes["billing"] = Outcome(OutcomeKind.UNREADY, "no answer in time", Late())
+    transport.outcomes["billing"] = Outcome(OutcomeKind.UNAVAILABLE, "no answer in time", Late())
     dispatcher.run()
     transport.outcomes.clear()
     clock.advance(LATER)
@@ -188,12 +188,12 @@ def test_a_message_nobody_can_read_goes_to_the_error_queue_without_being_sent(
     assert ids(store) == []
 
 
-def test_an_unsettled_message_stays_as_it_was_and_arms_the_dispatch_breaker(
+def test_an_unconfirmed_message_stays_as_it_was_and_arms_the_dispatch_breaker(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNCONFIRMED
     store.store(message("a"))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unconfirmed=1)
     assert waiting(store, "a") == message("a")
     assert dispatcher.health().breakers["dispatch"] == "armed"
     del transport.outcomes["billing"]
@@ -204,7 +204,7 @@ def test_an_unsettled_message_stays_as_it_was_and_arms_the_dispatch_breaker(
 def test_what_settled_is_removed_although_the_connection_went_before_the_rest_did(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["slow"] = UNSETTLED
+    transport.outcomes["slow"] = UNCONFIRMED
     store.store_many([message("good"), message("bad", "slow")])
     original = transport.send
 
@@ -215,7 +215,7 @@ def test_what_settled_is_removed_although_the_connection_went_before_the_rest_di
 
     transport.send = send  # type: ignore[method-assign]
     report = dispatcher.dispatch_due()
-    assert (report.delivered, report.unsettled, report.failed) == (1, 1, 0)
+    assert (report.delivered, report.unconfirmed, report.failed) == (1, 1, 0)
     assert ids(store) == ["bad"]
     assert waiting(store, "bad").failure_count == 0
     assert dispatcher.health().breakers["dispatch"] == "armed"
@@ -225,7 +225,7 @@ def test_messages_that_alone_get_no_answer_are_deferred_behind_the_others(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(batch_size=10), endpoint="sales")
-    transport.outcomes["stuck"] = UNSETTLED
+    transport.outcomes["stuck"] = UNCONFIRMED
     store.store_many(message(f"stuck{n}", "stuck", NOON - timedelta(seconds=1)) for n in range(9))
     store.store_many(message(f"good{n}") for n in range(9))
     for _ in range(3):
@@ -237,7 +237,7 @@ def test_messages_that_alone_get_no_answer_are_deferred_behind_the_others(
 
 def test_a_deferral_uses_no_retry(store: CountingStore, transport: ScriptedTransport, clock: SettableClock) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
-    transport.outcomes["stuck"] = UNSETTLED
+    transport.outcomes["stuck"] = UNCONFIRMED
     store.store(message("bad", "stuck"))
     for number in range(5):
         store.store(message(f"good{number}"))
@@ -272,7 +272,7 @@ def test_what_the_transport_decides_by_itself_does_not_end_an_outage(
     dispatcher = Dispatcher(
         store, transport, settings(time_to_trigger_dispatch_circuit_breaker=0.000_001), endpoint="sales"
     )
-    transport.outcomes |= {"no such address": UNROUTABLE, "billing": UNSETTLED}
+    transport.outcomes |= {"no such address": UNROUTABLE, "billing": UNCONFIRMED}
     original = transport.send
 
     def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
@@ -282,7 +282,7 @@ def test_what_the_transport_decides_by_itself_does_not_end_an_outage(
 
     transport.send = send  # type: ignore[method-assign]
     store.store_many([message("bad", "no such address"), message("good")])
-    transport.outcomes["error"] = UNSETTLED
+    transport.outcomes["error"] = UNCONFIRMED
     for _ in range(2):
         transport.unavailable_reason = None
         dispatcher.dispatch_due()
@@ -294,7 +294,7 @@ def test_an_outage_never_moves_anything_to_the_error_queue(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
-    transport.outcomes["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNCONFIRMED
     store.store(message("a"))
     for _ in range(10):
         dispatcher.dispatch_due()
@@ -308,7 +308,7 @@ def test_an_exception_of_the_transport_is_an_outage_and_is_logged(
 ) -> None:
     transport.outcomes["billing"] = raising(RuntimeError("a bug"))
     store.store(message("a"))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unconfirmed=1)
     assert waiting(store, "a").failure_count == 0
     assert dispatcher.health().breakers["dispatch"] == "armed"
     assert "a bug" in caplog.text
@@ -319,11 +319,11 @@ def test_a_transport_that_forgets_an_outcome_is_an_outage(
 ) -> None:
     transport.send = lambda messages, transaction, timeout: []  # type: ignore[method-assign]
     store.store(message("a"))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unconfirmed=1)
     assert ids(store) == ["a"]
 
 
-@pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNSETTLED, raising(RuntimeError("a bug"))])
+@pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNCONFIRMED, raising(RuntimeError("a bug"))])
 def test_a_message_the_error_queue_does_not_take_stays_and_is_tried_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock, answer: Any
 ) -> None:
@@ -344,7 +344,7 @@ def test_a_message_the_error_queue_does_not_take_stays_and_is_tried_again(
 def test_an_undeliverable_message_stays_as_it_was_when_the_broker_goes_before_the_error_queue_has_it(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNSETTLED}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNCONFIRMED}
     store.store_many([message("bad", "nowhere"), message("good")])
     original = transport.send
 
@@ -354,7 +354,7 @@ def test_an_undeliverable_message_stays_as_it_was_when_the_broker_goes_before_th
         return outcomes
 
     transport.send = send  # type: ignore[method-assign]
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, unsettled=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, unconfirmed=1)
     assert waiting(store, "bad") == message("bad", "nowhere")
     assert dispatcher.health().breakers["recovery"] == "disarmed"
     assert len(transport.batches) == 1  # no wait for a broker that is known to be gone
@@ -365,13 +365,13 @@ def test_an_outage_that_begins_with_the_error_copies_leaves_their_messages_as_th
 ) -> None:
     def go(one: DelayedMessage) -> Any:
         transport.unavailable_reason = "the connection is gone"
-        return UNSETTLED
+        return UNCONFIRMED
 
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": go}
     store.store_many([message("bad", "nowhere"), message("good")])
     context = DispatchContext(store, transport, settings())
     result = DispatchPass(context).run()
-    assert result.report == DispatchReport(fetched=2, delivered=1, unsettled=1)
+    assert result.report == DispatchReport(fetched=2, delivered=1, unconfirmed=1)
     assert (result.outage, result.delay) == ("the connection is gone", 1.0)
     assert waiting(store, "bad") == message("bad", "nowhere")
     assert context.breakers.states() == {"fetch": "disarmed", "dispatch": "armed", "recovery": "disarmed"}
@@ -379,7 +379,7 @@ def test_an_outage_that_begins_with_the_error_copies_leaves_their_messages_as_th
 
 @pytest.mark.parametrize(
     ("outcomes", "questions"),
-    [({}, 1), ({"billing": REFUSED}, 2), ({"billing": UNSETTLED}, 2), ({"billing": UNROUTABLE, "error": REFUSED}, 3)],
+    [({}, 1), ({"billing": REFUSED}, 2), ({"billing": UNCONFIRMED}, 2), ({"billing": UNROUTABLE, "error": REFUSED}, 3)],
 )
 def test_the_transport_is_asked_before_the_pass_and_after_each_send_that_did_not_deliver_everything(
     store: CountingStore, transport: ScriptedTransport, outcomes: dict[str, Any], questions: int
@@ -779,7 +779,7 @@ def test_exactly_once_is_refused_where_store_and_transport_share_no_transaction(
 def test_no_traceback_is_logged_for_an_outage(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport.outcomes["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNCONFIRMED
     store.store(message("a"))
     with caplog.at_level(logging.DEBUG):
         dispatcher.dispatch_due()

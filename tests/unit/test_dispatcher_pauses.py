@@ -93,7 +93,7 @@ def test_a_pause_that_is_over_parks_nothing_whoever_ends_it(
 
 
 class DelayingTransport(ScriptedTransport):
-    """Has a native delay, which takes no message that is to go to `unsuited`."""
+    """Has a native delay, which takes no message that is to go to `not_delayable`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +104,11 @@ class DelayingTransport(ScriptedTransport):
         return timedelta(days=1)
 
     def send_delayed(self, messages: Any, now: Any, timeout: float) -> list[Outcome]:
-        self.handed_over += [each.message_id for each in messages if each.destination != "unsuited"]
-        kinds = [OutcomeKind.UNSUITED if each.destination == "unsuited" else OutcomeKind.DELIVERED for each in messages]
+        self.handed_over += [each.message_id for each in messages if each.destination != "not_delayable"]
+        kinds = [
+            OutcomeKind.NOT_DELAYABLE if each.destination == "not_delayable" else OutcomeKind.DELIVERED
+            for each in messages
+        ]
         return [Outcome(kind) for kind in kinds]
 
 
@@ -123,7 +126,7 @@ def test_what_is_due_later_is_not_handed_over_to_a_native_delay(store: CountingS
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("destination", ["slow", "unsuited"])
+@pytest.mark.parametrize("destination", ["slow", "not_delayable"])
 def test_another_limit_shows_no_message_that_is_kept_until_it_is_due(store: CountingStore, destination: str) -> None:
     """The clock of this test, due time and horizon are whole seconds, as is the grid of what a limit postpones."""
     hour = timedelta(hours=1)

@@ -15,7 +15,7 @@ from delaystore.testing import SettableClock
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import NOON, REFUSED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
 
-UNREADY = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
+UNAVAILABLE = Outcome(OutcomeKind.UNAVAILABLE, "nacked by the broker")
 MINUTE = timedelta(minutes=1)
 
 
@@ -37,7 +37,7 @@ class Seconds:
 
 
 def silent(late: PendingConfirm) -> Outcome:
-    return Outcome(OutcomeKind.UNREADY, "no answer", late)
+    return Outcome(OutcomeKind.UNAVAILABLE, "no answer", late)
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def waiting(store: CountingStore, message_id: str) -> DelayedMessage:
 def test_a_destination_that_takes_nothing_is_tried_by_one_message_now_and_then(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
 ) -> None:
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store_many([*(message(f"bad{n}", "stuck") for n in range(5)), message("good")])
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=6, delivered=1, gave_way=5)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=6, delivered=1, deferred=5)
     transport.batches.clear()
     for _ in range(20):
         later(60)
@@ -86,7 +86,7 @@ def test_a_destination_that_takes_nothing_is_tried_by_one_message_now_and_then(
 def test_a_deferral_uses_no_retry_and_lasts_less_than_a_minute(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
 ) -> None:
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store_many(message(f"{n}", "stuck") for n in range(20))
     for _ in range(30):
         dispatcher.dispatch_due()
@@ -104,7 +104,7 @@ def test_a_message_deferred_for_long_has_all_its_retries(
     store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store(message("bad", "stuck"))
     for _ in range(9):
         dispatcher.dispatch_due()
@@ -119,7 +119,7 @@ def test_a_message_deferred_for_long_has_all_its_retries(
 def test_messages_deferred_together_do_not_come_back_together(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store_many(message(f"{n}", "stuck", failure_count=9) for n in range(64))
     dispatcher.dispatch_due()
     gaps = [(waiting(store, f"{n}").next_attempt - NOON).total_seconds() for n in range(64)]
@@ -133,7 +133,7 @@ def test_a_suspended_destination_is_logged_once_and_so_is_its_end(
     later: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store_many(message(f"{n}", "stuck") for n in range(3))
     for _ in range(5):
         dispatcher.dispatch_due()
@@ -154,7 +154,7 @@ def test_a_message_in_flight_is_not_sent_again_and_removed_once_it_has_arrived(
     transport.outcomes["slow"] = silent(late)
     store.store(message("a", "slow"))
     for _ in range(5):
-        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, deferred=1)
         assert waiting(store, "a").next_attempt >= store.now() + timedelta(seconds=10)  # twice the dispatch timeout
         later(60)
     late.answer = True
@@ -211,9 +211,9 @@ def test_what_a_younger_message_has_overtaken_is_sent_again(
 def test_a_message_that_leaves_slowly_is_deferred_and_suspends_nothing(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["billing"] = Outcome(OutcomeKind.UNSETTLED, "still being sent", Late())
+    transport.outcomes["billing"] = Outcome(OutcomeKind.UNCONFIRMED, "still being sent", Late())
     store.store(message("large"))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, deferred=1)
     assert dispatcher.health().breakers["dispatch"] == "disarmed"
     del transport.outcomes["billing"]
     store.store(message("small"))
@@ -227,11 +227,11 @@ def test_an_outage_leaves_messages_in_flight_as_they_were_and_does_not_send_them
 
     def fall_silent(one: DelayedMessage) -> Outcome:
         transport.unavailable_reason = "the broker does not answer"
-        return Outcome(OutcomeKind.UNSETTLED, "no answer", late)
+        return Outcome(OutcomeKind.UNCONFIRMED, "no answer", late)
 
     transport.outcomes["billing"] = fall_silent
     store.store(message("a"))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unconfirmed=1)
     assert waiting(store, "a") == message("a")
     transport.unavailable_reason, late.answer = None, True
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
@@ -251,7 +251,7 @@ def test_a_copy_in_flight_to_the_error_queue_is_waited_for(
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": silent(late)}
     store.store(message("bad", "nowhere"))
     for _ in range(3):
-        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, deferred=1)
         later(60)
     late.answer = arrives
     del transport.outcomes["error"]
@@ -266,10 +266,10 @@ def test_an_error_queue_that_takes_nothing_costs_no_retry(
     store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
-    transport.outcomes |= {"full": REFUSED, "error": UNREADY}
+    transport.outcomes |= {"full": REFUSED, "error": UNAVAILABLE}
     store.store(message("bad", "full"))
     for _ in range(5):
-        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, deferred=1)
         later(60)
     assert dispatcher.health().breakers["recovery"] == "disarmed"
     del transport.outcomes["error"]
@@ -279,10 +279,10 @@ def test_an_error_queue_that_takes_nothing_costs_no_retry(
 def test_a_batch_keeps_its_size_when_destinations_take_nothing(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.outcomes["stuck"] = UNREADY
+    transport.outcomes["stuck"] = UNAVAILABLE
     store.store_many(message(f"stuck{n:04}", "stuck", NOON - MINUTE) for n in range(3000))
     store.store_many(message(f"good{n:04}") for n in range(3000))
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=6000, delivered=3000, gave_way=3000)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=6000, delivered=3000, deferred=3000)
     assert max(len(batch) for batch in transport.batches) == 1000
     assert store.asked["transaction"] < 20
     assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
@@ -291,7 +291,7 @@ def test_a_batch_keeps_its_size_when_destinations_take_nothing(
 def suspend(seconds: Seconds, *destinations: str, late: PendingConfirm | None = None) -> DestinationBreaker:
     suspended = DestinationBreaker("the destination", seconds)
     messages = [message(name, name) for name in destinations]
-    suspended.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)
+    suspended.note(messages, [Outcome(OutcomeKind.UNAVAILABLE, "why", late)] * len(messages), seconds.now)
     return suspended
 
 
@@ -329,9 +329,9 @@ def test_a_late_answer_takes_the_destination_back() -> None:
     assert not suspended
 
 
-def test_messages_unsettled_in_an_outage_suspend_nothing() -> None:
+def test_messages_unconfirmed_in_an_outage_suspend_nothing() -> None:
     suspended = DestinationBreaker("the destination", Seconds())
-    suspended.note([message("a")], [Outcome(OutcomeKind.UNSETTLED, "no connection")], 0)
+    suspended.note([message("a")], [Outcome(OutcomeKind.UNCONFIRMED, "no connection")], 0)
     assert not suspended
 
 
@@ -355,7 +355,7 @@ def test_a_destination_that_comes_and_goes_is_not_told_of_each_time(caplog: pyte
     for _ in range(10):
         seconds.now += 1
         suspended.note([message("a", "flaky")], [DELIVERED], seconds.now)
-        suspended.note([message("a", "flaky")], [UNREADY], seconds.now)
+        suspended.note([message("a", "flaky")], [UNAVAILABLE], seconds.now)
     assert len(caplog.records) == 2
 
 
@@ -387,7 +387,7 @@ def test_what_another_dispatcher_has_sent_takes_no_room_for_ever(monkeypatch: py
     for _ in range(20):
         seconds.now += 60
         decisions(suspended, "asked for")
-    suspended.note([message("new", "new")], [UNREADY], seconds.now)
+    suspended.note([message("new", "new")], [UNAVAILABLE], seconds.now)
     assert decisions(suspended, "sent by another", "asked for", "new") == [
         GateDecision.SEND,
         GateDecision.HOLD,
@@ -406,7 +406,7 @@ class Delaying(ScriptedTransport):
 
     def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
         self.tried += len(messages)
-        return [UNREADY] * len(messages)
+        return [UNAVAILABLE] * len(messages)
 
 
 def test_a_native_delay_that_takes_nothing_makes_nothing_late(
@@ -415,7 +415,7 @@ def test_a_native_delay_that_takes_nothing_makes_nothing_late(
     transport = Delaying()
     dispatcher = Dispatcher(store, transport, settings(handover_horizon=600), endpoint="sales")
     store.store_many([message("early", due_time=NOON + timedelta(seconds=89.9)), message("due")])
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, gave_way=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, deferred=1)
     for _ in range(90):
         later(1)
         dispatcher.dispatch_due()

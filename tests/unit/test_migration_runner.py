@@ -270,7 +270,7 @@ def test_an_outage_is_waited_for_and_only_what_was_not_answered_is_sent_again() 
 
     def answer(one: DelayedMessage) -> Outcome:
         silent = len(target.sends) < 3 and one.message_id in ("m3", "m4")
-        return Outcome(OutcomeKind.UNSETTLED, "connection lost") if silent else DELIVERED
+        return Outcome(OutcomeKind.UNCONFIRMED, "connection lost") if silent else DELIVERED
 
     target.answer = answer
     report = run(source, target, "sales", BATCHES_OF_TEN)
@@ -281,7 +281,7 @@ def test_an_outage_is_waited_for_and_only_what_was_not_answered_is_sent_again() 
 
 def test_an_outage_that_lasts_stops_the_run_which_can_be_resumed() -> None:
     source, target = source_of(40), ScriptedTarget()
-    target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
+    target.answer = lambda one: Outcome(OutcomeKind.UNCONFIRMED, "connection refused")
     with pytest.raises(MigrationError, match=r"taken nothing .*connection refused.*run it again"):
         run(source, target, "sales", NO_PATIENCE)
     assert source.run_now is not None
@@ -292,7 +292,7 @@ def test_an_outage_that_lasts_stops_the_run_which_can_be_resumed() -> None:
 
 def test_asked_to_stop_in_an_outage_it_does_not_wait_for_its_end() -> None:
     source, target = source_of(40), ScriptedTarget()
-    target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
+    target.answer = lambda one: Outcome(OutcomeKind.UNCONFIRMED, "connection refused")
     report = run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: bool(target.sends))
     assert report.counts.pending == len(source.hidden) > 0
     assert report.counts.moved == 0
@@ -355,7 +355,7 @@ def test_a_preview_changes_nothing_and_names_what_is_due_too_late() -> None:
 def test_what_is_due_too_late_is_refused_unless_told_to_leave_it_behind() -> None:
     source = source_of(10, late=message(99, due_time=NOW + timedelta(days=3000)))
     target = ScriptedTarget(timedelta(days=1000))
-    target.answer = lambda one: DELIVERED if one.message_id != "m99" else Outcome(OutcomeKind.UNSUITED, "too late")
+    target.answer = lambda one: DELIVERED if one.message_id != "m99" else Outcome(OutcomeKind.NOT_DELAYABLE, "too late")
     with pytest.raises(MigrationError, match=r"1 message is due after .*--allow-rejects"):
         run(source, target, "sales", RunSettings())
     assert len(source.rows) == 11
@@ -468,7 +468,7 @@ def test_there_must_be_a_run_to_abort_or_verify() -> None:
 
 def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> None:
     source, target = source_of(30), ScriptedTarget()
-    target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
+    target.answer = lambda one: Outcome(OutcomeKind.UNCONFIRMED, "connection refused")
     run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: bool(target.sends))
     verified = verify(source, target, "sales")
     assert not verified.good

@@ -298,9 +298,9 @@ def test_an_overview_tells_all_that_is_known(
     activity = Activity(minute=clock.now() - timedelta(minutes=1), delivered=300)
     activity.lateness.add([0.2] * 300)
     record = DispatcherRecord(
-        dispatcher_id="1", name="sales", host="web1", pid=7, version="1", since=NOON, beat=clock.now()
+        dispatcher_id="1", name="sales", host="web1", pid=7, version="1", since=NOON, heartbeat=clock.now()
     )
-    store.beat(record, [activity])
+    store.heartbeat(record, [activity])
     overview = operations.overview()
     assert (overview.endpoint, overview.waiting) == ("sales", Count(5, exact=True))
     assert (overview.failing, overview.parked) == (Count(3, exact=True), Count(2, exact=True))
@@ -337,12 +337,12 @@ def test_an_overview_names_what_is_wrong_with_dispatchers_and_the_error_queue(st
         pid=7,
         version="1",
         since=NOON,
-        beat=NOON,
+        heartbeat=NOON,
         breakers={"dispatch": "triggered", "fetch": "armed"},
         problem="the broker is gone",
         error_queue_depth=12,
     )
-    store.beat(record)
+    store.heartbeat(record)
     assert delivery.operations.overview().wrong == [
         "The dispatcher sales (process 7 on web1) forwards nothing: the broker is gone.",
         "The dispatcher sales (process 7 on web1) has a triggered breaker: dispatch.",

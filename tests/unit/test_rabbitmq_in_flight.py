@@ -32,7 +32,7 @@ def test_one_answer_may_settle_many() -> None:
     batch.answered(1, NACKED, multiple=False)
     batch.answered(2, DELIVERED, multiple=True)
     assert batch.outcomes == [DELIVERED, NACKED, DELIVERED, None]
-    assert (batch.unsettled, batch.unsettled_bytes, batch.complete) == (1, 10, False)
+    assert (batch.unconfirmed, batch.unconfirmed_bytes, batch.complete) == (1, 10, False)
     batch.answered(3, DELIVERED, multiple=True)
     assert batch.complete
 
@@ -47,7 +47,7 @@ def test_the_first_answer_counts_whatever_the_order(answers: list[tuple[int, boo
             expected.setdefault(each, outcome)
         batch.answered(index, outcome, multiple=multiple)
     assert batch.outcomes == [expected.get(position) for position in range(10)]
-    assert batch.unsettled_bytes == 10 * batch.unsettled == 10 * (10 - len(expected))
+    assert batch.unconfirmed_bytes == 10 * batch.unconfirmed == 10 * (10 - len(expected))
 
 
 def test_what_came_back_is_unroutable_though_it_is_confirmed() -> None:
@@ -82,7 +82,7 @@ def test_what_is_not_sent_takes_no_delivery_tag() -> None:
     batch.sent(10)
     batch.answered(1, DELIVERED, multiple=False)
     assert batch.outcomes == [None, NACKED, DELIVERED]
-    assert batch.unsettled == 1
+    assert batch.unconfirmed == 1
 
 
 def test_what_is_left_behind_is_answered_later_and_keeps_no_body() -> None:

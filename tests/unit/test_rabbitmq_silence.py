@@ -202,7 +202,7 @@ def test_a_queue_whose_name_is_answered_wrongly_holds_up_no_other(acknowledging:
             ]
             return [outcome.kind for outcome in transport.send_delayed(batch, now, LONG)]
 
-    assert ended(hand_over, broker) == [OutcomeKind.DELIVERED, OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+    assert ended(hand_over, broker) == [OutcomeKind.DELIVERED, OutcomeKind.NOT_DELAYABLE, OutcomeKind.DELIVERED]
 
 
 def a_message(destination: str) -> DelayedMessage:
@@ -235,7 +235,7 @@ def test_a_broker_that_answers_nothing_is_given_up_for_a_fresh_connection(
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
             (first,) = transport.send([a_message("a")], None, SHORT)
-            assert first.kind is OutcomeKind.UNSETTLED
+            assert first.kind is OutcomeKind.UNCONFIRMED
             assert first.late is None  # its channel was not even open
             assert "does not answer" in first.reason
             (second,) = transport.send([a_message("a")], None, LONG)
@@ -265,7 +265,7 @@ def test_a_late_confirm_is_heard(acknowledging: Mapping[type, Answer]) -> None:
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
             (slow,) = transport.send([a_message("silent")], None, SHORT)
-            assert (slow.kind, transport.unavailable()) == (OutcomeKind.UNREADY, None)
+            assert (slow.kind, transport.unavailable()) == (OutcomeKind.UNAVAILABLE, None)
             assert slow.late is not None
             assert slow.late.arrived is None
             (other,) = transport.send([a_message("q")], None, LONG)
@@ -282,7 +282,7 @@ def test_what_is_silent_holds_up_nothing_else_of_its_batch(acknowledging: Mappin
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
             outcomes = transport.send([a_message("q"), a_message("silent"), a_message("other")], None, 10 * LONG)
-            delivered, unready = OutcomeKind.DELIVERED, OutcomeKind.UNREADY
+            delivered, unready = OutcomeKind.DELIVERED, OutcomeKind.UNAVAILABLE
             assert [outcome.kind for outcome in outcomes] == [delivered, unready, delivered]
 
     ended(send, broker)
@@ -299,7 +299,7 @@ def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
             names = ["q", "silent", "silent", "silent", "silent", "silent", "other"]
             outcomes = transport.send([a_message(name) for name in names], None, 10 * LONG)
             assert [outcome.kind is OutcomeKind.DELIVERED for outcome in outcomes] == [True, *[False] * 5, True]
-            assert {outcome.kind for outcome in outcomes[1:6]} == {OutcomeKind.UNREADY}
+            assert {outcome.kind for outcome in outcomes[1:6]} == {OutcomeKind.UNAVAILABLE}
 
     ended(send, broker)
 
@@ -377,7 +377,7 @@ def test_bytes_that_leave_slowly_are_no_silence(acknowledging: Mapping[type, Ans
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
             (slow,) = transport.send([large], None, 3 * SHORT)
-            assert slow.kind is OutcomeKind.UNSETTLED
+            assert slow.kind is OutcomeKind.UNCONFIRMED
             assert slow.late is not None
             wait_for(lambda: slow.late is not None and slow.late.arrived is not None)
             assert slow.late.arrived
@@ -500,4 +500,4 @@ def test_batches_that_begin_are_no_sign_of_life(acknowledging: Mapping[type, Ans
                 time.sleep(SHORT)
             return {outcome.kind for each in sends for outcome in each.result(LONG)}
 
-    assert ended(send, broker) == {OutcomeKind.UNSETTLED}
+    assert ended(send, broker) == {OutcomeKind.UNCONFIRMED}

@@ -86,7 +86,7 @@ def test_a_queue_that_nacks_and_shows_no_messages_may_have_lost_its_leader(
 ) -> None:
     queue.confirms = [False]
     (outcome,) = sent(transport)
-    assert outcome.kind is OutcomeKind.UNREADY
+    assert outcome.kind is OutcomeKind.UNAVAILABLE
     assert "may have lost its leader" in outcome.reason
 
 
@@ -109,14 +109,14 @@ def test_a_queue_that_nacks_and_cannot_be_looked_at_is_not_known_to_refuse(
 ) -> None:
     queue.confirms, queue.silent = [False], trouble == "silent"
     queue.error = DOWN if trouble == "node down" else None
-    assert kinds(sent(transport)) == {OutcomeKind.UNREADY}
+    assert kinds(sent(transport)) == {OutcomeKind.UNAVAILABLE}
 
 
 def test_an_exchange_whose_queues_nobody_knows_is_never_known_to_refuse(
     transport: RabbitMQTransport, queue: Queue
 ) -> None:
     queue.confirms, queue.ready = [False], 7
-    assert kinds(sent(transport, "/exchanges/amq.topic/key")) == {OutcomeKind.UNREADY}
+    assert kinds(sent(transport, "/exchanges/amq.topic/key")) == {OutcomeKind.UNAVAILABLE}
     assert queue.looks == 0
 
 
@@ -136,9 +136,9 @@ RETURNED = Outcome(OutcomeKind.UNROUTABLE, "returned by the broker: NO_ROUTE")
     [
         (QueueLook(QueueAvailability.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE, "no such queue"),
         (None, OutcomeKind.UNROUTABLE, "no queue is bound to the exchange"),
-        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNREADY, DOWN),
-        (QueueLook(QueueAvailability.UNKNOWN, reason="no answer"), OutcomeKind.UNREADY, "no answer"),
-        (QueueLook(QueueAvailability.THERE), OutcomeKind.UNREADY, "although the queue exists"),
+        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNAVAILABLE, DOWN),
+        (QueueLook(QueueAvailability.UNKNOWN, reason="no answer"), OutcomeKind.UNAVAILABLE, "no answer"),
+        (QueueLook(QueueAvailability.THERE), OutcomeKind.UNAVAILABLE, "although the queue exists"),
     ],
 )
 def test_a_return_is_final_only_where_the_queue_is_missing(look: QueueLook | None, kind: OutcomeKind, why: str) -> None:
@@ -197,7 +197,7 @@ class Turns:
 @pytest.mark.parametrize(
     ("second", "kind"),
     [
-        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNREADY),
+        (QueueLook(QueueAvailability.DOWN, reason=DOWN), OutcomeKind.UNAVAILABLE),
         (QueueLook(QueueAvailability.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE),
     ],
 )

@@ -33,10 +33,10 @@ def test_its_answers_may_change() -> None:
     assert transport.send([message("a")], None, 5) == [DELIVERED]
 
 
-def test_a_pretended_outage_leaves_everything_unsettled() -> None:
+def test_a_pretended_outage_leaves_everything_unconfirmed() -> None:
     transport = RecordingTransport(unavailable_reason="the broker is down")
     assert transport.unavailable() == "the broker is down"
-    assert transport.send([message("a")], None, 5) == [Outcome(OutcomeKind.UNSETTLED, "the broker is down")]
+    assert transport.send([message("a")], None, 5) == [Outcome(OutcomeKind.UNCONFIRMED, "the broker is down")]
     transport.unavailable_reason = None
     assert transport.unavailable() is None
     assert transport.send([message("a")], None, 5) == [DELIVERED]

@@ -142,19 +142,19 @@ def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
     stuck = Runner("stuck", lambda: ToyComponent(free.wait))
     stuck.start()
     turns = [[run("intake"), stuck], [run("forwarding")]]
-    beats: list[float] = []
+    heartbeats: list[float] = []
 
-    def beat() -> bool:
-        beats.append(time.monotonic())
+    def heartbeat() -> bool:
+        heartbeats.append(time.monotonic())
         return True
 
     try:
-        unfinished = drained(turns, time.monotonic() + 1.2, beat)
+        unfinished = drained(turns, time.monotonic() + 1.2, heartbeat)
     finally:
         free.set()
     assert unfinished == ["stuck"]
     assert order == ["intake", "forwarding"]
-    assert len(beats) >= 2
+    assert len(heartbeats) >= 2
     assert stuck.ended(10)
 
 

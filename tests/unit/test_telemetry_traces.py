@@ -26,7 +26,7 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError
 from delaystore.server.telemetry import OpenTelemetryObserver
 from delaystore.testing import FakeTransaction, SettableClock
-from tests.dispatching import REFUSED, UNROUTABLE, UNSETTLED, CountingStore, ScriptedTransport, message, settings
+from tests.dispatching import REFUSED, UNCONFIRMED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
 
 THEIRS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -186,7 +186,7 @@ def test_a_forward_that_fails_says_so(traced: Traced, answer: object, outcome: s
 
 
 def test_what_has_no_answer_in_an_outage_is_no_span(traced: Traced) -> None:
-    traced.transport.outcomes["billing"] = UNSETTLED
+    traced.transport.outcomes["billing"] = UNCONFIRMED
     traced.delivery.send("billing", b"", delay=0)
     traced.dispatch()
     assert [span.name for span in traced.spans()] == ["send billing"]

@@ -101,7 +101,7 @@ def _last_hour(delivery: DelayedDelivery) -> None:
                 by_destination=by_destination,
             )
         )
-    store.beat(
+    store.heartbeat(
         DispatcherRecord(
             dispatcher_id="elsewhere",
             name="worker-2",
@@ -109,7 +109,7 @@ def _last_hour(delivery: DelayedDelivery) -> None:
             pid=4117,
             version="0.2.0",
             since=now - timedelta(hours=5),
-            beat=now,
+            heartbeat=now,
             rate=3.6,
             breakers={"fetch": "disarmed", "dispatch": "disarmed"},
         ),

@@ -180,7 +180,7 @@ class Replies:
                 self._standing.rejected += 1
             else:
                 self._standing.answered += 1
-        elif reply.is_rejected or outcome.kind is OutcomeKind.UNSETTLED or self._may_recover(reply, outcome):
+        elif reply.is_rejected or outcome.kind is OutcomeKind.UNCONFIRMED or self._may_recover(reply, outcome):
             self.is_rejected_missing |= reply.is_rejected and outcome.kind is OutcomeKind.UNROUTABLE
             reply.next_try = time.monotonic() + _PAUSE
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
@@ -189,7 +189,7 @@ class Replies:
             self._not_told(reply, outcome.reason)
 
     def _may_recover(self, reply: Reply, outcome: Outcome) -> bool:
-        return outcome.kind is OutcomeKind.UNREADY and time.monotonic() - reply.since < _PATIENCE
+        return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _PATIENCE
 
     def _not_told(self, reply: Reply, reason: str) -> None:
         """Nobody hears of the answer: an error is kept with its request, what was done is done."""

@@ -86,8 +86,8 @@ class BatchSender:
             if settled:
                 answered = time.monotonic()
             repeated += len(part) - len(settled)
-            unsettled = next(answer for answer in answers if answer.kind.passes)
-            self._wait(pause, answered, unsettled.reason)
+            unconfirmed = next(answer for answer in answers if answer.kind.passes)
+            self._wait(pause, answered, unconfirmed.reason)
             pause = min(_LONGEST_PAUSE, pause * 2)
         return outcomes, repeated
 

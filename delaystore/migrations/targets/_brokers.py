@@ -63,14 +63,14 @@ class BrokerTarget(MigrationTarget):
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         if (reason := self._unavailable()) is not None:
-            return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, reason)] * len(messages)
         answers: dict[int, Outcome] = {}
         suited: list[int] = []
         for position, refusal in enumerate(self.refusals(messages)):
             if refusal is None:
                 suited.append(position)
             else:
-                answers[position] = Outcome(OutcomeKind.UNSUITED, refusal)
+                answers[position] = Outcome(OutcomeKind.NOT_DELAYABLE, refusal)
         outcomes = self.forward([messages[position] for position in suited], now)
         answers.update(zip(suited, outcomes, strict=True))
         return [answers[position] for position in range(len(messages))]
@@ -144,10 +144,10 @@ class DirectTarget(BrokerTarget):
 
     @override
     def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """Publish what is due; the rest is UNSUITED."""
+        """Publish what is due; the rest is NOT_DELAYABLE."""
         due = [message for message in messages if message.due_time <= now]
         outcomes = iter(self._transport.send(due, None, self.timeout(due)))
-        early = Outcome(OutcomeKind.UNSUITED, "not due yet")
+        early = Outcome(OutcomeKind.NOT_DELAYABLE, "not due yet")
         return [next(outcomes) if message.due_time <= now else early for message in messages]
 
 

@@ -50,20 +50,20 @@ class DryRunTarget(MigrationTarget):
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """DELIVERED, but UNROUTABLE for what has no queue there, UNSUITED for what the target would not take."""
+        """DELIVERED, but UNROUTABLE for what has no queue there, NOT_DELAYABLE for what the target would not take."""
         try:
             refusals = self.refusals(messages)
         except (StoreUnavailableError, TransportError) as error:
-            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
         return [self._outcome(message, now, refusal) for message, refusal in zip(messages, refusals, strict=True)]
 
     def _outcome(self, message: DelayedMessage, now: datetime, refusal: str | None) -> Outcome:
         longest = self.maximum
         if longest is not None and message.due_time - now > longest:
-            return Outcome(OutcomeKind.UNSUITED, f"due beyond the longest delay, {longest}")
+            return Outcome(OutcomeKind.NOT_DELAYABLE, f"due beyond the longest delay, {longest}")
         if (obstacle := self._obstacle(message.destination)) is not None:
             return Outcome(OutcomeKind.UNROUTABLE, obstacle)
-        return DELIVERED if refusal is None else Outcome(OutcomeKind.UNSUITED, refusal)
+        return DELIVERED if refusal is None else Outcome(OutcomeKind.NOT_DELAYABLE, refusal)
 
     def _obstacle(self, destination: str) -> str | None:
         if self._target is None:

@@ -129,7 +129,7 @@ def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMess
     except (MessageBeingStoredError, MessageBeingDispatchedError):
         return [_store_one(store, message) for message in messages]
     except StoreUnavailableError as error:
-        return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
     except _EVERY_MESSAGE:
         raise
     except (StoreError, InvalidMessageError):
@@ -143,7 +143,7 @@ def _store_one(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Ou
     except DuplicateMessageError:
         return _compared(store, message)
     except StoreUnavailableError as error:
-        return Outcome(OutcomeKind.UNSETTLED, str(error))
+        return Outcome(OutcomeKind.UNCONFIRMED, str(error))
     except _EVERY_MESSAGE:
         raise
     except (StoreError, InvalidMessageError) as error:
@@ -295,7 +295,7 @@ class SqlStoreTarget(StoreTarget):
         try:
             outcomes = self._store_new(run, batch, part)
         except StoreUnavailableError as error:
-            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(part)
+            return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(part)
         return [outcomes[position] for position in part]
 
     @override
@@ -314,7 +314,7 @@ class SqlStoreTarget(StoreTarget):
     def _store_new(
         self, run: MigrationRun, batch: MigrationBatch, part: Mapping[int, DelayedMessage]
     ) -> Mapping[int, Outcome]:
-        """Store what there is no receipt of. An outcome, not UNSETTLED, by position; StoreUnavailableError: none."""
+        """Store what there is no receipt of. An outcome, not UNCONFIRMED, by position; StoreUnavailableError: none."""
         receipts = self._receipts(run)
         with self._sql_store.transaction() as bound:
             self._dialect.begin_writing(bound.connection)
@@ -322,7 +322,7 @@ class SqlStoreTarget(StoreTarget):
             new = {position: message for position, message in part.items() if position not in before}
             outcomes = dict(zip(new, store_each(bound, list(new.values())), strict=True))
             for outcome in outcomes.values():
-                if outcome.kind is OutcomeKind.UNSETTLED:
+                if outcome.kind is OutcomeKind.UNCONFIRMED:
                     raise StoreUnavailableError(outcome.reason)
             stored = {position for position, outcome in outcomes.items() if outcome.kind is OutcomeKind.DELIVERED}
             receipts.write(bound.connection, batch, before | stored)

@@ -34,7 +34,7 @@ class IngressMetrics:
         if name == names.INGRESS_CONSUMING.name:
             return [(float(self._ingress.health().connected), self._attributes)]
         if name == names.INGRESS_KEPT_BACK.name:
-            return [(float(self._ingress.health().kept_back), self._attributes)]
+            return [(float(self._ingress.health().unacknowledged), self._attributes)]
         return []
 
     def _messages(self, health: IngressHealth) -> Iterator[_Value]:

@@ -234,7 +234,7 @@ STATES: Final[Mapping[BreakerState, int]] = {
 _BREAKERS: Final = ("fetch", "dispatch", "recovery", "store")
 _PHASES: Final = ("fetch", "forward", "settle")
 _OUTCOMES: Final = tuple(name for name in DispatchReport().counts() if name != "fetched")
-_SENT: Final = ("delivered", "moved_to_error_queue", "failed", "gave_way", "unsettled")
+_SENT: Final = ("delivered", "moved_to_error_queue", "failed", "deferred", "unconfirmed")
 """Outcomes of attempts to forward."""
 
 

@@ -34,7 +34,7 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 _W3C: Final = TraceContextTextMapPropagator()
 _NANOSECONDS: Final = 1_000_000_000
-_TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "gave_way")
+_TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "deferred")
 """Outcomes that become spans; what has no answer in an outage is tried again and again."""
 
 

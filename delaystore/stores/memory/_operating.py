@@ -235,11 +235,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return min(at_most, len(waiting.parked))
 
     @override
-    def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+    def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             waiting.dispatchers = {each.dispatcher_id: each for each in _alive(waiting, now)}
-            waiting.dispatchers[record.dispatcher_id] = replace(record, beat=now)
+            waiting.dispatchers[record.dispatcher_id] = replace(record, heartbeat=now)
             for activity in done:
                 known = waiting.activity.get(activity.minute, Activity(minute=activity.minute))
                 waiting.activity[activity.minute] = known + activity
@@ -259,11 +259,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return sorted(_alive(waiting, now), key=lambda each: (each.name, each.dispatcher_id))
 
     @override
-    def beat_of_ingress(self, record: IngressRecord) -> None:
+    def heartbeat_of_ingress(self, record: IngressRecord) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             waiting.ingresses = {each.ingress_id: each for each in told_of(waiting.ingresses.values(), now)}
-            waiting.ingresses[record.ingress_id] = replace(record, beat=now)
+            waiting.ingresses[record.ingress_id] = replace(record, heartbeat=now)
 
     @override
     def retire_ingress(self, ingress_id: str) -> None:
@@ -318,7 +318,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
 
 
 def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord]:
-    return [each for each in waiting.dispatchers.values() if now - each.beat <= ALIVE]
+    return [each for each in waiting.dispatchers.values() if now - each.heartbeat <= ALIVE]
 
 
 def _note(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:

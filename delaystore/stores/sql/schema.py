@@ -194,7 +194,7 @@ def _dispatchers() -> list[Column[Any]]:
 
 
 def _activity() -> list[Column[Any]]:
-    counts = ("delivered", "failed", "moved_to_error_queue", "gave_way")
+    counts = ("delivered", "failed", "moved_to_error_queue", "gave_way")  # the last one: deferred messages
     return [
         Column("minute", UtcDateTime, primary_key=True),
         Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),

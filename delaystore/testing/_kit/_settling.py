@@ -333,10 +333,10 @@ class FailureTests(StoreTests):
 
     def test_times_of_failures_are_kept_in_utc(self, operable: OperableDelayedMessageStore) -> None:
         operable.store(a_message("a"))
-        failed_with(operable, FailedAttempt(NOON.astimezone(), "Unsettled", "no answer"))
+        failed_with(operable, FailedAttempt(NOON.astimezone(), "Unconfirmed", "no answer"))
         found = operable.get("a")
         assert found is not None
-        assert list(found.failures) == [FailedAttempt(NOON, "Unsettled", "no answer")]
+        assert list(found.failures) == [FailedAttempt(NOON, "Unconfirmed", "no answer")]
         assert found.failures[0].at.utcoffset() == timedelta(0)
 
 

@@ -141,7 +141,7 @@ class NativeDelayTests(TransportTests):
         now = datetime.now(UTC)
         batch = [a_message(name, now + DELAY, destination=queue) for name in ("a", "b", "c")]
         batch[1] = a_message("b", now + longest + timedelta(days=1), destination=queue)
-        expected = [OutcomeKind.DELIVERED, OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+        expected = [OutcomeKind.DELIVERED, OutcomeKind.NOT_DELAYABLE, OutcomeKind.DELIVERED]
         assert later(transport, now, *batch) == expected
         assert {message.message_id for message in received(transport, queue, 2)} == {"a", "c"}
         with transport.receive(queue, 1) as nothing:
@@ -283,15 +283,15 @@ TIMEOUT: Final = 5.0
 
 
 def arrives(transport: Transport, queue: str, message_id: str) -> None:
-    """Fail unless a message of that id can be sent (again, while it is UNSETTLED) and received."""
+    """Fail unless a message of that id can be sent (again, while it is UNCONFIRMED) and received."""
     message = a_message(message_id, destination=queue)
     eventually(lambda: sent(transport, message) == [OutcomeKind.DELIVERED], "the transport sends again")
     eventually(lambda: received(transport, queue, 1)[0].message_id == message_id, f"{message_id} arrives")
 
 
-def assert_unsettled(outcomes: Sequence[Outcome], count: int) -> None:
+def assert_unconfirmed(outcomes: Sequence[Outcome], count: int) -> None:
     """Fail unless these are outcomes of an outage for `count` messages, with reasons."""
-    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.UNSETTLED] * count
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.UNCONFIRMED] * count
     assert all(outcome.reason for outcome in outcomes)
 
 
@@ -299,17 +299,17 @@ def assert_unsettled(outcomes: Sequence[Outcome], count: int) -> None:
 class OutageTests(TransportTests):
     """An outage is an outcome, never an exception, and it ends by itself."""
 
-    def test_an_outage_leaves_all_unsettled_and_passes(
+    def test_an_outage_leaves_all_unconfirmed_and_passes(
         self, open_transport: TransportFactory, transport: Transport, queue: str, outage: Outage
     ) -> None:
         arrives(transport, queue, "before")
         batch = [a_message(f"m{number}", destination=queue) for number in range(10)]
         with outage():
-            assert_unsettled(transport.send(batch, None, TIMEOUT), 10)
+            assert_unconfirmed(transport.send(batch, None, TIMEOUT), 10)
             if self.capabilities.native_delays:
-                assert_unsettled(self._delayed(transport, batch), 10)
+                assert_unconfirmed(self._delayed(transport, batch), 10)
             late = open_transport()
-            assert_unsettled(late.send(batch, None, TIMEOUT), 10)
+            assert_unconfirmed(late.send(batch, None, TIMEOUT), 10)
         arrives(transport, queue, "after")
         arrives(late, queue, "after too")
 

@@ -21,16 +21,22 @@ MINUTE = timedelta(minutes=1)
 
 
 def a_record(
-    dispatcher_id: str = "one", name: str = "sales", beat: datetime = NOON, **fields: object
+    dispatcher_id: str = "one", name: str = "sales", heartbeat: datetime = NOON, **fields: object
 ) -> DispatcherRecord:
     """A dispatcher; name only the fields that matter."""
     defaults: dict[str, object] = {"host": "desk-4", "pid": 17, "version": "1.0", "since": NOON - HOUR}
-    return DispatcherRecord(dispatcher_id=dispatcher_id, name=name, beat=beat, **(defaults | fields))  # type: ignore[arg-type]
+    return DispatcherRecord(dispatcher_id=dispatcher_id, name=name, heartbeat=heartbeat, **(defaults | fields))  # type: ignore[arg-type]
 
 
 def an_ingress(ingress_id: str = "one", queue: str = "orders.ingress", **fields: object) -> IngressRecord:
     """An ingress; name only the fields that matter."""
-    defaults: dict[str, object] = {"host": "desk-4", "pid": 17, "version": "1.0", "since": NOON - HOUR, "beat": NOON}
+    defaults: dict[str, object] = {
+        "host": "desk-4",
+        "pid": 17,
+        "version": "1.0",
+        "since": NOON - HOUR,
+        "heartbeat": NOON,
+    }
     named = {"ingress_id": ingress_id, "queue": queue, "rejected_queue": f"{queue}.rejected"}
     return IngressRecord(**(named | defaults | fields))  # type: ignore[arg-type]
 
@@ -54,7 +60,7 @@ def dispatcher_ids(store: OperableDelayedMessageStore) -> list[str]:
 
 @needs("operations")
 class ReportTests(StoreTests):
-    """Beats, activity and changes."""
+    """Heartbeats, activity and changes."""
 
     def test_a_dispatcher_is_known_as_it_describes_itself(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
@@ -68,11 +74,11 @@ class ReportTests(StoreTests):
             problem="the broker 'b' does not answer: ünreachable",
         )
         before = operable.now()
-        operable.beat(record)
+        operable.heartbeat(record)
         (found,) = colleague.dispatchers()
-        assert replace(found, beat=record.beat, breakers=dict(found.breakers)) == record
-        assert before - timedelta(seconds=1) <= found.beat <= operable.now() + timedelta(seconds=1)
-        operable.beat(replace(record, problem=None, error_queue_depth=None, breakers={}, rate=0.0))
+        assert replace(found, heartbeat=record.heartbeat, breakers=dict(found.breakers)) == record
+        assert before - timedelta(seconds=1) <= found.heartbeat <= operable.now() + timedelta(seconds=1)
+        operable.heartbeat(replace(record, problem=None, error_queue_depth=None, breakers={}, rate=0.0))
         (found,) = colleague.dispatchers()
         assert (found.problem, found.error_queue_depth, dict(found.breakers), found.rate) == (None, None, {}, 0.0)
 
@@ -81,7 +87,7 @@ class ReportTests(StoreTests):
     ) -> None:
         assert list(operable.dispatchers()) == []
         for store, dispatcher_id, name in ((operable, "c", "a"), (colleague, "a", "b"), (operable, "b", "a")):
-            store.beat(a_record(dispatcher_id, name))
+            store.heartbeat(a_record(dispatcher_id, name))
         assert dispatcher_ids(operable) == dispatcher_ids(colleague) == ["b", "c", "a"]
         colleague.retire("c")
         colleague.retire("nobody")
@@ -90,14 +96,14 @@ class ReportTests(StoreTests):
     def test_who_says_nothing_for_long_is_dead_by_the_stores_clock(
         self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
     ) -> None:
-        operable.beat(a_record("ahead", beat=FAR))
-        operable.beat(a_record("behind", beat=NOON - timedelta(days=9_000)))
+        operable.heartbeat(a_record("ahead", heartbeat=FAR))
+        operable.heartbeat(a_record("behind", heartbeat=NOON - timedelta(days=9_000)))
         assert sorted(dispatcher_ids(operable)) == ["ahead", "behind"]
         pass_time(ALIVE.total_seconds() / 2)
-        operable.beat(a_record("behind"))
+        operable.heartbeat(a_record("behind"))
         pass_time(ALIVE.total_seconds() / 2 + 1)
         assert dispatcher_ids(operable) == ["behind"]
-        operable.beat(a_record("ahead"))
+        operable.heartbeat(a_record("ahead"))
         assert sorted(dispatcher_ids(operable)) == ["ahead", "behind"]
 
     def test_what_dispatchers_did_adds_up_minute_by_minute(
@@ -109,42 +115,42 @@ class ReportTests(StoreTests):
             delivered=5,
             failed=1,
             moved_to_error_queue=2,
-            gave_way=3,
+            deferred=3,
             lateness=late(0.01, 0.02, 90_000),
             by_destination={"billing": 4, "Billing": 1},
         )
         second = Activity(minute=first.minute, delivered=1, lateness=late(0.02), by_destination={"billing": 1, "ü": 1})
         third = Activity(minute=now, delivered=7)
-        operable.beat(a_record("a"), [third, first])
-        colleague.beat(a_record("b"), [second])
+        operable.heartbeat(a_record("a"), [third, first])
+        colleague.heartbeat(a_record("b"), [second])
         found = colleague.activity(now - HOUR)
         assert [each.minute for each in found] == [now - 2 * MINUTE, now]
         both = found[0]
-        assert (both.delivered, both.failed, both.moved_to_error_queue, both.gave_way) == (6, 1, 2, 3)
+        assert (both.delivered, both.failed, both.moved_to_error_queue, both.deferred) == (6, 1, 2, 3)
         assert dict(both.by_destination) == {"billing": 5, "Billing": 1, "ü": 1}
         assert both.lateness.counts == late(0.01, 0.02, 90_000, 0.02).counts
-        operable.beat(a_record("a"), [third])
+        operable.heartbeat(a_record("a"), [third])
         assert [each.delivered for each in operable.activity(now - HOUR)] == [6, 14]
 
     def test_activity_is_asked_for_from_a_minute_on(self, operable: OperableDelayedMessageStore) -> None:
         now = this_minute(operable)
         minutes = [now - number * MINUTE for number in (3, 2, 1)]
-        operable.beat(a_record(), [Activity(minute=minute, delivered=1) for minute in minutes])
+        operable.heartbeat(a_record(), [Activity(minute=minute, delivered=1) for minute in minutes])
         assert [each.minute for each in operable.activity(minutes[1])] == minutes[1:]
         assert [each.minute for each in operable.activity(minutes[1] + TICK)] == minutes[2:]
         assert list(operable.activity(now + HOUR)) == []
 
     def test_a_retired_dispatchers_activity_stays(self, operable: OperableDelayedMessageStore) -> None:
         now = this_minute(operable)
-        operable.beat(a_record(), [Activity(minute=now, delivered=1)])
+        operable.heartbeat(a_record(), [Activity(minute=now, delivered=1)])
         operable.retire("one")
         assert [each.delivered for each in operable.activity(now)] == [1]
 
     def test_old_activity_goes(self, operable: OperableDelayedMessageStore) -> None:
         now = this_minute(operable)
         old, kept = now - ACTIVITY_KEPT - 2 * MINUTE, now - ACTIVITY_KEPT + HOUR
-        operable.beat(a_record(), [Activity(minute=minute, delivered=1) for minute in (old, kept)])
-        operable.beat(a_record())
+        operable.heartbeat(a_record(), [Activity(minute=minute, delivered=1) for minute in (old, kept)])
+        operable.heartbeat(a_record())
         assert [each.minute for each in operable.activity(old - HOUR)] == [kept]
 
     def test_changes_are_told_the_newest_first(
@@ -204,55 +210,55 @@ class IngressReportTests(StoreTests):
         record = an_ingress(
             stored=2**40,
             rejected=3,
-            kept_back=2,
-            why_kept_back="the rejected queue is füll",
+            unacknowledged=2,
+            why_unacknowledged="the rejected queue is füll",
             rejected_depth=4,
             rejected_seen=NOON + TICK,
             breakers={"intake": "armed", "consume": "disarmed"},
             problem="there is no queue 'orders.ingress'",
         )
         before = operable.now()
-        operable.beat_of_ingress(record)
+        operable.heartbeat_of_ingress(record)
         (found,) = colleague.ingresses()
-        assert replace(found, beat=record.beat, breakers=dict(found.breakers)) == record
-        assert before - timedelta(seconds=1) <= found.beat <= operable.now() + timedelta(seconds=1)
-        operable.beat_of_ingress(an_ingress())
+        assert replace(found, heartbeat=record.heartbeat, breakers=dict(found.breakers)) == record
+        assert before - timedelta(seconds=1) <= found.heartbeat <= operable.now() + timedelta(seconds=1)
+        operable.heartbeat_of_ingress(an_ingress())
         (found,) = colleague.ingresses()
-        assert replace(found, beat=NOON, breakers={}) == replace(an_ingress(), breakers={})
+        assert replace(found, heartbeat=NOON, breakers={}) == replace(an_ingress(), breakers={})
 
     def test_ingresses_are_told_by_queue_and_id_until_they_end(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
     ) -> None:
         for store, ingress_id, queue in ((operable, "c", "a"), (colleague, "a", "b"), (operable, "b", "a")):
-            store.beat_of_ingress(an_ingress(ingress_id, queue))
+            store.heartbeat_of_ingress(an_ingress(ingress_id, queue))
         assert ingress_ids(operable) == ingress_ids(colleague) == ["b", "c", "a"]
         colleague.retire_ingress("c")
         colleague.retire_ingress("nobody")
         assert ingress_ids(operable) == ["b", "a"]
 
     def test_dispatchers_and_ingresses_are_told_apart(self, operable: OperableDelayedMessageStore) -> None:
-        operable.beat(a_record("one"))
-        operable.beat_of_ingress(an_ingress("one"))
+        operable.heartbeat(a_record("one"))
+        operable.heartbeat_of_ingress(an_ingress("one"))
         assert dispatcher_ids(operable) == ingress_ids(operable) == ["one"]
         operable.retire("one")
         assert (dispatcher_ids(operable), ingress_ids(operable)) == ([], ["one"])
-        operable.beat(a_record("one"))
+        operable.heartbeat(a_record("one"))
         operable.retire_ingress("one")
         assert (dispatcher_ids(operable), ingress_ids(operable)) == (["one"], [])
 
     def test_of_a_queue_that_has_no_ingress_any_more_the_last_one_is_told(
         self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
     ) -> None:
-        operable.beat_of_ingress(an_ingress("first", "a"))
-        operable.beat_of_ingress(an_ingress("other", "b"))
+        operable.heartbeat_of_ingress(an_ingress("first", "a"))
+        operable.heartbeat_of_ingress(an_ingress("other", "b"))
         pass_time(ALIVE.total_seconds() / 2)
-        operable.beat_of_ingress(an_ingress("last", "a"))
+        operable.heartbeat_of_ingress(an_ingress("last", "a"))
         pass_time(ALIVE.total_seconds() + 1)
         assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
             ("last", True),
             ("other", True),
         ]
-        operable.beat_of_ingress(an_ingress("new", "b"))
+        operable.heartbeat_of_ingress(an_ingress("new", "b"))
         assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
             ("last", True),
             ("new", False),

@@ -158,13 +158,13 @@ class RabbitMQTransport(Transport):
         """Publish `messages` and wait for the broker's confirms; see `Transport.send`.
 
         UNROUTABLE: no such queue or exchange, or no binding. REFUSED: nacked by a queue that is full, or the message
-        closed its channel. UNREADY: nacked otherwise (a queue without a leader), returned by a queue whose node is
-        down, or no confirm although the broker lives. UNSETTLED: an outage, or an alarm of the broker.
+        closed its channel. UNAVAILABLE: nacked otherwise (a queue without a leader), returned by a queue whose node is
+        down, or no confirm although the broker lives. UNCONFIRMED: an outage, or an alarm of the broker.
         """
         try:
             self._wanted.ensure()
         except TransportUnavailableError as error:
-            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
         return self._publish([publication_of(message) for message in messages], timeout)
 
     @property
@@ -178,7 +178,7 @@ class RabbitMQTransport(Transport):
 
         What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
         and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
-        UNSUITED: also where the destination's queue does not exist, or what is needed may not be declared.
+        NOT_DELAYABLE: also where the destination's queue does not exist, or what is needed may not be declared.
         """
         if self._delays is None:
             return super().send_delayed(messages, now, timeout)
@@ -186,9 +186,9 @@ class RabbitMQTransport(Transport):
             self._wanted.ensure()
             publications = self._delays.publications(self._preparing, messages, now)
         except TransportUnavailableError as error:
-            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
         except TransportError as error:
-            return [Outcome(OutcomeKind.UNSUITED, str(error))] * len(messages)
+            return [Outcome(OutcomeKind.NOT_DELAYABLE, str(error))] * len(messages)
         outcomes = self._publish(publications, timeout)
         return [
             self._of_native_delay(outcome) if isinstance(one, Publication) else outcome
@@ -279,7 +279,7 @@ class RabbitMQTransport(Transport):
 
     @override
     def close(self) -> None:
-        """Close the connections; sends under way end as UNSETTLED. May be called twice, and followed by more use."""
+        """Close the connections; sends under way end as UNCONFIRMED. May be called twice, and followed by more use."""
         with self._lock:
             owner, self._owner = self._owner, None
         if owner is not None:
@@ -291,11 +291,13 @@ class RabbitMQTransport(Transport):
     def _of_native_delay(self, outcome: Outcome) -> Outcome:
         """`outcome` of a native delay as `send_delayed` returns it: a failure there is not the message's fault."""
         if outcome.kind is OutcomeKind.REFUSED:
-            return Outcome(OutcomeKind.UNSUITED, f"the native delay refuses it: {outcome.reason}")
+            return Outcome(OutcomeKind.NOT_DELAYABLE, f"the native delay refuses it: {outcome.reason}")
         if outcome.kind is not OutcomeKind.UNROUTABLE or self._delays is None:
             return outcome
         self._delays.forget()
-        return Outcome(OutcomeKind.UNSETTLED, f"the native delay is incomplete, and will be declared: {outcome.reason}")
+        return Outcome(
+            OutcomeKind.UNCONFIRMED, f"the native delay is incomplete, and will be declared: {outcome.reason}"
+        )
 
     def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
         return PublishedBatch(batch, timeout, self._running_owner, self._quarantine, self._look_at).run()

@@ -66,7 +66,7 @@ class InFlightBatch:
         """The first position that is not yet on the wire."""
         self.total = len(publications)
         """How many are to be sent."""
-        self.unsettled_bytes = 0
+        self.unconfirmed_bytes = 0
         self.reaches = 0
         """How many bytes of the connection there are up to its last one on the wire."""
         self.began_at = self.heard_at = time.monotonic()
@@ -83,7 +83,7 @@ class InFlightBatch:
         self._positions: dict[tuple[str | None, str, str], list[int]] | None = None
 
     @property
-    def unsettled(self) -> int:
+    def unconfirmed(self) -> int:
         """How many publications on the wire have no answer yet."""
         return self.next - self._settled
 
@@ -101,7 +101,7 @@ class InFlightBatch:
         """Count the publication at `next` as on the wire, with the next delivery tag."""
         self._sent.append(self.next)
         self._sizes.append(size)
-        self.unsettled_bytes += size
+        self.unconfirmed_bytes += size
         self.next += 1
 
     def skipped(self, outcome: Outcome) -> None:
@@ -118,7 +118,7 @@ class InFlightBatch:
             if size == _ANSWERED:
                 continue
             self._sizes[each] = _ANSWERED
-            self.unsettled_bytes -= size
+            self.unconfirmed_bytes -= size
             self._settled += 1
             position = self._sent[each]
             if position not in self.doubtful:
@@ -204,7 +204,7 @@ _WRITE_BYTES: Final = 128 * 1024
 """Frames are handed to the socket in pieces of about this size."""
 _LONG: Final = 1024 * 1024
 """Bytes of a body that is handed to the socket without a copy of it."""
-NACKED: Final = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
+NACKED: Final = Outcome(OutcomeKind.UNAVAILABLE, "nacked by the broker")
 """A queue nacks if it is full and rejects, or if it has lost its leader; the answer does not tell which."""
 _METHODS_KEPT: Final = 4096
 """Method frames that a channel keeps, one for each destination; with more destinations it starts over."""
@@ -255,7 +255,7 @@ class ConfirmChannel:
             return
         pieces = [] if batch.next else self._requirements(batch)
         size = sum(map(len, pieces))
-        while batch.next < batch.total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
+        while batch.next < batch.total and batch.unconfirmed < WINDOW and batch.unconfirmed_bytes < WINDOW_BYTES:
             start, rest = self._marshal(batch, batch.publications[batch.next])
             pieces.append(start)
             size += len(start)

@@ -27,20 +27,20 @@ class Acknowledgement(NamedTuple):
 class Acknowledgements:
     """Which deliveries of one channel to acknowledge. Tags count from 1.
 
-    As long as none is kept back, one acknowledgement covers all before the first that is not done. Those behind it are
-    acknowledged singly: if they waited for it, a kill would leave more of them in both places.
+    As long as none is unacknowledged, one acknowledgement covers all before the first that is not done. Those behind it
+    are acknowledged singly: if they waited for it, a kill would leave more of them in both places.
     """
 
     def __init__(self) -> None:
         self._before = 0
         """All up to this tag are done."""
         self._behind: set[int] = set()
-        self._kept_back = False
+        self._unacknowledged = False
 
     def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
         """What to acknowledge now that these are done."""
         fresh = sorted(tags)
-        if not self._kept_back:
+        if not self._unacknowledged:
             self._behind.update(fresh)
             while self._before + 1 in self._behind:
                 self._before += 1
@@ -51,7 +51,7 @@ class Acknowledgements:
 
     def keep_back(self) -> None:
         """One delivery may never be done; from now on each is acknowledged by itself."""
-        self._kept_back = True
+        self._unacknowledged = True
         self._behind.clear()
 
 

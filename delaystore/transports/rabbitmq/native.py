@@ -64,7 +64,7 @@ class Handover:
 
     @property
     def queue(self) -> str:
-        """The destination's queue; it is one, or the message would have been UNSUITED."""
+        """The destination's queue; it is one, or the message would have been NOT_DELAYABLE."""
         return str(queue_or_none(self.message.destination))
 
 
@@ -140,7 +140,7 @@ class NativeDelay(ABC):
     def publications(
         self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
     ) -> Sequence[Publication | Outcome]:
-        """What to publish for each of `messages`, or UNSUITED. Raises as `prepare`.
+        """What to publish for each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
 
         Delays are counted when everything is prepared, so that preparing makes nothing late.
         """
@@ -157,17 +157,17 @@ class NativeDelay(ABC):
             handover = Handover(to_be_delayed(message, now), message.due_time - now)
             self.address(handover)
         except UnsupportedMessageError as error:
-            return Outcome(OutcomeKind.UNSUITED, str(error))
+            return Outcome(OutcomeKind.NOT_DELAYABLE, str(error))
         return handover
 
     def _publication(self, handover: Handover, hindered: Mapping[str, str], spent: timedelta) -> Publication | Outcome:
         if handover.queue in hindered:
-            return Outcome(OutcomeKind.UNSUITED, hindered[handover.queue])
+            return Outcome(OutcomeKind.NOT_DELAYABLE, hindered[handover.queue])
         try:
             publication = self.address(replace(handover, delay=handover.delay - spent))
             return replace(publication, requires=self.required(handover.queue))
         except UnsupportedMessageError as error:
-            return Outcome(OutcomeKind.UNSUITED, str(error))
+            return Outcome(OutcomeKind.NOT_DELAYABLE, str(error))
 
 
 def check_name(name: str) -> None:

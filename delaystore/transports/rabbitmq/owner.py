@@ -224,7 +224,7 @@ class ConnectionOwner:
             self._loop.add_callback_threadsafe(lambda: self._leave(AbandonedBatch(batch)))
 
     def close(self) -> None:
-        """End the connection and the thread; batches in flight end unsettled."""
+        """End the connection and the thread; batches in flight end unconfirmed."""
         with self._changed:
             first, self._closing = not self._closing, True
             self._changed.notify_all()

@@ -53,8 +53,8 @@ def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
         how = "create it with `delaystore setup --queue NAME`"
         return replace(returned, reason=f"there is no such queue; {how}; {returned.reason}")
     if look.standing is QueueAvailability.THERE:
-        return Outcome(OutcomeKind.UNREADY, f"{returned.reason}, although the queue exists")
-    return Outcome(OutcomeKind.UNREADY, f"{returned.reason}; {look.reason}")
+        return Outcome(OutcomeKind.UNAVAILABLE, f"{returned.reason}, although the queue exists")
+    return Outcome(OutcomeKind.UNAVAILABLE, f"{returned.reason}; {look.reason}")
 
 
 def may_refuse(look: QueueLook) -> bool:
@@ -96,7 +96,7 @@ class PublishedBatch:
     """One batch on its way.
 
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
-    confirms of the others are lost with it: what is unsettled is sent again in halves, suspects apart, until the
+    confirms of the others are lost with it: what is unconfirmed is sent again in halves, suspects apart, until the
     culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
 
     What gets no answer in time stays on its way in the living connection. `look`: at the queues that have nacked or
@@ -135,8 +135,8 @@ class PublishedBatch:
             self._waiting.append(nacked)
             self._send_all()
             self._judge()  # what has come back this time
-        unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
-        return [outcome or unsettled for outcome in self._outcomes]
+        unconfirmed = Outcome(OutcomeKind.UNCONFIRMED, reason)
+        return [outcome or unconfirmed for outcome in self._outcomes]
 
     def _send_all(self) -> str:
         """Send until nothing waits; returns why it stopped before that, if it did."""
@@ -201,7 +201,7 @@ class PublishedBatch:
         for position in sent:
             late = BatchPendingConfirm(abandoned.batch, indexes[position])
             self._outcomes[position] = Outcome(kind, reason, late)
-        if kind is OutcomeKind.UNREADY:
+        if kind is OutcomeKind.UNAVAILABLE:
             silent = {self._publications[position].address for position in sent}
             for position in rest:
                 if self._publications[position].address in silent:
@@ -277,12 +277,12 @@ class PublishedBatch:
 def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
     """What a message is that is on its way without an answer, and why."""
     if abandoned.obstacle is not None:
-        return OutcomeKind.UNSETTLED, abandoned.obstacle
+        return OutcomeKind.UNCONFIRMED, abandoned.obstacle
     if not abandoned.seen:
-        return OutcomeKind.UNSETTLED, "still to be sent: this machine is busy"
+        return OutcomeKind.UNCONFIRMED, "still to be sent: this machine is busy"
     if abandoned.moving:
-        return OutcomeKind.UNSETTLED, "still being sent: the network takes it slowly"
-    return OutcomeKind.UNREADY, "no answer, although the broker answers others"
+        return OutcomeKind.UNCONFIRMED, "still being sent: the network takes it slowly"
+    return OutcomeKind.UNAVAILABLE, "no answer, although the broker answers others"
 
 
 def _halves(positions: list[int]) -> list[list[int]]:

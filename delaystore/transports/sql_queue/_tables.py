@@ -163,7 +163,7 @@ class Insertion:
         if not self._tables.exists(self._connection, queue):
             self._settle(rows, _unroutable(queue))
         elif self._tables.dialect.is_outage(error):
-            self._settle(rows, Outcome(OutcomeKind.UNSETTLED, str(translate(error))))
+            self._settle(rows, Outcome(OutcomeKind.UNCONFIRMED, str(translate(error))))
         elif len(rows) == 1:
             self._settle(rows, Outcome(OutcomeKind.REFUSED, str(translate(error))))
         else:

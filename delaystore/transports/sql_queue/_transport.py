@@ -89,7 +89,7 @@ class SqlQueueTransport(Transport):
             with Call("inserting into queues", timeout + UNANSWERED), writing(self._connections, timeout) as connection:
                 return Insertion(connection, self._tables, messages).run()
         except (StoreError, exc.SQLAlchemyError) as error:
-            return [Outcome(OutcomeKind.UNSETTLED, _reason(error))] * len(messages)
+            return [Outcome(OutcomeKind.UNCONFIRMED, _reason(error))] * len(messages)
 
     @override
     def declare(self, queue: str) -> None:

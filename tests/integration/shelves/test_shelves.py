@@ -254,7 +254,7 @@ def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStor
 def test_a_migration_stores_the_others_of_a_batch(store: SqlDelayedMessageStore) -> None:
     batch = [message(store.now(), 5, abandoned(store)), message(store.now(), 5)]
     outcomes = store_each(store, batch)
-    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.UNSETTLED, OutcomeKind.DELIVERED]
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.UNCONFIRMED, OutcomeKind.DELIVERED]
     assert store.count() == 1
 
 

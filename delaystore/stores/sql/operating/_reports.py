@@ -19,7 +19,7 @@ _PREFIX: Final = "ingress:"
 """Of the ids of rows. Dispatchers have UUIDs."""
 _MOST: Final = 1_000
 """Rows that are read: more have only died, one after the other, within a day."""
-_COLUMNS: Final = ("ingress_id", "beat")
+_COLUMNS: Final = ("ingress_id", "heartbeat")
 """What has a column of its own."""
 _TIMES: Final = ("since", "rejected_seen")
 
@@ -32,7 +32,7 @@ def are_ingresses(table: Table) -> ColumnElement[bool]:
 class IngressReports(OperatorQueries):
     """Those of one endpoint."""
 
-    def beat(self, record: IngressRecord) -> None:
+    def heartbeat(self, record: IngressRecord) -> None:
         """Write the record."""
         self.begin_writing()
         known = {"dispatcher_id": _PREFIX + record.ingress_id}
@@ -66,7 +66,7 @@ def _ingress_record(row: Any) -> IngressRecord:
     known = {each.name: document[each.name] for each in fields(IngressRecord) if each.name in document}
     for name in _TIMES:
         known[name] = None if known.get(name) is None else datetime.fromisoformat(known[name])
-    return IngressRecord(**known, ingress_id=row.dispatcher_id.removeprefix(_PREFIX), beat=row.beat)
+    return IngressRecord(**known, ingress_id=row.dispatcher_id.removeprefix(_PREFIX), heartbeat=row.beat)
 
 
 FORGOTTEN: Final = timedelta(hours=1)
@@ -76,7 +76,7 @@ FORGOTTEN: Final = timedelta(hours=1)
 class DispatcherReports(OperatorQueries):
     """Those of one endpoint."""
 
-    def beat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
+    def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
         """Write the record, and add what was done. Who has written a record alone adds to its rows."""
         self.begin_writing()
         table, known = self._tables.dispatchers, {"dispatcher_id": record.dispatcher_id}
@@ -150,7 +150,7 @@ def _record(row: Any) -> DispatcherRecord:
         pid=document["pid"],
         version=document["version"],
         since=datetime.fromisoformat(document["since"]),
-        beat=row.beat,
+        heartbeat=row.beat,
         error_queue_seen=None if seen is None else datetime.fromisoformat(seen),
         retention=None if retention is None else timedelta(seconds=retention),
         **known,
@@ -165,7 +165,7 @@ def _counts(done: Activity) -> dict[str, Any]:
         "delivered": done.delivered,
         "failed": done.failed,
         "moved_to_error_queue": done.moved_to_error_queue,
-        "gave_way": done.gave_way,
+        "gave_way": done.deferred,
         "lateness": done.lateness.text(),
         "by_destination": json.dumps(dict(done.by_destination)),
     }
@@ -177,7 +177,7 @@ def _activity(row: Any) -> Activity:
         delivered=row.delivered,
         failed=row.failed,
         moved_to_error_queue=row.moved_to_error_queue,
-        gave_way=row.gave_way,
+        deferred=row.gave_way,
         lateness=LatenessHistogram.from_text(row.lateness),
         by_destination=json.loads(row.by_destination),
     )

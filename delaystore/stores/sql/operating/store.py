@@ -26,7 +26,7 @@ log = logging.getLogger("delaystore.stores")
 ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
 TIDIED: Final = 60.0
-"""Seconds after which a beat deletes again what is old."""
+"""Seconds after which a heartbeat deletes again what is old."""
 
 
 class OperableSqlStore(OperableDelayedMessageStore):
@@ -90,13 +90,13 @@ class OperableSqlStore(OperableDelayedMessageStore):
         return self._parking.unpark(at_most, ahead)
 
     @override
-    def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+    def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         with self._one_call() as bound:
-            DispatcherReports(bound).beat(record, done)
+            DispatcherReports(bound).heartbeat(record, done)
         self._forget_old()
 
     def _forget_old(self) -> None:
-        """Raises nothing: the beat before is written, and whoever heard of a failure would write it again."""
+        """Raises nothing: the heartbeat before is written, and whoever heard of a failure would write it again."""
         if time.monotonic() < self._tidy_from:
             return
         self._tidy_from = time.monotonic() + TIDIED
@@ -108,9 +108,9 @@ class OperableSqlStore(OperableDelayedMessageStore):
             log.debug("what dispatchers and ingresses told long ago is not deleted: %s; it is tried again", error)
 
     @override
-    def beat_of_ingress(self, record: IngressRecord) -> None:
+    def heartbeat_of_ingress(self, record: IngressRecord) -> None:
         with self._one_call() as bound:
-            IngressReports(bound).beat(record)
+            IngressReports(bound).heartbeat(record)
         self._forget_old()
 
     @override

@@ -74,13 +74,13 @@ def test_an_ingress_shows_while_it_runs_and_not_after_its_end(ground: Ground, da
             (record,) = known()
             assert (record.queue, record.rejected_queue) == (QUEUE, REJECTED)
             assert (record.host, record.pid) == (socket.gethostname(), os.getpid())
-            assert (record.stored, record.rejected, record.kept_back) == (1, 2, 0)
-            assert (record.problem, record.why_kept_back) == (None, None)
+            assert (record.stored, record.rejected, record.unacknowledged) == (1, 2, 0)
+            assert (record.problem, record.why_unacknowledged) == (None, None)
             assert dict(record.breakers) == {"intake": "disarmed", "consume": "disarmed"}
             assert record.rejected_seen is not None
-            assert abs(record.beat - record.rejected_seen) < timedelta(seconds=30)
-            assert abs(record.beat - datetime.now(UTC)) < timedelta(seconds=30)
-            wait_until(lambda: known()[0].beat > record.beat, "it beats again")
+            assert abs(record.heartbeat - record.rejected_seen) < timedelta(seconds=30)
+            assert abs(record.heartbeat - datetime.now(UTC)) < timedelta(seconds=30)
+            wait_until(lambda: known()[0].heartbeat > record.heartbeat, "it heartbeats again")
             assert known()[0].since == record.since
         assert known() == []
 
@@ -91,8 +91,8 @@ def test_an_ingress_tells_why_it_takes_nothing_in_and_what_it_keeps_back(ground:
     ground.channel.queue_declare(REJECTED, durable=True, arguments=full)
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url), reader(sqlite_url) as known:
         ground.publish(b"bad", delay="soon")
-        wait_until(lambda: known() and known()[0].kept_back == 1, "it tells what is kept back")
-        assert REJECTED in (known()[0].why_kept_back or "")
+        wait_until(lambda: known() and known()[0].unacknowledged == 1, "it tells what is unacknowledged")
+        assert REJECTED in (known()[0].why_unacknowledged or "")
         ground.channel.queue_delete(QUEUE)
         wait_until(lambda: "there is no queue" in (known()[0].problem or ""), "it tells that its queue is gone")
         queue_bound(ground.url, QUEUE, "orders", "#")
@@ -118,24 +118,24 @@ def test_an_ingress_that_is_killed_is_gone_until_another_takes_its_place(
 def test_a_store_that_takes_no_beats_stops_no_intake(
     ground: Ground, postgresql_url: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beats = threading.Event()
+    heartbeats = threading.Event()
     freed = threading.Event()
 
     class Silent(SqlDelayedMessageStore):
         @override
-        def beat_of_ingress(self, record: IngressRecord) -> None:
-            beats.set()
+        def heartbeat_of_ingress(self, record: IngressRecord) -> None:
+            heartbeats.set()
             if kind == "fails":
                 raise StoreUnavailableError("gone")
             assert freed.wait(120)
 
         @override
         def retire_ingress(self, ingress_id: str) -> None:
-            self.beat_of_ingress(None)  # type: ignore[arg-type]
+            self.heartbeat_of_ingress(None)  # type: ignore[arg-type]
 
     with endpoint_of(Silent(postgresql_url)) as delivery:
         with running(delivery, ground.url) as ingress:
-            assert beats.wait(60)
+            assert heartbeats.wait(60)
             for number in range(500):
                 ground.publish(b"%d" % number, delay=LONG)
             await_settled(ingress, 500)
@@ -193,7 +193,7 @@ def test_on_tables_of_the_release_before_messages_are_taken_in(
 
 def test_a_store_that_keeps_no_reports_of_ingresses_takes_messages_in(ground: Ground, sqlite_url: str) -> None:
     class Plain(SqlDelayedMessageStore):
-        beat_of_ingress = OperableDelayedMessageStore.beat_of_ingress
+        heartbeat_of_ingress = OperableDelayedMessageStore.heartbeat_of_ingress
         retire_ingress = OperableDelayedMessageStore.retire_ingress
         ingresses = OperableDelayedMessageStore.ingresses
 
