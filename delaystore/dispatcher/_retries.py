@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from delaystore.dispatcher._batch import PassBatch
@@ -123,6 +124,8 @@ class NextAttempts:
         self._settings = settings
         self._in_flight = in_flight
         self._random = random
+        self.shown_at: Final = partial(next_attempt, gap=settings.handover_horizon)
+        """The next attempt with which a message is fetched at a time: passes fetch a horizon ahead."""
 
     def has_retries(self, message: DelayedMessage) -> bool:
         """Whether a refused message is to be tried again."""
@@ -197,10 +200,6 @@ class NextAttempts:
             tx.increment_failure_counts(shown)
         else:
             batch.operable.postpone(shown)
-
-    def shown_at(self, time: datetime) -> datetime:
-        """The next attempt with which a message is fetched at `time`: passes fetch a horizon ahead."""
-        return next_attempt(time, self._settings.handover_horizon)
 
     def _gap(self, earlier_failures: int) -> timedelta:
         settings = self._settings

@@ -185,7 +185,7 @@ class Dispatcher:
             store=store.problem,
             slow_store_call=self._context.store_calls.longest(),
             transport=self._transport.unavailable() if running else None,
-            error_queue=self._context.error_queue.problem,
+            error_queue=self._context.error_queue.declaration.problem,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
         )
         return with_counts(health, store.counts)

@@ -61,7 +61,7 @@ class ErrorQueueDeclaration:
         self._lock = threading.Lock()
         self._attempt: threading.Thread | None = None
         self.problem: str | None = None
-        """Why it is not declared; None: it is, or nobody has tried yet, or need not."""
+        """Why it is not declared; None: it is, or there was no attempt yet, or none is needed."""
 
     def ensure(self) -> None:
         """Begin to declare it, unless that was done, or tried a moment ago. Never raises.
@@ -89,7 +89,7 @@ class ErrorQueueDeclaration:
                     self._failed(f"no answer within {GRACE:g} s; it is waited for, and dispatching goes on")
 
     def again(self) -> None:
-        """Have it declared once more: it may have been deleted."""
+        """Declare it once more: it did not take a message, and may have been deleted."""
         self._wanted = self._allowed
 
     def _declare(self) -> None:
@@ -163,20 +163,7 @@ class ErrorQueueCopies:
     def __init__(self, transport: Transport, settings: DelayedDeliverySettings) -> None:
         self._transport = transport
         self.name: Final = settings.error_queue
-        self._declaration = ErrorQueueDeclaration(transport, settings)
-
-    @property
-    def problem(self) -> str | None:
-        """Why the error queue is not declared; None: it is, or nobody has tried yet, or need not."""
-        return self._declaration.problem
-
-    def ensure(self) -> None:
-        """Have it declared, unless that was done, or tried a moment ago. Never raises."""
-        self._declaration.ensure()
-
-    def refused(self) -> None:
-        """Note that it did not take a message: somebody may have deleted it, so it is declared again."""
-        self._declaration.again()
+        self.declaration: Final = ErrorQueueDeclaration(transport, settings)
 
     def copy(self, failure: Failure, now: datetime) -> DelayedMessage:
         """The copy for the error queue: original id, body, headers and properties, and failure headers.

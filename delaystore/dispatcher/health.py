@@ -1,9 +1,10 @@
 """What a dispatcher reports: its health, its counts, and the counts of its store."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from operator import add, attrgetter
 from time import monotonic
 from typing import Any, Final
 
@@ -133,12 +134,14 @@ class DispatchReport:
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""
-        return {field.name: getattr(self, field.name) for field in fields(DispatchReport)}
+        return dict(zip(_COUNT_NAMES, _counts(self), strict=True))
 
     def __add__(self, other: "DispatchReport") -> "DispatchReport":
-        return DispatchReport(**{name: count + getattr(other, name) for name, count in self.counts().items()})
+        return DispatchReport(**dict(zip(_COUNT_NAMES, map(add, _counts(self), _counts(other)), strict=True)))
 
 
+_COUNT_NAMES: Final = tuple(field.name for field in fields(DispatchReport))
+_counts: Final[Callable[[DispatchReport], tuple[int, ...]]] = attrgetter(*_COUNT_NAMES)
 NOTHING_DONE: Final = DispatchReport()
 
 

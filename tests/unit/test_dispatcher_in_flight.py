@@ -116,7 +116,7 @@ def test_a_message_that_will_not_arrive_is_sent_again(tracker: InFlightTracker) 
     assert not tracker.ids_to_look_up()
 
 
-def test_a_copy_is_overtaken_by_those_for_the_error_queue_only(tracker: InFlightTracker) -> None:
+def test_a_copy_is_presumed_lost_after_those_for_the_error_queue_only(tracker: InFlightTracker) -> None:
     one = message("a", "overtaken")
     send(tracker, one, failure=Failure(one, "Refused", "nacked"))
     assert tracker.sort([one]).unconfirmed == [one]

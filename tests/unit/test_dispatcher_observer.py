@@ -265,7 +265,7 @@ def test_without_an_observer_nothing_is_computed(
         pytest.fail("nobody asked for this")
 
     monkeypatch.setattr(_batch, "Stopwatch", unwanted)
-    monkeypatch.setattr(_batch, "by_destination", unwanted)
+    monkeypatch.setattr(_batch, "_by_outcome", unwanted)
     monkeypatch.setattr(passes_module, "observed", unwanted)
     monkeypatch.setattr("delaystore.breakers.BreakerChange", unwanted)
     transport.outcomes["there"] = UNCONFIRMED
