@@ -157,7 +157,7 @@ MOST_DESTINATIONS: Final = 1_000
 """Destinations counted in one minute; beyond that those that got least are forgotten."""
 
 _FEW: Final = 50
-"""Up to so many messages it takes less to look for the bucket of each."""
+"""Up to this many messages, looking for the bucket of each is faster."""
 
 _BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
 _destination = attrgetter("destination")
@@ -205,7 +205,7 @@ class RecentActivity:
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
 
     def give_back(self, activities: Sequence[Activity]) -> None:
-        """Keep for the next heartbeat what could not be told."""
+        """Keep activities that could not be reported, for the next heartbeat."""
         with self._lock:
             for each in activities:
                 minute = self._minutes.setdefault(each.minute, _Minute())

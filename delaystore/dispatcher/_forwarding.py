@@ -45,7 +45,7 @@ class GateDecision(Enum):
 
     SEND = "send"
     PROBE = "probe"
-    """It is sent to find out whether its destination takes messages again."""
+    """It is sent to find out whether its destination is available again."""
     HOLD = "hold"
     """It is deferred without being sent."""
 
@@ -237,7 +237,7 @@ class DestinationBreaker:
             entry = _SuspendedDestination(outcome.reason, now, now + SHORTEST_GAP, is_logged)
             self._entries[destination] = entry
             (logger.warning if is_logged else logger.debug)(
-                "%s %r is unavailable and suspended, until it takes messages again: %s",
+                "%s %r is unavailable and suspended, until it is available again: %s",
                 self._what,
                 destination,
                 outcome.reason,
@@ -262,7 +262,7 @@ class DestinationBreaker:
         self._recovered[destination] = _Recovery(sent_at, now)
         keep_youngest(self._recovered, MOST_SUSPENDED)
         (logger.warning if entry.is_logged else logger.debug)(
-            "%s %r takes messages again, after %.0f s", self._what, destination, now - entry.since
+            "%s %r is available again, after %.0f s", self._what, destination, now - entry.since
         )
 
     def _log_full(self) -> None:

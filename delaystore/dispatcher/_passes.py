@@ -1,4 +1,4 @@
-"""One pass: claim what is due, forward it, settle it, and tell the breakers."""
+"""One pass: claim due messages, forward them, settle them, and note the result in the breakers."""
 
 import logging
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class PassResult:
 
     report: DispatchReport = NOTHING_DONE
     at: datetime = AT_ONCE
-    """It fetched what was due at this time; AT_ONCE: it did not fetch."""
+    """It fetched messages due at this time; AT_ONCE: it did not fetch."""
     full: bool = False
     """As many were fetched as were asked for: there may be more."""
     again: bool = False
@@ -62,7 +62,7 @@ class DispatchPass:
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
     def run(self, at: datetime | None = None) -> PassResult:
-        """Forward one batch of what is due at `at` (None: within the horizon); in an outage, claim nothing.
+        """Forward one batch of messages due at `at` (None: within the horizon); in an outage, claim nothing.
 
         Raises what the store raises.
         """
@@ -71,7 +71,7 @@ class DispatchPass:
             return PassResult(outage=outage)
         self._context.error_queue.declaration.ensure()
         self._context.destinations.read()
-        self._limits.ask_ahead()
+        self._limits.request_ahead()
         self._forget_removed()
         batch = PassBatch(NEVER if at is None else at)
         if self._context.observer is None:
@@ -105,7 +105,7 @@ class DispatchPass:
             self._in_flight.release(taken)
 
     def _claim_and_settle(self, batch: PassBatch, taken: list[DelayedMessage]) -> None:
-        """Note in `taken` what no other worker may send."""
+        """Note in `taken` the messages that no other worker may send."""
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
             batch.began = tx.now()
@@ -154,11 +154,11 @@ class DispatchPass:
         self._context.tally.add(report, batch.began)
         if batch.operable is not None:
             self._context.activity.note(batch, report, batch.began)
-        self._failure_log.tell(batch)
-        return PassResult(report, batch.at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
+        self._failure_log.log(batch)
+        return PassResult(report, batch.at, batch.full, batch.again, self._note_in_breakers(batch), batch.outage)
 
-    def _tell_breakers(self, batch: PassBatch) -> float:
-        """Tell the breakers how it went; returns the seconds to wait."""
+    def _note_in_breakers(self, batch: PassBatch) -> float:
+        """Note in the breakers how the pass went; returns the seconds to wait."""
         if batch.claims_lost:
             logger.warning(
                 "%d forwarded messages were no longer claimed by this dispatcher; another may have sent them too",

@@ -1,4 +1,4 @@
-"""The dispatcher: forwards what is due, in a thread of its own or in the caller's."""
+"""The dispatcher: forwards due messages, in a thread of its own or in the caller's."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher._background import DispatcherHeartbeats, show_what_resumes
+from delaystore.dispatcher._background import DispatcherHeartbeats, unpark_resuming
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
@@ -149,7 +149,7 @@ class Dispatcher:
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
-        show_what_resumes(self._context)
+        unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:
             raise TransportUnavailableError(result.outage)
@@ -157,8 +157,8 @@ class Dispatcher:
         while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
-        if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop tell it
-            DispatcherHeartbeats(self._context, self._name, self._known_as).tell_once()
+        if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop report it
+            DispatcherHeartbeats(self._context, self._name, self._known_as).report_once()
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:

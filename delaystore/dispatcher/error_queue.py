@@ -239,7 +239,7 @@ def _failure_headers(failure: Failure, now: datetime) -> Mapping[str, Any]:
     }
 
 
-ASK_EVERY: Final = 15.0
+REQUEST_EVERY: Final = 15.0
 """Seconds between two questions."""
 
 KNOWN_FOR: Final = 60.0
@@ -250,7 +250,7 @@ LONGEST_END: Final = 1.0
 
 
 class KnownDepth(NamedTuple):
-    """What was answered, and how many seconds ago."""
+    """The number of messages in a queue, and how many seconds ago it was answered."""
 
     messages: int
     age: float
@@ -281,18 +281,18 @@ class QueueDepth:
         self._not_before = 0.0
         self._answer: tuple[int | None, float] = (None, 0.0)
 
-    def ask(self) -> KnownDepth | None:
+    def latest(self) -> KnownDepth | None:
         """The last answer; None: it is not known. Begins another question if it is time; returns at once."""
         now = self._monotonic()
         with self._lock:
             begin = self._is_time(now) and self._may_ask()
             if begin:
-                self._asking, self._not_before = True, now + ASK_EVERY
+                self._asking, self._not_before = True, now + REQUEST_EVERY
                 self._answered.clear()
         if begin and not in_background("delaystore-queue-depth", self._ask):
             self._asking = False
-        messages, told = self._answer
-        age = max(0.0, now - told)
+        messages, answered_at = self._answer
+        age = max(0.0, now - answered_at)
         return None if messages is None or age >= KNOWN_FOR else KnownDepth(messages, age)
 
     def end(self) -> None:

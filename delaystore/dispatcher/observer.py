@@ -1,4 +1,4 @@
-"""What an observer is told about dispatching, for metrics and traces."""
+"""The seam for metrics and traces: what an observer hears about dispatching."""
 
 import logging
 import time
@@ -91,13 +91,13 @@ class DispatchObserver:
     def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
         """A pass that fetched something has ended, and was not undone; what it did, message by message.
 
-        Called before `pass_ended`, and only where it is overridden: nobody else pays for it.
+        Called before `pass_ended`, and only where it is overridden: other observers cost nothing.
         """
 
     def send_begins(self, message: DelayedMessage | None) -> Sending | None:  # noqa: ARG002 - for overriders
         """A call of `send` (with `message`, checked) or `send_many` (None) begins, also of an enlisted delivery.
 
-        None: nobody follows it. Called only where it is overridden.
+        None: it is not followed. Called only where it is overridden.
         """
         return None
 
@@ -136,7 +136,7 @@ class GuardedObserver(DispatchObserver):
             kind = what, type(error)
             if kind not in self._logged:
                 self._logged.add(kind)
-                logger.exception("the observer raised when told of a %s; the dispatcher goes on", what)
+                logger.exception("the observer raised on a %s; dispatching continues", what)
             return None
 
 

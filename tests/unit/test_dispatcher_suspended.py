@@ -141,8 +141,8 @@ def test_a_suspended_destination_is_logged_once_and_so_is_its_end(
     del transport.outcomes["stuck"]
     dispatcher.dispatch_due()
     assert [record.getMessage() for record in caplog.records] == [
-        "the destination 'stuck' is unavailable and suspended, until it takes messages again: nacked by the broker",
-        "the destination 'stuck' takes messages again, after 300 s",
+        "the destination 'stuck' is unavailable and suspended, until it is available again: nacked by the broker",
+        "the destination 'stuck' is available again, after 300 s",
     ]
 
 
@@ -192,7 +192,7 @@ def test_what_was_scheduled_anew_is_another_message(
     assert len(transport.batches) == 2
 
 
-def test_what_a_younger_message_has_overtaken_is_sent_again(
+def test_a_message_is_sent_again_after_a_younger_one_has_arrived(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
 ) -> None:
     """Its channel waits for a leader that is gone, while fresh ones are answered."""
@@ -395,7 +395,7 @@ def test_what_another_dispatcher_has_sent_takes_no_room_for_ever(monkeypatch: py
 
 
 class Delaying(ScriptedTransport):
-    """Its native delay takes nothing."""
+    """Its native delay is unavailable."""
 
     tried = 0
 
