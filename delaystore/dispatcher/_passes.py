@@ -47,7 +47,7 @@ class DispatchPass:
     """Passes over one store; threads may share it.
 
     A message that fails does not keep others of its batch from being removed. A crash at any point leaves a message in
-    the store, at its destination or in the error queue: perhaps in two of them, never in none.
+    the store, at its destination or in the error queue: in at least one of them, and perhaps in two.
     """
 
     def __init__(self, context: DispatchContext) -> None:
@@ -125,6 +125,8 @@ class DispatchPass:
 
     def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
+        # At least once: undoing the transaction did not call back the messages that have arrived. They are remembered,
+        # so that the next pass deletes them instead of sending them again. Exactly once: their arrival is undone, too.
         arrived = () if self._context.exactly_once else batch.arrived
         if arrived:
             self._in_flight.note_undeleted(arrived)

@@ -155,6 +155,9 @@ class Settler:
         self._next_attempts.write(tx, batch)
         batch.counting = False
         self._filter.park_and_postpone(batch)
+        # Fewer rows removed than messages forwarded: another dispatcher has claimed some since, and will forward them,
+        # or has. Exactly once, the whole transaction is undone; at least once, such a message arrives twice, and the
+        # rows that are left are the other dispatcher's to remove.
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 
