@@ -105,11 +105,6 @@ class TaskCalls:
             self._scope.reschedule(self._loop.time())
 
 
-def current_task_calls() -> TaskCalls | None:
-    """The block of the running task, as far as the caller is in one."""
-    return _current_tasks.get()
-
-
 _current_tasks: Final[ContextVar[TaskCalls | None]] = ContextVar("delaystore_task_calls", default=None)
 logger: Final = logging.getLogger("delaystore.stores")
 WATCH_NAME: Final = "delaystore.watch"
@@ -301,7 +296,7 @@ class Call:
 
     def __enter__(self) -> Self:
         self._began = monotonic()
-        self._before, self._task_calls = _current.get(), current_task_calls()
+        self._before, self._task_calls = _current.get(), _current_tasks.get()
         _current.set(self)
         _watch.add(self)
         return self
@@ -329,8 +324,8 @@ def current_call() -> Call | None:
 
 
 @contextmanager
-def elsewhere() -> Iterator[None]:
-    """What the block does is no part of the call in progress, if there is one."""
+def call_paused() -> Iterator[None]:
+    """Pause the call in progress, if there is one: the time of the block does not count for it."""
     call = _current.get()
     if call is None:
         yield

@@ -191,7 +191,7 @@ def walks(folder: Path) -> dict[str, str]:
     from delaystore.transports import InMemoryTransport
 
     store = f"sqlite:///{folder}/walks.db"
-    opened, transport = open_store(store), InMemoryTransport()
+    opened, transport = open_store(store), InMemoryTransport(auto_declare=True)
     delivery = DelayedDelivery("walks", opened, transport)
     delivery.setup_infrastructure()
     found = {"send": second(lambda number: delivery.send("queue", b"body", delay=3600, message_id=f"walk-{number}"))}
@@ -200,6 +200,8 @@ def walks(folder: Path) -> dict[str, str]:
     dispatcher.dispatch_due()
     delivery.send("queue", b"body", delay=0)
     found["dispatch_due, one message"] = second(lambda number: number > 1 and dispatcher.dispatch_due())
+    delivery.send("queue", b"body", delay=0)
+    found["one dispatch pass, one message"] = second(lambda number: number > 1 and dispatcher._passes.run())
     options = ("--store", store, "--endpoint", "walks")
     found["delaystore cancel ID"] = second(lambda number: command_line("cancel", *options, f"walk-{number}"))
     rows = folder / "rows.csv"

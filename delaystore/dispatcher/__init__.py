@@ -2,7 +2,7 @@
 
 `dispatcher` is what programs start, `loop` and `passes` what it does, `settlement` how outcomes go into the store.
 `observer` is what metrics and traces hear. A message leaves the store only in the transaction after its confirm.
-May be changed freely: everything but the names in `__all__`; run the chaos tests after a change of what is in flight.
+May be changed freely: everything but the names in `__all__`; run the chaos tests after a change of in-flight tracking.
 May import: the ground, `stores`, `transports`.
 """
 

@@ -41,39 +41,39 @@ class DispatcherHeartbeats:
         transport, queue = context.transport, context.error_queue.name
         self._depth = QueueDepth(queue, lambda: transport.depth(queue), lambda: transport.unavailable() is None)
         self.ticker: Final = Ticker(
-            f"{name}-heartbeats", "telling that the dispatcher lives", self._heartbeat, self._retire
+            f"{name}-heartbeats", "sending the dispatcher's heartbeat", self._heartbeat, self._retire
         )
 
-    def tell_once(self) -> None:
-        """Without a loop: tell what was done. That it cannot be told is no reason to fail: it is told the next time."""
+    def report_once(self) -> None:
+        """Without a loop: report what was dispatched. If that fails, the next report includes it."""
         store = self._context.operability.found
         if store is None:
             return
         try:
-            self._depth.end()  # nobody waits for the broker's answer
-            self._tell(store)
+            self._depth.end()  # no thread waits for the broker's answer
+            self._report(store)
             store.retire(self._id)
         except Exception as error:
-            logger.warning("telling what was done fails: %s", error)
+            logger.warning("cannot report to the store what was dispatched: %s; the next report includes it", error)
 
     def _heartbeat(self) -> float:
-        store = self._context.operability.ask()
+        store = self._context.operability.check()
         if store is not None:
-            self._tell(store)
+            self._report(store)
         return BEAT_EVERY.total_seconds()
 
     def _retire(self) -> None:
         self._depth.end()
         store = self._context.operability.found
         if store is not None and self._since is not None:
-            self._tell(store)
-            with Call("telling that the dispatcher has ended", LONGEST_BEAT):
+            self._report(store)
+            with Call("deregistering the dispatcher", LONGEST_BEAT):
                 store.retire(self._id)
 
-    def _tell(self, store: OperableDelayedMessageStore) -> None:
+    def _report(self, store: OperableDelayedMessageStore) -> None:
         activity = self._context.activity.take()
         try:
-            with Call("telling that the dispatcher lives", LONGEST_BEAT):
+            with Call("sending the dispatcher's heartbeat", LONGEST_BEAT):
                 store.heartbeat(self._record(store.now()), activity)
         except BaseException:
             self._context.activity.give_back(activity)
@@ -85,7 +85,7 @@ class DispatcherHeartbeats:
             None if self._since is None else obstacle
         )  # the first heartbeat is early: it may only now begin to connect
         self._since = self._since or now
-        depth = self._depth.ask()
+        depth = self._depth.latest()
         return DispatcherRecord(
             dispatcher_id=self._id,
             name=self._known_as,
@@ -116,17 +116,17 @@ class DispatcherHeartbeats:
 
 
 AHEAD: Final = timedelta(seconds=60)
-"""Parked is what falls due within this time: passes then do not meet it."""
+"""Messages that become due within this time are parked, so that passes do not fetch them."""
 
 PARK_EVERY: Final = 15.0
 LOOK_EVERY: Final = 5.0
-"""Seconds between two looks at the destinations, by whichever thread."""
+"""Seconds between two looks at the destinations, in any thread."""
 
 LOOK_AGAIN: Final = 0.5
-"""The same while messages may be parked or postponed: a change is to count for them within a second."""
+"""The same while messages may be parked or postponed: a change is to apply to them within a second."""
 
 UNPARK_EVERY: Final = 60.0
-"""Seconds between two searches for parked messages whose destination nobody knows to be paused any more."""
+"""Seconds between two searches for parked messages of destinations that are no longer known to be paused."""
 
 BREATHER: Final = 0.02
 """Seconds between two steps, in which passes come first."""
@@ -135,7 +135,7 @@ BREATHER: Final = 0.02
 class ParkingThread:
     """Parks and unparks in steps, in a thread of its own, while a loop runs. Several dispatchers may do the same.
 
-    Each step is a transaction: whoever dies in the middle leaves the rest to the next one.
+    Each step is a transaction: a dispatcher that dies in the middle leaves the rest to the next one.
     """
 
     def __init__(self, context: DispatchContext, name: str, wake: WakeUp) -> None:
@@ -151,8 +151,8 @@ class ParkingThread:
         self.ticker.prod()
 
     def _look(self) -> float:
-        """Do what is to be done; returns the seconds until the next time."""
-        store = self._context.operability.ask()
+        """Park and unpark where it is time to; returns the seconds until the next look."""
+        store = self._context.operability.check()
         if store is None:
             return LOOK_EVERY
         self._context.destinations.read()
@@ -204,12 +204,12 @@ class ParkingThread:
             return self._context.store.now()
 
     def _call(self, purpose: str) -> Call:
-        """No call of the passes: that it is slow, or fails, is told as this thread's own."""
+        """A call of this thread's own: the breaker and the slow-call log of the passes do not count it."""
         return Call(purpose, self._context.settings.store_timeout.total_seconds())
 
 
-def show_what_resumes(context: DispatchContext) -> None:
-    """Show all that is parked or postponed of destinations that are resuming. Raises what the store raises."""
+def unpark_resuming(context: DispatchContext) -> None:
+    """Show all parked and postponed messages of destinations that are resuming. Raises what the store raises."""
     context.destinations.forget()
     context.destinations.read()
     store = context.operability.found

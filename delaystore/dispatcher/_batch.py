@@ -2,17 +2,15 @@
 
 import threading
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter, UserDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from functools import cached_property
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 from itertools import repeat
 from operator import attrgetter, sub
 from typing import Final
-
-from typing_extensions import override
 
 from delaystore.dispatcher.error_queue import Failure
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
@@ -30,7 +28,9 @@ class PassBatch:
     """The messages of one pass, by what has become of them so far; filled also when the pass fails."""
 
     at: datetime
-    """What was due at this time was asked for."""
+    """Messages due at this time were asked for."""
+    began: datetime = field(default_factory=partial(datetime.now, UTC))
+    """On the store's clock; on this computer's while the store has not answered."""
     messages: Sequence[DelayedMessage] = ()
     operable: OperableTransaction | None = None
     """The pass's transaction, if the store is operable."""
@@ -138,7 +138,7 @@ class BatchSizer:
         """Take a fetched batch into account; an empty one changes nothing."""
         if not batch:
             return
-        average = sum(len(message.body) for message in batch) / len(batch)
+        average = sum([len(message.body) for message in batch]) / len(batch)
         # Longer bodies count at once, shorter ones slowly: memory matters more than speed.
         self._average = max(average, (self._average + average) / 2)
         wanted = self.limit * 2 if len(batch) >= self.limit else self.limit
@@ -157,7 +157,7 @@ MOST_DESTINATIONS: Final = 1_000
 """Destinations counted in one minute; beyond that those that got least are forgotten."""
 
 _FEW: Final = 50
-"""Up to so many messages it takes less to look for the bucket of each."""
+"""Up to this many messages, looking for the bucket of each is faster."""
 
 _BOUNDS: Final = [timedelta(seconds=bound) for bound in BOUNDS]
 _destination = attrgetter("destination")
@@ -205,7 +205,7 @@ class RecentActivity:
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
 
     def give_back(self, activities: Sequence[Activity]) -> None:
-        """Keep for the next heartbeat what could not be told."""
+        """Keep activities that could not be reported, for the next heartbeat."""
         with self._lock:
             for each in activities:
                 minute = self._minutes.setdefault(each.minute, _Minute())
@@ -256,24 +256,24 @@ def _add_lateness(histogram: LatenessHistogram, due_times: list[datetime], sent_
 
 
 @contextmanager
-def observed(observer: GuardedObserver, batch: PassBatch, began: datetime) -> Iterator[None]:
+def observed(observer: GuardedObserver, batch: PassBatch) -> Iterator[None]:
     """A block that is one pass over `batch`, transaction included; `observer` hears of it at the block's end."""
     batch.stopwatch = Stopwatch()
     try:
         yield
     except Exception:
-        observer.pass_ended(_report(batch, began, batch.stopwatch))
+        observer.pass_ended(_report(batch, batch.stopwatch))
         raise
-    report = _report(batch, began, batch.stopwatch)
+    report = _report(batch, batch.stopwatch)
     if observer.hears_of_messages and batch.messages and batch.undone is None:
         observer.messages_settled(report, _settled(batch))
     observer.pass_ended(report)
 
 
-def _report(batch: PassBatch, began: datetime, stopwatch: Stopwatch) -> PassReport:
+def _report(batch: PassBatch, stopwatch: Stopwatch) -> PassReport:
     done = batch.undone is None
     return PassReport(
-        began=began,
+        began=batch.began,
         counts=batch.report() if done else NOTHING_DONE,
         by_destination=_ByDestination(batch) if done else {},
         lateness=_lateness(batch.delivered, batch.sent_at) if done else (),
@@ -282,40 +282,23 @@ def _report(batch: PassBatch, began: datetime, stopwatch: Stopwatch) -> PassRepo
     )
 
 
-def by_destination(batch: PassBatch) -> dict[str, DispatchReport]:
-    """What became of the batch, in numbers for each destination."""
-    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for outcome, messages in _by_outcome(batch).items():
-        for destination, count in Counter([message.destination for message in messages]).items():
-            counts[destination][outcome] = count
-    return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
+class _ByDestination(UserDict[str, DispatchReport]):
+    """What became of the batch, in numbers for each destination.
 
-
-class _ByDestination(Mapping[str, DispatchReport]):
-    """What `by_destination` returns, counted once somebody looks: that costs as much as all else of a report."""
+    Counted once an observer looks: counting costs as much as all else of a report.
+    """
 
     def __init__(self, batch: PassBatch) -> None:
+        # Not UserDict's own, which would make `data` at once.
         self._batch = batch
 
     @cached_property
-    def _counted(self) -> dict[str, DispatchReport]:
-        return by_destination(self._batch)
-
-    @override
-    def __getitem__(self, destination: str) -> DispatchReport:
-        return self._counted[destination]
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._counted)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._counted)
-
-    @override
-    def __repr__(self) -> str:
-        return repr(self._counted)
+    def data(self) -> dict[str, DispatchReport]:  # type: ignore[override]  # UserDict only reads it
+        counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for outcome, messages in _by_outcome(self._batch).items():
+            for destination, count in Counter([message.destination for message in messages]).items():
+                counts[destination][outcome] = count
+        return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
 
 
 def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:

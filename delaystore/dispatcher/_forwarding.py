@@ -4,14 +4,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import Final
 
-from delaystore.calls import elsewhere
+from delaystore.calls import call_paused
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._in_flight import keep_youngest
 from delaystore.message import DelayedMessage
@@ -45,7 +45,7 @@ class GateDecision(Enum):
 
     SEND = "send"
     PROBE = "probe"
-    """It is sent to find out whether its destination takes messages again."""
+    """It is sent to find out whether its destination is available again."""
     HOLD = "hold"
     """It is deferred without being sent."""
 
@@ -68,10 +68,47 @@ class _Recovery:
     at: float
 
 
-class DestinationBreaker:
-    """Remembers which destinations are unavailable, and when to try them. Threads may share it.
+PROBE_SECONDS: Final = 0.3
+"""Seconds that probes wait for their answers. Later ones count, too: a confirm in flight is asked for in each pass."""
 
-    `what` begins the lines of the log, as in "the destination". `monotonic` gives seconds.
+Send = Callable[[Sequence[DelayedMessage], float], Sequence[Outcome]]
+"""Gives messages to the transport, with seconds to wait; returns their outcomes."""
+
+
+@dataclass(slots=True)
+class SendOutcomes:
+    """The outcomes of sending some messages, in their order."""
+
+    outcomes: Sequence[Outcome] = ()
+    kinds: set[OutcomeKind] = field(default_factory=set)
+    """The kinds of outcomes that the transport returned; messages that were not sent have no part in it."""
+    sent_at: float = 0.0
+    """By time.monotonic."""
+    probes: dict[str, float] = field(default_factory=dict)
+    """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
+    outage: str | None = None
+    """Why the transport could send nothing more; None: it could, or everything was delivered."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the broker is known to have settled any of the messages.
+
+        In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself.
+        """
+        if self.outage is not None:
+            return OutcomeKind.DELIVERED in self.kinds
+        return bool(self.kinds - {OutcomeKind.UNCONFIRMED})
+
+
+class DestinationBreaker:
+    """Suspends destinations that are unavailable: defers their messages, except a probe now and then.
+
+    Threads may share it.
+
+    Args:
+        what: How lines of the log begin, such as "the destination".
+        monotonic: The clock, in seconds.
+
     """
 
     def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
@@ -84,8 +121,45 @@ class DestinationBreaker:
         self._recovered: dict[str, _Recovery] = {}
         self._full = False
 
-    def __bool__(self) -> bool:
-        return bool(self._entries)
+    def give(self, messages: Sequence[DelayedMessage], send: Send, timeout: float) -> SendOutcomes:
+        """Send `messages`, except those that are held because their destination is suspended.
+
+        Args:
+            messages: The messages.
+            send: Gives messages to the transport.
+            timeout: Seconds that messages wait for their answers.
+
+        Returns:
+            The outcomes; that of a held message is UNAVAILABLE.
+
+        """
+        now = self._monotonic()
+        if not self._entries:
+            return SendOutcomes(*self._send(messages, send, timeout, now), now)
+        decisions = self.decide(messages)
+        sent, kinds = self._send(_of(GateDecision.SEND, messages, decisions), send, timeout, now)
+        probing = _of(GateDecision.PROBE, messages, decisions)
+        probed, probe_kinds = self._send(probing, send, min(PROBE_SECONDS, timeout), now)
+        given = {GateDecision.SEND: iter(sent), GateDecision.PROBE: iter(probed)}
+        outcomes = [
+            Outcome(OutcomeKind.UNAVAILABLE, self._reason(message.destination))
+            if decision is GateDecision.HOLD
+            else next(given[decision])
+            for message, decision in zip(messages, decisions, strict=True)
+        ]
+        probes = {message.message_id: self._gap(message.destination) for message in probing}
+        return SendOutcomes(outcomes, kinds | probe_kinds, now, probes)
+
+    def _send(
+        self, messages: Sequence[DelayedMessage], send: Send, timeout: float, now: float
+    ) -> tuple[Sequence[Outcome], set[OutcomeKind]]:
+        if not messages:
+            return (), set()
+        outcomes = send(messages, timeout)
+        kinds = {outcome.kind for outcome in outcomes}
+        if self._entries or OutcomeKind.UNAVAILABLE in kinds:
+            self.note(messages, outcomes, now)
+        return outcomes, kinds
 
     def decide(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
         """What to do with each of `messages`."""
@@ -95,12 +169,11 @@ class DestinationBreaker:
                 self._resume_if_confirmed(destination, now)
             return [self._decide(message.destination, now) for message in messages]
 
-    def reason(self, destination: str) -> str:
-        """Why the destination is suspended."""
+    def _reason(self, destination: str) -> str:
         entry = self._entries.get(destination)
         return "its destination is suspended" + ("" if entry is None else f": {entry.reason}")
 
-    def gap(self, destination: str) -> float:
+    def _gap(self, destination: str) -> float:
         """Seconds until the destination is tried again."""
         entry = self._entries.get(destination)
         return SHORTEST_GAP if entry is None else entry.gap
@@ -124,7 +197,7 @@ class DestinationBreaker:
             for destination, outcome in unavailable.items():
                 self._suspend(destination, outcome, sent_at, now)
 
-    def is_overtaken(self, destination: str, sent_at: float) -> bool:
+    def is_presumed_lost(self, destination: str, sent_at: float) -> bool:
         """Whether a message sent there at `sent_at` will hardly arrive: a younger one did, some seconds ago.
 
         Its channel may wait for a queue leader that is gone, long after fresh channels are answered.
@@ -164,7 +237,7 @@ class DestinationBreaker:
             entry = _SuspendedDestination(outcome.reason, now, now + SHORTEST_GAP, is_logged)
             self._entries[destination] = entry
             (logger.warning if is_logged else logger.debug)(
-                "%s %r is unavailable and suspended, until it takes messages again: %s",
+                "%s %r is unavailable and suspended, until it is available again: %s",
                 self._what,
                 destination,
                 outcome.reason,
@@ -189,77 +262,13 @@ class DestinationBreaker:
         self._recovered[destination] = _Recovery(sent_at, now)
         keep_youngest(self._recovered, MOST_SUSPENDED)
         (logger.warning if entry.is_logged else logger.debug)(
-            "%s %r takes messages again, after %.0f s", self._what, destination, now - entry.since
+            "%s %r is available again, after %.0f s", self._what, destination, now - entry.since
         )
 
     def _log_full(self) -> None:
         if not self._full:
             logger.warning("more than %d destinations are unavailable; no more are suspended", MOST_SUSPENDED)
         self._full = True
-
-
-PROBE_SECONDS: Final = 0.3
-"""Seconds that probes wait for their answers. Later ones count, too: a confirm in flight is asked for in each pass."""
-
-Give = Callable[[Sequence[DelayedMessage], float], Sequence[Outcome]]
-"""Gives messages to the transport, with seconds to wait; returns their outcomes."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateOutcomes:
-    """The outcomes of giving some messages to the transport, in their order."""
-
-    outcomes: Sequence[Outcome]
-    kinds: Set[OutcomeKind]
-    """The kinds of outcomes that the transport returned: of what was held back it knows nothing."""
-    sent_at: float
-    """By time.monotonic."""
-    probes: Mapping[str, float] = field(default_factory=dict)
-    """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
-
-
-class DestinationGate:
-    """Sends messages, but holds back those for suspended destinations. Threads may share it.
-
-    `what`: how the log names a destination. `timeout`: seconds that messages wait for their answers.
-    """
-
-    def __init__(self, what: str, timeout: float) -> None:
-        self._monotonic = time.monotonic
-        self.suspended: Final = DestinationBreaker(what, self._monotonic)
-        self._timeout = timeout
-
-    def give(self, messages: Sequence[DelayedMessage], give: Give) -> GateOutcomes:
-        """Give `messages` out; what is held back is UNAVAILABLE."""
-        now = self._monotonic()
-        if not self.suspended:
-            outcomes, kinds = self._give(messages, give, self._timeout, now)
-            return GateOutcomes(outcomes, kinds, now)
-        decisions = self.suspended.decide(messages)
-        send, sent_kinds = self._give(_of(GateDecision.SEND, messages, decisions), give, self._timeout, now)
-        probing = _of(GateDecision.PROBE, messages, decisions)
-        probe, probe_kinds = self._give(probing, give, min(PROBE_SECONDS, self._timeout), now)
-        given = {GateDecision.SEND: iter(send), GateDecision.PROBE: iter(probe)}
-        outcomes = [
-            self._held(message) if decision is GateDecision.HOLD else next(given[decision])
-            for message, decision in zip(messages, decisions, strict=True)
-        ]
-        probes = {message.message_id: self.suspended.gap(message.destination) for message in probing}
-        return GateOutcomes(outcomes, sent_kinds | probe_kinds, now, probes)
-
-    def _give(
-        self, messages: Sequence[DelayedMessage], give: Give, timeout: float, now: float
-    ) -> tuple[Sequence[Outcome], set[OutcomeKind]]:
-        if not messages:
-            return (), set()
-        outcomes = give(messages, timeout)
-        kinds = {outcome.kind for outcome in outcomes}
-        if self.suspended or OutcomeKind.UNAVAILABLE in kinds:
-            self.suspended.note(messages, outcomes, now)
-        return outcomes, kinds
-
-    def _held(self, message: DelayedMessage) -> Outcome:
-        return Outcome(OutcomeKind.UNAVAILABLE, self.suspended.reason(message.destination))
 
 
 def _of(
@@ -272,21 +281,6 @@ class TransportRaisedError(Exception):
     """The transport raised where it shares the transaction (exactly once), which it may have spoilt: undo it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendOutcomes:
-    """The outcomes of sending some messages, in their order."""
-
-    outcomes: Sequence[Outcome] = ()
-    answered: bool = False
-    """Whether the broker is known to have settled any of them."""
-    outage: str | None = None
-    """Why the transport could send nothing more; None: it could, or everything was delivered."""
-    sent_at: float = 0.0
-    """By time.monotonic."""
-    probes: Mapping[str, float] = field(default_factory=dict)
-    """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
-
-
 class Forwarder:
     """Sends through the transport, and returns outcomes even if that raises. Threads may share it."""
 
@@ -294,64 +288,52 @@ class Forwarder:
         self._transport = context.transport
         self._exactly_once = context.exactly_once
         self._hands_over = bool(context.settings.handover_horizon)
-        timeout = context.settings.dispatch_timeout.total_seconds()
-        self._sending = DestinationGate("the destination", timeout)
-        self._handing_over = DestinationGate("the native delay to", timeout)
+        self._timeout = context.settings.dispatch_timeout.total_seconds()
+        self._sending = DestinationBreaker("the destination", time.monotonic)
+        self._handing_over = DestinationBreaker("the native delay to", time.monotonic)
+        self.is_presumed_lost: Final = self._sending.is_presumed_lost
 
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
-        """Send what is due, hand over what is not. Raises TransportRaisedError."""
+        """Send due messages, and hand over those that are not due yet. Raises TransportRaisedError."""
         if not self._hands_over:
             return self.send(tx, messages)
         now = tx.now()
         due = [message for message in messages if message.due_time <= now]
         early = [message for message in messages if message.due_time > now]
-        sent = self._send(tx, due)
-        handed_over = self._handing_over.give(early, lambda some, timeout: self._hand_over(some, now, timeout))
+        sent = self._sending.give(due, partial(self._send, tx), self._timeout)
+        handed_over = self._handing_over.give(early, partial(self._hand_over, now), self._timeout)
         ways = iter(sent.outcomes), iter(handed_over.outcomes)
-        outcomes = [next(ways[message.due_time > now]) for message in messages]
-        return self._answer(
-            GateOutcomes(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, {**sent.probes, **handed_over.probes})
-        )
+        sent.outcomes = [next(ways[message.due_time > now]) for message in messages]
+        sent.kinds |= handed_over.kinds
+        sent.probes |= handed_over.probes
+        return self._with_outage(sent)
 
     def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
         """Send at once. Raises TransportRaisedError."""
-        return self._answer(self._send(tx, messages))
+        return self._with_outage(self._sending.give(messages, partial(self._send, tx), self._timeout))
 
-    def is_overtaken(self, destination: str, sent_at: float) -> bool:
-        """Whether a message sent there at that time (by time.monotonic) will hardly arrive."""
-        return self._sending.suspended.is_overtaken(destination, sent_at)
+    def _with_outage(self, sent: SendOutcomes) -> SendOutcomes:
+        if sent.kinds - {OutcomeKind.DELIVERED}:
+            sent.outage = self._transport.unavailable()
+        return sent
 
-    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> GateOutcomes:
-        return self._sending.give(messages, partial(self._send_now, tx))
-
-    def _send_now(
-        self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float
-    ) -> Sequence[Outcome]:
+    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float) -> Sequence[Outcome]:
         try:
             if self._exactly_once:
                 return _complete(self._transport.send(messages, tx, timeout), messages)
-            with elsewhere():
+            with call_paused():
                 return _complete(self._transport.send(messages, None, timeout), messages)
         except Exception as error:
             if self._exactly_once:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
             return _unconfirmed(error, messages)
 
-    def _hand_over(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+    def _hand_over(self, now: datetime, messages: Sequence[DelayedMessage], timeout: float) -> Sequence[Outcome]:
         try:
-            with elsewhere():
+            with call_paused():
                 return _complete(self._transport.send_delayed(messages, now, timeout), messages)
         except Exception as error:
             return _unconfirmed(error, messages)
-
-    def _answer(self, given: GateOutcomes) -> SendOutcomes:
-        """In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself."""
-        kinds = given.kinds
-        outage = self._transport.unavailable() if kinds - {OutcomeKind.DELIVERED} else None
-        settled = bool(kinds - {OutcomeKind.UNCONFIRMED}) and outage is None
-        return SendOutcomes(
-            given.outcomes, OutcomeKind.DELIVERED in kinds or settled, outage, given.sent_at, given.probes
-        )
 
 
 def _complete(outcomes: Sequence[Outcome], messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:

@@ -95,12 +95,12 @@ class InFlightTracker:
     forgotten all claims. Other dispatchers do not share this memory: they may send such a message again.
 
     Args:
-        is_overtaken: Whether a message sent to this destination at this time (by time.monotonic) will hardly arrive.
+        is_presumed_lost: Whether a message sent to a destination at a time (by time.monotonic) will hardly arrive.
 
     """
 
-    def __init__(self, is_overtaken: Callable[[str, float], bool]) -> None:
-        self._is_overtaken = is_overtaken
+    def __init__(self, is_presumed_lost: Callable[[str, float], bool]) -> None:
+        self._is_presumed_lost = is_presumed_lost
         # Guards the set and the dict below, and is held for steps in memory only: never while the store or the broker
         # is asked, or fingerprints are computed, since the workers of a dispatcher need it in each pass. The worker
         # that has taken a message reads its record without the lock, as no other one changes it.
@@ -219,7 +219,7 @@ class InFlightTracker:
             found.delivered.append(message)
         elif confirmed and record.failure is not None:
             found.copied.append(Failure(message, *record.failure))
-        elif confirmed is None and not self._is_overtaken(record.destination, record.sent_at):
+        elif confirmed is None and not self._is_presumed_lost(record.destination, record.sent_at):
             found.unconfirmed.append(message)
         else:
             # It was only deferred, or its earlier copy will not arrive. A confirm that comes in spite of that is not

@@ -42,7 +42,7 @@ class AvailabilityCheck:
     def wait(self, outage: str, delay: float) -> None:
         """Wait until the transport can send, but not longer than `delay` seconds.
 
-        `delay` 0: the breaker has not been told of `outage` yet; it is told, and says how long to wait.
+        `delay` 0: the breaker does not know of `outage` yet; it counts it, and says how long to wait.
         """
         grace = self._grace_ends - self._monotonic()
         if grace > 0 and not delay:
@@ -130,13 +130,13 @@ def _close(subscription: WakeUpSubscription) -> None:
 
 SHORTEST_CONTENTION: Final = 0.05
 LONGEST_CONTENTION: Final = 0.5
-"""The least and the most seconds to sleep while another dispatcher has claimed what is due."""
+"""The least and the most seconds to sleep while another dispatcher has claimed all due messages."""
 
-TIDY_EVERY: Final = 60.0
+CLEAN_UP_EVERY: Final = 60.0
 """Seconds."""
 
 FORGET_AGAIN: Final = 1.0
-"""Seconds between two steps of deleting what is old, while there is more of it."""
+"""Seconds between two steps of deleting old entries, while there are more."""
 
 LONGEST_END: Final = 5.0
 """Seconds that the end waits for the threads beside the passes."""
@@ -160,7 +160,7 @@ class DispatchLoop:
         self._context = context
         self._passes = passes
         self._contention = SHORTEST_CONTENTION
-        self._tidy_at = time.monotonic() + TIDY_EVERY
+        self._clean_up_at = time.monotonic() + CLEAN_UP_EVERY
         self.wake: Final = WakeUp()
         self.finished: Final = threading.Event()
         self.subscription: Final = Subscription(context.store, self.wake.wake_up)
@@ -207,7 +207,7 @@ class DispatchLoop:
         deadline = time.monotonic() + LONGEST_END
         for ticker in self._tickers:
             if not ticker.join(max(0.0, deadline - time.monotonic())):
-                logger.warning("the store does not answer the dispatcher's last words; going on without")
+                logger.warning("the store does not answer the dispatcher's final heartbeat; ending without it")
 
     def _wait_for_former(self) -> None:
         former, self._former = self._former, None
@@ -222,7 +222,7 @@ class DispatchLoop:
 
     def _turn(self) -> None:
         self.subscription.ensure()
-        self._context.operability.ask()
+        self._context.operability.check()
         self._start_tickers()
         self.wake.begin()
         result = self._passes.run()
@@ -230,7 +230,7 @@ class DispatchLoop:
             self._availability.wait(result.outage, result.delay)
             return
         self._availability.confirm(idle=not result.report.fetched)
-        self._tidy()
+        self._clean_up()
         if result.delay:
             self.wake.pause(result.delay)
         elif result.full:
@@ -238,21 +238,21 @@ class DispatchLoop:
         elif not result.again:
             self._rest(result)
 
-    def _tidy(self) -> None:
-        """Let the store clear away what it has left behind, when it is time. Dispatching need not fail with it."""
-        if time.monotonic() < self._tidy_at:
+    def _clean_up(self) -> None:
+        """Have the store delete its left-overs, when it is time. Dispatching goes on if that fails."""
+        if time.monotonic() < self._clean_up_at:
             return
-        self._tidy_at = time.monotonic() + TIDY_EVERY
+        self._clean_up_at = time.monotonic() + CLEAN_UP_EVERY
         try:
-            with self._context.store_calls.call("tidying up"):
+            with self._context.store_calls.call("cleaning up"):
                 self._context.store.tidy()
             if self._forget_old():
-                self._tidy_at = time.monotonic() + FORGET_AGAIN
+                self._clean_up_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:
-            logger.warning("tidying up failed: %s; it is tried again in %.0f s", error, TIDY_EVERY)
+            logger.warning("cleaning up failed: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
 
     def _forget_old(self) -> bool:
-        """Take a step of deleting what the store has kept for longer than `retention`; whether there may be more."""
+        """Delete some of the entries older than `retention`; whether there may be more."""
         store = self._context.operability.found
         if store is None:
             return False
@@ -260,7 +260,7 @@ class DispatchLoop:
             return store.forget_before(store.now() - self._context.settings.retention) > 0
 
     def _rest(self, result: PassResult) -> None:
-        """Sleep until something is due; briefly, if others have claimed what is due already."""
+        """Sleep until a message is due; briefly, if other dispatchers have claimed all that are due now."""
         store, settings = self._context.store, self._context.settings
         with self._context.store_calls.call("asking when the next message is due"):
             until = store.next()

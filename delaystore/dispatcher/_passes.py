@@ -1,4 +1,4 @@
-"""One pass: claim what is due, forward it, settle it, and tell the breakers."""
+"""One pass: claim due messages, forward them, settle them, and note the result in the breakers."""
 
 import logging
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from delaystore.breakers import BreakerState
 from delaystore.dispatcher._batch import BatchSizer, PassBatch, observed
-from delaystore.dispatcher._context import AT_ONCE, DispatchContext
+from delaystore.dispatcher._context import AT_ONCE, NEVER, DispatchContext
 from delaystore.dispatcher._forwarding import Forwarder, TransportRaisedError
 from delaystore.dispatcher._in_flight import InFlightTracker
 from delaystore.dispatcher._pauses_and_limits import AllowanceRequests
@@ -15,7 +15,7 @@ from delaystore.dispatcher._settlement import ClaimsLostError, Settler
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.message import DelayedMessage
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
+from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableTransaction
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -27,7 +27,7 @@ class PassResult:
 
     report: DispatchReport = NOTHING_DONE
     at: datetime = AT_ONCE
-    """It fetched what was due at this time; AT_ONCE: it did not fetch."""
+    """It fetched messages due at this time; AT_ONCE: it did not fetch."""
     full: bool = False
     """As many were fetched as were asked for: there may be more."""
     again: bool = False
@@ -47,14 +47,14 @@ class DispatchPass:
     """Passes over one store; threads may share it.
 
     A message that fails does not keep others of its batch from being removed. A crash at any point leaves a message in
-    the store, at its destination or in the error queue: perhaps in two of them, never in none.
+    the store, at its destination or in the error queue: in at least one of them, and perhaps in two.
     """
 
     def __init__(self, context: DispatchContext) -> None:
         self._context = context
         self._breakers = context.breakers
         forwarder = Forwarder(context)
-        self._in_flight = InFlightTracker(forwarder.is_overtaken)
+        self._in_flight = InFlightTracker(forwarder.is_presumed_lost)
         self._limits = AllowanceRequests(context.operability, context.store_calls)
         self._settler = Settler(context, forwarder, self._in_flight, self._limits)
         self._failure_log = FailureLog()
@@ -62,24 +62,22 @@ class DispatchPass:
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
     def run(self, at: datetime | None = None) -> PassResult:
-        """Forward one batch of what is due at `at` (None: within the horizon); in an outage, claim nothing.
+        """Forward one batch of messages due at `at` (None: within the horizon); in an outage, claim nothing.
 
         Raises what the store raises.
         """
         outage = self._context.transport.unavailable()
         if outage is not None:
             return PassResult(outage=outage)
-        self._context.error_queue.ensure()
+        self._context.error_queue.declaration.ensure()
         self._context.destinations.read()
-        self._limits.ask_ahead()
-        with self._context.store_calls.call("asking for the time"):
-            now = self._context.store.now()
+        self._limits.request_ahead()
         self._forget_removed()
-        batch = PassBatch(at or now + self._context.settings.handover_horizon)
+        batch = PassBatch(NEVER if at is None else at)
         if self._context.observer is None:
-            return self._attempt(batch, now)
-        with observed(self._context.observer, batch, now):
-            result = self._attempt(batch, now)
+            return self._attempt(batch)
+        with observed(self._context.observer, batch):
+            result = self._attempt(batch)
         self._breakers.states()  # the recovery breaker notices the end of its window when it is asked
         return result
 
@@ -91,7 +89,7 @@ class DispatchPass:
                 waiting = set(store.waiting_ids(ids))
             self._in_flight.forget_ids(message_id for message_id in ids if message_id not in waiting)
 
-    def _attempt(self, batch: PassBatch, now: datetime) -> PassResult:
+    def _attempt(self, batch: PassBatch) -> PassResult:
         taken: list[DelayedMessage] = []
         try:
             try:
@@ -100,22 +98,24 @@ class DispatchPass:
             except Exception as error:
                 batch.undone = error
                 return self._on_undone(batch, error)
-            return self._on_committed(batch, now)
+            return self._on_committed(batch)
         finally:
             # Only after delivered messages are noted or forgotten: another worker may have fetched the same messages,
             # or others that were stored under their ids.
             self._in_flight.release(taken)
 
     def _claim_and_settle(self, batch: PassBatch, taken: list[DelayedMessage]) -> None:
-        """Note in `taken` what no other worker may send."""
+        """Note in `taken` the messages that no other worker may send."""
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
-            # `at` may be ahead of this server's clock, by a little, or because it comes from a server that is gone
-            batch.at = min(batch.at, tx.now() + self._context.settings.handover_horizon)
+            batch.began = tx.now()
+            # A time that was asked for may be ahead of this server's clock: it may come from a server that is gone.
+            batch.at = min(batch.at, batch.began + self._context.settings.handover_horizon)
             fetched = tx.fetch_batch(batch.at, limit, self._context.settings.batch_bytes)
             taken += self._in_flight.take(fetched)
             batch.messages = list(taken)
-            batch.operable = self._operable(tx)
+            if self._context.operability.found is not None and isinstance(tx, OperableTransaction):
+                batch.operable = tx
             if not taken:
                 return
             batch.full = len(fetched) >= limit
@@ -123,12 +123,10 @@ class DispatchPass:
             self._sizer.learn(taken)
             self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
-    def _operable(self, tx: DelayedMessageStore) -> OperableTransaction | None:
-        known = self._context.operability.found is not None
-        return tx if known and isinstance(tx, OperableTransaction) else None
-
     def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
+        # At least once: undoing the transaction did not call back the messages that have arrived. They are remembered,
+        # so that the next pass deletes them instead of sending them again. Exactly once: their arrival is undone, too.
         arrived = () if self._context.exactly_once else batch.arrived
         if arrived:
             self._in_flight.note_undeleted(arrived)
@@ -145,7 +143,7 @@ class DispatchPass:
             logger.warning("%d messages that have arrived are yet to be removed: %s", len(arrived), error)
         raise error
 
-    def _on_committed(self, batch: PassBatch, now: datetime) -> PassResult:
+    def _on_committed(self, batch: PassBatch) -> PassResult:
         self._in_flight.forget(batch.arrived)
         self._breakers.fetch.success()
         if not batch.messages:
@@ -155,14 +153,14 @@ class DispatchPass:
         if batch.not_delayable and batch.operable is None:
             self._in_flight.note_deferred(batch.not_delayable)
         report = batch.report()
-        self._context.tally.add(report, now)
+        self._context.tally.add(report, batch.began)
         if batch.operable is not None:
-            self._context.activity.note(batch, report, now)
-        self._failure_log.tell(batch)
-        return PassResult(report, batch.at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
+            self._context.activity.note(batch, report, batch.began)
+        self._failure_log.log(batch)
+        return PassResult(report, batch.at, batch.full, batch.again, self._note_in_breakers(batch), batch.outage)
 
-    def _tell_breakers(self, batch: PassBatch) -> float:
-        """Tell the breakers how it went; returns the seconds to wait."""
+    def _note_in_breakers(self, batch: PassBatch) -> float:
+        """Note in the breakers how the pass went; returns the seconds to wait."""
         if batch.claims_lost:
             logger.warning(
                 "%d forwarded messages were no longer claimed by this dispatcher; another may have sent them too",
@@ -180,7 +178,7 @@ class DispatchPass:
 
     def _report_not_moved(self, batch: PassBatch) -> None:
         first, count = batch.not_moved[0], len(batch.not_moved)
-        self._context.error_queue.refused()
+        self._context.error_queue.declaration.again()
         logger.error(
             "the error queue did not take %d messages, which stay in the store; first %r: %s",
             count,

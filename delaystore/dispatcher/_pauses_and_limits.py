@@ -24,12 +24,12 @@ from delaystore.stores.operable import (
 )
 
 logger = logging.getLogger("delaystore.dispatcher")
-ASK_EVERY: Final = 5.0
+CHECK_EVERY: Final = 5.0
 """Seconds after which a store is asked again whose tables are of an earlier release, or whose rights are missing."""
 
 
 class OperabilityCheck:
-    """Finds out whether a store is operable, and asks again while it is not. Threads may share it."""
+    """Checks whether a store is operable, again and again while it is not. Threads may share it."""
 
     def __init__(
         self, store: DelayedMessageStore, store_calls: StoreCalls, monotonic: Callable[[], float] = time.monotonic
@@ -38,31 +38,31 @@ class OperabilityCheck:
         self._store_calls = store_calls
         self._monotonic = monotonic
         self._not_before = 0.0
-        self._told = False
+        self._is_logged = False
         self.found: OperableDelayedMessageStore | None = None
         """The store, as far as is known: it is operable; None: it is not, or was not asked yet."""
 
-    def ask(self) -> OperableDelayedMessageStore | None:
-        """The store, if it is operable; asks it unless that is known, or was asked a moment ago. Raises its errors."""
+    def check(self) -> OperableDelayedMessageStore | None:
+        """The store if it is operable; checks it unless that is known, or was done a moment ago. Raises its errors."""
         store = self._store
         if self.found is None and isinstance(store, OperableDelayedMessageStore):
             now = self._monotonic()
             if now >= self._not_before:
                 self.found = store if self._may_be_operated(store) else None
-                self._not_before = now + ASK_EVERY
+                self._not_before = now + CHECK_EVERY
         return self.found
 
     def _may_be_operated(self, store: OperableDelayedMessageStore) -> bool:
-        """False also where the rights to its tables are missing, as after an upgrade: messages go all the same."""
+        """False also if rights to its tables are missing, as after an upgrade: messages are dispatched anyway."""
         try:
             with self._store_calls.call("asking whether destinations can be paused"):
                 if not store.is_operable:
                     return False
                 store.destinations()
         except StorePermissionError as error:
-            if not self._told:
-                logger.warning("pauses and limits are not obeyed, and nothing is reported to the store: %s", error)
-            self._told = True
+            if not self._is_logged:
+                logger.warning("pauses and limits are not applied, and nothing is reported to the store: %s", error)
+            self._is_logged = True
             return False
         return True
 
@@ -71,16 +71,16 @@ PATIENCE: Final = 1.0
 """Seconds that a pass waits for an allowance: as long as its messages are claimed."""
 
 ALONE: Final = 60.0
-"""Seconds in which passes ask for nothing once there was no answer."""
+"""Seconds after a missing answer in which passes request no allowances."""
 
 
 class AllowanceRequests:
-    """Asks the store what may go to limited destinations. Threads may share it.
+    """Requests from the store how many messages may go to limited destinations. Threads may share it.
 
     A pass asks while its own transaction is open, beside it: on another connection, from another thread, since the
-    pool may have none left, and the pass would wait for itself. In SQLite nobody is kept from writing meanwhile: a pass
-    writes only after it has sent. Where there is no answer in time, the pass leaves such messages as they are, and what
-    they need is asked for before the next fetch, on the connection that is free then.
+    pool may have none left, and the pass would wait for itself. In SQLite others can write meanwhile, because a
+    pass writes only after it has sent. Where there is no answer in time, the pass leaves such messages as they are, and
+    their allowances are requested before the next fetch, on the connection that is free then.
 
     So each message that goes was granted by the store, whichever dispatcher asked: over all dispatchers `max_rate` in
     each second, once those of one second have gone at once. A granted message that does not arrive, or that another
@@ -100,13 +100,13 @@ class AllowanceRequests:
         self._answers: dict[str, Allowance] = {}
         """What was asked for before the fetch."""
 
-    def ask_ahead(self) -> None:
-        """Ask for what a pass got no answer about; call it before a fetch. Raises what the store raises."""
+    def request_ahead(self) -> None:
+        """Request the allowances that a pass got no answer about; call it before a fetch. Raises the store's errors."""
         if not self._wanted:
             return
         with self._lock:
             wanted, self._wanted = self._wanted, Counter()
-        store = self._operability.ask()
+        store = self._operability.check()
         if store is None:
             return
         for destination, count in wanted.items():
@@ -122,7 +122,7 @@ class AllowanceRequests:
         missing = {name: count for name, count in wanted.items() if name not in found}
         store = self._operability.found
         if missing and store is not None:
-            found |= self._ask_beside(store, missing)
+            found |= self._request_beside(store, missing)
         with self._lock:
             self._wanted.update({name: count for name, count in missing.items() if name not in found})
         return found
@@ -132,7 +132,7 @@ class AllowanceRequests:
         with self._lock:
             self._wanted[destination] += count
 
-    def _ask_beside(self, store: OperableDelayedMessageStore, wanted: Mapping[str, int]) -> Mapping[str, Allowance]:
+    def _request_beside(self, store: OperableDelayedMessageStore, wanted: Mapping[str, int]) -> Mapping[str, Allowance]:
         if self._monotonic() < self._alone_until:
             return {}
 
@@ -156,11 +156,11 @@ class AllowanceRequests:
 
 
 READ_EVERY: Final = 0.5
-"""Seconds: passes obey a pause that was begun longer ago."""
+"""Seconds after which passes apply a new pause."""
 
 
 class KnownDestinations:
-    """Reads what the store says of destinations, at most so often. Threads may share it.
+    """Reads from the store which destinations are paused or limited, at most every 0.5 s. Threads may share it.
 
     `on_change` is called when something has changed.
     """
@@ -181,7 +181,7 @@ class KnownDestinations:
         """Read them, unless that was done a moment ago; call it before a fetch. Raises what the store raises."""
         if self._monotonic() < self._not_before:
             return
-        store = self._operability.ask()
+        store = self._operability.check()
         if store is None:
             return
         begun = self._monotonic()
@@ -212,12 +212,12 @@ class KnownDestinations:
 
 
 def is_paused(destination: Destination, now: datetime) -> bool:
-    """Whether it is paused at `now`: a pause ends at its time, whoever notes that in the store."""
+    """Whether it is paused at `now`: a pause ends at its time, even if that is not noted in the store yet."""
     return destination.paused and (destination.paused_until is None or destination.paused_until > now)
 
 
 class PauseAndLimitFilter:
-    """Decides for a pass by what the store says of destinations. Threads may share it.
+    """Decides which messages of a pass may be sent to paused and limited destinations. Threads may share it.
 
     `shown_at`: the next attempt with which a message is fetched at a time.
     """
@@ -229,12 +229,12 @@ class PauseAndLimitFilter:
         self._limits = limits
         self._shown_at = shown_at
 
-    def admit(
+    def sendable(
         self, tx: DelayedMessageStore, batch: PassBatch, messages: Sequence[DelayedMessage]
     ) -> Sequence[DelayedMessage]:
-        """Those of `messages` that may go; notes the others in `batch`. Writes nothing.
+        """Those of `messages` that may be sent; notes the others in `batch`. Writes nothing.
 
-        A limited destination gets nothing ahead of its time: what its native delay holds would come all at once.
+        A limited destination gets nothing ahead of its time: messages in its native delay would arrive all at once.
         """
         if batch.operable is None or not self._destinations.all:
             return messages
@@ -253,8 +253,8 @@ class PauseAndLimitFilter:
                 waiting[message.destination].append(message)
         return _in_order(messages, [*going, *self._granted(batch, waiting)]) if waiting else going
 
-    def withhold(self, batch: PassBatch) -> None:
-        """Write it; what the store does not park stays as it is. Raises what the store raises."""
+    def park_and_postpone(self, batch: PassBatch) -> None:
+        """Write what `sendable` has noted; messages that the store does not park stay as they are."""
         tx = batch.operable
         if tx is None:
             return

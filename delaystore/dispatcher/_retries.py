@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from delaystore.dispatcher._batch import PassBatch
@@ -123,6 +124,8 @@ class NextAttempts:
         self._settings = settings
         self._in_flight = in_flight
         self._random = random
+        self.shown_at: Final = partial(next_attempt, gap=settings.handover_horizon)
+        """The next attempt with which a message is fetched at a time: passes fetch a horizon ahead."""
 
     def has_retries(self, message: DelayedMessage) -> bool:
         """Whether a refused message is to be tried again."""
@@ -198,10 +201,6 @@ class NextAttempts:
         else:
             batch.operable.postpone(shown)
 
-    def shown_at(self, time: datetime) -> datetime:
-        """The next attempt with which a message is fetched at `time`: passes fetch a horizon ahead."""
-        return next_attempt(time, self._settings.handover_horizon)
-
     def _gap(self, earlier_failures: int) -> timedelta:
         settings = self._settings
         return back_off(earlier_failures + 1, settings.number_of_retries, settings.retry_span, self._random)
@@ -214,7 +213,7 @@ def _not_late(message: DelayedMessage, now: datetime, attempt: datetime) -> date
 
 logger = logging.getLogger("delaystore.dispatcher")
 QUIET: Final = 60.0
-"""Seconds in which failures of the same destination, for the same reason, are told of once."""
+"""Seconds in which failures of the same destination, for the same reason, are logged once."""
 
 MOST_REPORTED: Final = 1_000
 MOST_NAMED: Final = 20
@@ -238,7 +237,7 @@ def grouped(failures: Iterable[Failure]) -> Mapping[FailureGroup, Sequence[Delay
 
 
 class FailureLog:
-    """Tells of the failures of passes. Threads may share it.
+    """Logs the failures of passes. Threads may share it.
 
     Deferred messages are logged at DEBUG only: a WARNING says when their destination is suspended.
     """
@@ -246,30 +245,30 @@ class FailureLog:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._told: dict[FailureGroup, float] = {}
+        self._logged: dict[FailureGroup, float] = {}
 
-    def tell(self, batch: PassBatch) -> None:
-        """Tell why messages of a pass were not forwarded."""
+    def log(self, batch: PassBatch) -> None:
+        """Log why messages of a pass were not forwarded."""
         if not (batch.refused or batch.deferred):
             return
         for alike, messages in grouped(batch.refused).items():
             level = logging.WARNING if self._is_news(alike) else logging.DEBUG
-            _tell(level, "failed and will be tried again", alike, messages)
+            _log(level, "failed and will be tried again", alike, messages)
         if batch.deferred and logger.isEnabledFor(logging.DEBUG):
             for alike, messages in grouped(failure for failure, _ in batch.deferred).items():
-                _tell(logging.DEBUG, "deferred", alike, messages)
+                _log(logging.DEBUG, "deferred", alike, messages)
 
     def _is_news(self, alike: FailureGroup) -> bool:
         now = self._monotonic()
         with self._lock:
-            told = self._told.pop(alike, None)
-            is_news = told is None or now - told >= QUIET
-            self._told[alike] = now if told is None or is_news else told
-            keep_youngest(self._told, MOST_REPORTED)
+            logged = self._logged.pop(alike, None)
+            is_news = logged is None or now - logged >= QUIET
+            self._logged[alike] = now if logged is None or is_news else logged
+            keep_youngest(self._logged, MOST_REPORTED)
         return is_news
 
 
-def _tell(level: int, what: str, alike: FailureGroup, messages: Sequence[DelayedMessage]) -> None:
+def _log(level: int, what: str, alike: FailureGroup, messages: Sequence[DelayedMessage]) -> None:
     named = MOST_NAMED if logger.isEnabledFor(logging.DEBUG) else 1
     ids = ", ".join(repr(message.message_id) for message in messages[:named])
     more = ", ..." if len(messages) > named else ""

@@ -38,7 +38,7 @@ class ErrorCopies:
         self._next_attempts = next_attempts
 
     def send(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
-        """Send copies of what cannot be delivered. In an outage the messages stay as they were."""
+        """Send copies of undeliverable messages. In an outage the messages stay as they were."""
         if batch.undeliverable:
             self._send(tx, batch)
         self._log(batch.moved)
@@ -116,7 +116,7 @@ class Settler:
         self._forwarder = forwarder
         self._in_flight = in_flight
         self._next_attempts = NextAttempts(context.settings, in_flight, random.random)
-        self._admission = PauseAndLimitFilter(context.destinations, limits, self._next_attempts.shown_at)
+        self._filter = PauseAndLimitFilter(context.destinations, limits, self._next_attempts.shown_at)
         self._copies = ErrorCopies(context.error_queue, forwarder, in_flight, self._next_attempts)
 
     def settle(self, tx: DelayedMessageStore, batch: PassBatch, long_outage: bool) -> None:
@@ -154,7 +154,10 @@ class Settler:
         batch.counting = True
         self._next_attempts.write(tx, batch)
         batch.counting = False
-        self._admission.withhold(batch)
+        self._filter.park_and_postpone(batch)
+        # Fewer rows removed than messages forwarded: another dispatcher has claimed some since, and will forward them,
+        # or has. Exactly once, the whole transaction is undone; at least once, such a message arrives twice, and the
+        # rows that are left are the other dispatcher's to remove.
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 
@@ -170,7 +173,7 @@ class Settler:
         for message in fetched.unconfirmed:
             failure = Failure(message, "Unconfirmed", NO_ANSWER_YET)
             self._next_attempts.defer(batch, failure, UNAVAILABLE, in_flight=True)
-        going = self._admission.admit(tx, batch, self._readable(batch, fetched.to_send))
+        going = self._filter.sendable(tx, batch, self._readable(batch, fetched.to_send))
         sent = self._forwarder.forward(tx, going)
         batch.answered, batch.outage = sent.answered or has_confirms, sent.outage
         for message, outcome in zip(going, sent.outcomes, strict=True):

@@ -1,4 +1,4 @@
-"""The dispatcher: forwards what is due, in a thread of its own or in the caller's."""
+"""The dispatcher: forwards due messages, in a thread of its own or in the caller's."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher._background import DispatcherHeartbeats, show_what_resumes
+from delaystore.dispatcher._background import DispatcherHeartbeats, unpark_resuming
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
@@ -23,9 +23,12 @@ _LONGEST_NAME: Final = 255
 
 
 def check_pair(store: DelayedMessageStore, transport: Transport, settings: DelayedDeliverySettings) -> None:
-    """Raise UnsupportedModeError if TRANSACTION_SCOPE is asked for and the two cannot share a transaction.
+    """Check that a store and a transport can work together with these settings.
 
-    Raises ConfigurationError for a `handover_horizon` longer than the transport can delay natively.
+    Raises:
+        UnsupportedModeError: For TRANSACTION_SCOPE, where the two cannot share a transaction.
+        ConfigurationError: For a `handover_horizon` longer than the transport can delay natively.
+
     """
     longest = transport.longest_native_delay or timedelta(0)
     if settings.handover_horizon > longest:
@@ -43,7 +46,7 @@ def check_pair(store: DelayedMessageStore, transport: Transport, settings: Delay
 
 
 def check_dispatcher_name(name: str) -> str:
-    """`name`, if people can be shown it; raises ConfigurationError otherwise."""
+    """Return `name` if it is printable and short enough; raise ConfigurationError otherwise."""
     if not name.strip() or not name.isprintable() or len(name.encode(errors="replace")) > _LONGEST_NAME:
         raise ConfigurationError(
             f"a dispatcher's name cannot be {name[:80]!r}; give it up to {_LONGEST_NAME} bytes of printable characters"
@@ -52,14 +55,31 @@ def check_dispatcher_name(name: str) -> str:
 
 
 class Dispatcher:
-    """Forwards the messages of one store as they fall due, and moves those that cannot be forwarded to the error queue.
+    """Forwards due messages of one store, and moves those that cannot be forwarded to the error queue.
 
     Any number of dispatchers, in any number of processes, may work on one store. After a fork the child has no
-    dispatcher running and may start its own. It closes neither store nor transport.
+    dispatcher running and may start its own. A dispatcher closes neither its store nor its transport.
 
-    `endpoint`: the store is initialized for it; None: the store is initialized already. `observer`: is told of passes
-    and breakers; None: nobody is. `name`: how people know it, as in `delaystore status`; None: by the endpoint's name.
-    Raises UnsupportedModeError, ConfigurationError.
+    Args:
+        store: Where the messages wait.
+        transport: What leads to their destinations.
+        settings: Retries, time limits and batch sizes, among others; None: the defaults.
+        endpoint: The store is initialized for this endpoint; None: it is initialized already.
+        observer: Hears of passes and breakers, for metrics and traces; None: there is no observer.
+        name: The dispatcher's name, as in `delaystore status`; None: that of the endpoint.
+
+    Raises:
+        UnsupportedModeError: For TRANSACTION_SCOPE, where store and transport cannot share a transaction.
+        ConfigurationError: For a name that cannot be shown, or a `handover_horizon` beyond the native delay.
+
+    Example:
+        ```python
+        dispatcher = Dispatcher(store, transport, endpoint="sales")
+        dispatcher.start()
+        ...
+        dispatcher.stop(timeout=30)
+        ```
+
     """
 
     def __init__(
@@ -90,6 +110,10 @@ class Dispatcher:
         """Dispatch in a daemon thread; returns at once, also while store or broker are down. May be called twice.
 
         After a `stop` that returned False, the new thread first waits until the old one has finished.
+
+        Raises:
+            RuntimeError: No thread can be started.
+
         """
         with self._lifecycle:
             if self._is_running():
@@ -114,10 +138,17 @@ class Dispatcher:
         loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Finish what is in flight, and end. May be called twice, without `start`, and from a signal handler.
+        """Settle the batches in flight, and end. May be called twice, without `start`, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes, for ever if a database neither answers nor breaks the
-        connection). True: it has ended; False: it is still finishing. A call from one of its own threads does not wait.
+        A call from one of the dispatcher's own threads does not wait.
+
+        Args:
+            timeout: Seconds to wait for the end; None: as long as it takes, which is for ever if a database neither
+                answers nor breaks the connection.
+
+        Returns:
+            True: it has ended. False: it is still settling.
+
         """
         loop = self._loop
         if loop is None:
@@ -141,15 +172,22 @@ class Dispatcher:
         in_background(f"{self._name}-end", wait)
 
     def dispatch_due(self) -> DispatchReport:
-        """Forward what is due now, in the calling thread, and return what was done: for tests and for cron.
+        """Forward all messages that are due now, in the calling thread: for tests and for cron.
 
-        It ends early when the broker stops answering. What was parked for a destination that resumes is due, too.
-        The store is told what was done, for `delaystore status`. Raises TransportUnavailableError when the transport
-        cannot send, and what the store raises.
+        Ends early when the broker stops answering. Parked messages of a destination that resumes are due, too. The
+        store gets a report, for `delaystore status`.
+
+        Returns:
+            The number of messages by what became of them.
+
+        Raises:
+            TransportUnavailableError: The transport cannot send.
+            StoreError: What the store raises.
+
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
-        show_what_resumes(self._context)
+        unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:
             raise TransportUnavailableError(result.outage)
@@ -157,20 +195,24 @@ class Dispatcher:
         while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
-        if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop tell it
-            DispatcherHeartbeats(self._context, self._name, self._known_as).tell_once()
+        if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop report it
+            DispatcherHeartbeats(self._context, self._name, self._known_as).report_once()
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:
-        """Begin a pass at `due_time` (None: now): something was stored. Cheap; does nothing unless running."""
+        """Begin a pass at `due_time` (None: now), since a message was stored. Cheap; does nothing unless running."""
         loop = self._loop
         if loop is not None:
             loop.wake.wake_up(due_time)
 
     def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
-        """How it is doing. Asks the store, for `timeout` (or seconds) at most; raises nothing.
+        """How the dispatcher is doing; raises nothing.
 
         The transport is asked only while the loop runs: asking it may make it connect.
+
+        Args:
+            timeout: How long the store may take to answer, as a timedelta or in seconds.
+
         """
         store = self._status_check.health(timeout)
         running = self._is_running()
@@ -185,7 +227,7 @@ class Dispatcher:
             store=store.problem,
             slow_store_call=self._context.store_calls.longest(),
             transport=self._transport.unavailable() if running else None,
-            error_queue=self._context.error_queue.problem,
+            error_queue=self._context.error_queue.declaration.problem,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
         )
         return with_counts(health, store.counts)

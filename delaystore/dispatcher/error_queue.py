@@ -61,7 +61,7 @@ class ErrorQueueDeclaration:
         self._lock = threading.Lock()
         self._attempt: threading.Thread | None = None
         self.problem: str | None = None
-        """Why it is not declared; None: it is, or nobody has tried yet, or need not."""
+        """Why it is not declared; None: it is, or there was no attempt yet, or none is needed."""
 
     def ensure(self) -> None:
         """Begin to declare it, unless that was done, or tried a moment ago. Never raises.
@@ -89,7 +89,7 @@ class ErrorQueueDeclaration:
                     self._failed(f"no answer within {GRACE:g} s; it is waited for, and dispatching goes on")
 
     def again(self) -> None:
-        """Have it declared once more: it may have been deleted."""
+        """Declare it once more: it did not take a message, and may have been deleted."""
         self._wanted = self._allowed
 
     def _declare(self) -> None:
@@ -163,20 +163,7 @@ class ErrorQueueCopies:
     def __init__(self, transport: Transport, settings: DelayedDeliverySettings) -> None:
         self._transport = transport
         self.name: Final = settings.error_queue
-        self._declaration = ErrorQueueDeclaration(transport, settings)
-
-    @property
-    def problem(self) -> str | None:
-        """Why the error queue is not declared; None: it is, or nobody has tried yet, or need not."""
-        return self._declaration.problem
-
-    def ensure(self) -> None:
-        """Have it declared, unless that was done, or tried a moment ago. Never raises."""
-        self._declaration.ensure()
-
-    def refused(self) -> None:
-        """Note that it did not take a message: somebody may have deleted it, so it is declared again."""
-        self._declaration.again()
+        self.declaration: Final = ErrorQueueDeclaration(transport, settings)
 
     def copy(self, failure: Failure, now: datetime) -> DelayedMessage:
         """The copy for the error queue: original id, body, headers and properties, and failure headers.
@@ -252,7 +239,7 @@ def _failure_headers(failure: Failure, now: datetime) -> Mapping[str, Any]:
     }
 
 
-ASK_EVERY: Final = 15.0
+REQUEST_EVERY: Final = 15.0
 """Seconds between two questions."""
 
 KNOWN_FOR: Final = 60.0
@@ -263,7 +250,7 @@ LONGEST_END: Final = 1.0
 
 
 class KnownDepth(NamedTuple):
-    """What was answered, and how many seconds ago."""
+    """The number of messages in a queue, and how many seconds ago it was answered."""
 
     messages: int
     age: float
@@ -294,18 +281,18 @@ class QueueDepth:
         self._not_before = 0.0
         self._answer: tuple[int | None, float] = (None, 0.0)
 
-    def ask(self) -> KnownDepth | None:
+    def latest(self) -> KnownDepth | None:
         """The last answer; None: it is not known. Begins another question if it is time; returns at once."""
         now = self._monotonic()
         with self._lock:
             begin = self._is_time(now) and self._may_ask()
             if begin:
-                self._asking, self._not_before = True, now + ASK_EVERY
+                self._asking, self._not_before = True, now + REQUEST_EVERY
                 self._answered.clear()
         if begin and not in_background("delaystore-queue-depth", self._ask):
             self._asking = False
-        messages, told = self._answer
-        age = max(0.0, now - told)
+        messages, answered_at = self._answer
+        age = max(0.0, now - answered_at)
         return None if messages is None or age >= KNOWN_FOR else KnownDepth(messages, age)
 
     def end(self) -> None:

@@ -1,9 +1,10 @@
 """What a dispatcher reports: its health, its counts, and the counts of its store."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from operator import add, attrgetter
 from time import monotonic
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ MOST_COUNTED: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCounts:
-    """What a store has, as in `Health`; None: it cannot tell, or did not in time."""
+    """Counts of a store, as in `Health`; None: it cannot count that, or did not in time."""
 
     backlog: Count | None = None
     failing: int | None = None
@@ -40,7 +41,7 @@ class StoreHealth:
 
 
 def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
-    """Ask `store` for what it can tell, also of the error queue of that name; raises its errors."""
+    """Ask `store` for its counts, and for the reported depth of `error_queue`; raises its errors."""
     backlog = store.estimate_count() if isinstance(store, ManagedDelayedMessageStore) else None
     if not isinstance(store, OperableDelayedMessageStore) or not store.is_operable:
         return StoreCounts(backlog=backlog)
@@ -51,29 +52,29 @@ def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
         paused=[each.name for each in store.destinations() if each.paused],
         parked_now=store.count_parked(MOST_COUNTED),
         dispatchers=len(dispatchers),
-        error_queue_depth=depth_told(dispatchers, error_queue)[0],
+        error_queue_depth=reported_depth(dispatchers, error_queue)[0],
     )
 
 
-def depth_told(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> tuple[int | None, datetime | None]:
-    """How many messages are in `error_queue`, as those dispatchers tell that use it, and when the broker said so.
+def reported_depth(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> tuple[int | None, datetime | None]:
+    """How many messages are in `error_queue`, as reported by the dispatchers that use it, and when the broker said so.
 
     None: none of them knows.
     """
-    told = [
+    reported = [
         (each.error_queue_depth, each.error_queue_seen)
         for each in dispatchers
         if each.error_queue == error_queue and each.error_queue_depth is not None
     ]
-    return max(told, key=lambda each: each[0], default=(None, None))
+    return max(reported, key=lambda each: each[0], default=(None, None))
 
 
 class StatusCheck:
-    """Asks one store, for a bounded time; `error_queue`: whose depth dispatchers have told it."""
+    """Asks one store, for a bounded time; `error_queue`: the queue whose depth dispatchers have reported to it."""
 
     def __init__(self, store: DelayedMessageStore, error_queue: str) -> None:
         self._status = SingleFlight("asking for the status", lambda: store.status())
-        self._counts = SingleFlight("counting what waits", lambda: counts_of(store, error_queue))
+        self._counts = SingleFlight("counting waiting messages", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing.
@@ -113,7 +114,7 @@ class DispatchReport:
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
     deferred: int = 0
-    """Shown again later, at no retry's cost: their destination took nothing, or gave no answer in time."""
+    """Shown again later without using a retry: their destination was unavailable, or gave no answer in time."""
     unconfirmed: int = 0
     """No answer from the broker: left as they were."""
     not_delayable: int = 0
@@ -121,7 +122,7 @@ class DispatchReport:
     parked: int = 0
     """Kept, as their destination is paused, until it is resumed."""
     postponed: int = 0
-    """Shown again later, at no retry's cost: more than the limit of their destination."""
+    """Shown again later without using a retry: they exceeded the limit of their destination."""
     claims_lost: int = 0
     """Forwarded, but no longer claimed when they were to be removed: another dispatcher may have forwarded them too."""
 
@@ -133,12 +134,14 @@ class DispatchReport:
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""
-        return {field.name: getattr(self, field.name) for field in fields(DispatchReport)}
+        return dict(zip(_COUNT_NAMES, _counts(self), strict=True))
 
     def __add__(self, other: "DispatchReport") -> "DispatchReport":
-        return DispatchReport(**{name: count + getattr(other, name) for name, count in self.counts().items()})
+        return DispatchReport(**dict(zip(_COUNT_NAMES, map(add, _counts(self), _counts(other)), strict=True)))
 
 
+_COUNT_NAMES: Final = tuple(field.name for field in fields(DispatchReport))
+_counts: Final[Callable[[DispatchReport], tuple[int, ...]]] = attrgetter(*_COUNT_NAMES)
 NOTHING_DONE: Final = DispatchReport()
 
 
@@ -164,7 +167,7 @@ class DispatchCounts:
 class Health(DispatchReport):
     """How the dispatcher of this process is doing, and what it has done since it was made or forked.
 
-    What the store has is the same for all processes; None there: it cannot tell, or did not in time.
+    Counts of the store are the same for all processes; None: it cannot count that, or did not in time.
     """
 
     running: bool
@@ -200,9 +203,9 @@ class Health(DispatchReport):
     parked_now: int | None = None
     """Messages that wait for their destination to be resumed; counted up to 10,000."""
     error_queue_depth: int | None = None
-    """Messages in the error queue, as a dispatcher that lives has told."""
+    """Messages in the error queue, as a running dispatcher has reported."""
     dispatchers: int | None = None
-    """Dispatchers that live, in all processes."""
+    """Running dispatchers, in all processes."""
 
     @property
     def healthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""What an observer is told about dispatching, for metrics and traces."""
+"""The seam for metrics and traces: what an observer hears about dispatching."""
 
 import logging
 import time
@@ -41,7 +41,7 @@ class PassReport:
     """What one pass did. An undone pass did nothing: what it had forwarded counts in the pass that removes it."""
 
     began: datetime
-    """On the store's clock, UTC."""
+    """On the store's clock, UTC; on this computer's if the store did not answer."""
     counts: DispatchReport
     """Messages by outcome; all 0 where nothing was due."""
     by_destination: Mapping[str, DispatchReport]
@@ -71,15 +71,30 @@ class Sending:
         return message
 
     def ended(self, error: BaseException | None) -> None:
-        """The call is about to return, or (`error`) to raise; WouldBlockError: it did nothing, and is made again."""
+        """The call is about to end.
+
+        Args:
+            error: What it raises; None: it returns. WouldBlockError: it did nothing, and is made again.
+
+        """
 
 
 class DispatchObserver:
-    """Derive from it, override what you want to hear of, and give an instance to `DelayedDelivery` or `Dispatcher`.
+    """Hears about dispatching and sending. Derive from it, and override the methods that you need.
 
-    It is called outside of every transaction, by the threads that dispatch (two at once while there is a backlog) and,
-    for the breaker `store`, by those that send. They wait for it, so it should be quick. What it raises is logged, once
-    for each kind of error, and harms nothing.
+    Its methods are called outside of every transaction, by the threads that dispatch (two at once while there is a
+    backlog) and, for the breaker `store`, by those that send. These threads wait for them, so they should be quick.
+    Exceptions are logged, once for each kind of error, and have no effect.
+
+    Example:
+        ```python
+        class Delivered(DispatchObserver):
+            def pass_ended(self, report: PassReport) -> None:
+                print(report.counts.delivered, "delivered in", report.durations.total, "s")
+
+        dispatcher = Dispatcher(store, transport, endpoint="sales", observer=Delivered())
+        ```
+
     """
 
     def pass_ended(self, report: PassReport) -> None:
@@ -89,15 +104,25 @@ class DispatchObserver:
         """A circuit breaker has changed its state."""
 
     def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
-        """A pass that fetched something has ended, and was not undone; what it did, message by message.
+        """A pass that fetched messages has ended, and was not undone.
 
-        Called before `pass_ended`, and only where it is overridden: nobody else pays for it.
+        Called before `pass_ended`, and only where it is overridden: other observers cost nothing.
+
+        Args:
+            report: The pass in numbers.
+            messages: Its messages, by what became of them.
+
         """
 
     def send_begins(self, message: DelayedMessage | None) -> Sending | None:  # noqa: ARG002 - for overriders
-        """A call of `send` (with `message`, checked) or `send_many` (None) begins, also of an enlisted delivery.
+        """A call of `send` or `send_many` begins, also of an enlisted delivery. Called only where it is overridden.
 
-        None: nobody follows it. Called only where it is overridden.
+        Args:
+            message: The message of `send`, checked; None: the call is `send_many`.
+
+        Returns:
+            An object that follows the call; None: it is not followed.
+
         """
         return None
 
@@ -136,7 +161,7 @@ class GuardedObserver(DispatchObserver):
             kind = what, type(error)
             if kind not in self._logged:
                 self._logged.add(kind)
-                logger.exception("the observer raised when told of a %s; the dispatcher goes on", what)
+                logger.exception("the observer raised on a %s; dispatching continues", what)
             return None
 
 

@@ -163,7 +163,7 @@ class IngressHeartbeats:
         self._ticker.end()
         self._depth.end()
         if not self._ticker.join(LONGEST_END):
-            logger.warning("the store does not answer the last words of the ingress; going on without")
+            logger.warning("the store does not answer the final heartbeat of the ingress; ending without it")
 
     def _heartbeat(self) -> float:
         if not self._delivery.is_ready:
@@ -184,7 +184,7 @@ class IngressHeartbeats:
 
     def _record(self, now: datetime) -> IngressRecord:
         self._since = self._since or now
-        health, depth = self._health(), self._depth.ask()
+        health, depth = self._health(), self._depth.latest()
         return IngressRecord(
             ingress_id=self._id,
             queue=health.queue,

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from delaystore.breakers import BreakerState
 from delaystore.calls import Call, Question
-from delaystore.dispatcher.health import MOST_COUNTED, OVERDUE_ALARM, depth_told
+from delaystore.dispatcher.health import MOST_COUNTED, OVERDUE_ALARM, reported_depth
 from delaystore.errors import (
     DelaystoreError,
     StorePermissionError,
@@ -281,7 +281,7 @@ class Inquiry:
                 late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
                 remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
         if found.get("error_queue_depth") is None:
-            told = depth_told(found.get("dispatchers") or (), queue)
+            told = reported_depth(found.get("dispatchers") or (), queue)
             found["error_queue_depth"], found["error_queue_seen"] = told
         if transport is not None and found.get("ingresses") and not remarks:
             found["ingresses"] = _looked_into(transport, found["ingresses"], found["now"], ends - monotonic())

@@ -87,7 +87,7 @@ class RecordingTransport(Transport):
     """Delivers everything, but for the destinations in `outcomes`, and keeps a record.
 
     `outcomes`: by destination, an Outcome or a function of the message that returns one; may be changed at any time.
-    UNAVAILABLE pretends that the destination takes nothing at present, though the broker is there.
+    UNAVAILABLE pretends that the destination is unavailable, though the broker is there.
     `unavailable_reason`: why nothing can be sent (a pretended outage); None: it can.
     """
 

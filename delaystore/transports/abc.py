@@ -28,8 +28,8 @@ class OutcomeKind(Enum):
     UNCONFIRMED = "unconfirmed"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
     UNAVAILABLE = "unavailable"
-    """Its destination takes nothing at present, although the broker answers: it is to give way to others, and to be
-    tried again later. That is an outage of the destination, and no fault of the message. As with UNCONFIRMED, it may
+    """Its destination is unavailable at present, although the broker answers: the message is to be deferred, so that
+    others come first. That is an outage of the destination, and no fault of the message. As with UNCONFIRMED, it may
     have arrived."""
     NOT_DELAYABLE = "not_delayable"
     """Only from `send_delayed`: the message cannot be delayed natively, and stays in the store until it is due."""
@@ -41,12 +41,12 @@ class OutcomeKind(Enum):
 
 
 class PendingConfirm(ABC):
-    """Tells what becomes of a message that is still on its way. Any thread may ask, at any time."""
+    """The answer to a message in flight that may still come. Any thread may look, at any time."""
 
     @property
     @abstractmethod
     def arrived(self) -> bool | None:
-        """True: it is confirmed. False: no confirm will come any more; send it again. None: it is still on its way."""
+        """True: it is confirmed. False: no confirm will come any more; send it again. None: it is in flight."""
 
 
 @dataclass(frozen=True, slots=True)

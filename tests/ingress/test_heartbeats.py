@@ -37,7 +37,7 @@ SOON = timedelta(seconds=0.1)
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "BEAT_EVERY", SOON)
-    monkeypatch.setattr("delaystore.dispatcher.error_queue.ASK_EVERY", SOON.total_seconds())
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", SOON.total_seconds())
 
 
 @pytest.fixture(params=["postgresql", "mariadb", "sqlite"])

@@ -51,7 +51,7 @@ class Confirmed(PendingConfirm):
         return True
 
 
-def never_overtaken(destination: str, sent_at: float) -> bool:
+def never_lost(destination: str, sent_at: float) -> bool:
     """No message overtakes another one here."""
     return False
 
@@ -81,7 +81,7 @@ class History:
         default_factory=list
     )
     """Each with what it sends, and what had arrived before."""
-    in_flight: InFlightTracker = field(default_factory=lambda: InFlightTracker(never_overtaken))
+    in_flight: InFlightTracker = field(default_factory=lambda: InFlightTracker(never_lost))
 
     def run(self) -> None:
         """Take steps, then let everything be forwarded, and look for what was lost."""
@@ -165,7 +165,7 @@ class History:
             if how == "undone":
                 self.in_flight.note_undeleted([*sent, *arrived])
             else:
-                self.in_flight = InFlightTracker(never_overtaken)
+                self.in_flight = InFlightTracker(never_lost)
         else:
             removed = [*sent, *arrived] if how == "remove" else arrived
             claimer.remove_many(removed)

@@ -30,7 +30,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "BEAT_EVERY", SOON)
-    monkeypatch.setattr("delaystore.dispatcher.error_queue.ASK_EVERY", SOON.total_seconds())
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", SOON.total_seconds())
 
 
 @pytest.fixture

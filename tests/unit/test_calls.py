@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from delaystore import calls
-from delaystore.calls import Call, Question, current_call, elsewhere
+from delaystore.calls import Call, Question, call_paused, current_call
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from tests.dispatching import wait_until
 
@@ -70,12 +70,12 @@ def test_what_ends_in_time_is_let_alone() -> None:
 def test_what_is_done_elsewhere_is_no_part_of_a_call() -> None:
     with Call("a pass", 0.3) as call:
         for _ in range(2):
-            with elsewhere():
+            with call_paused():
                 assert current_call() is None
                 time.sleep(0.6)  # longer than the call may take
             assert current_call() is call
         assert not call.overdue
-    with elsewhere():
+    with call_paused():
         assert current_call() is None
 
 

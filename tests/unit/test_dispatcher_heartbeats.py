@@ -149,8 +149,8 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
     assert done(store).delivered == 2
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        "telling that the dispatcher lives fails: locked",
-        "telling that the dispatcher lives works again",
+        "sending the dispatcher's heartbeat fails: locked",
+        "sending the dispatcher's heartbeat works again",
     ]
 
 
@@ -218,7 +218,7 @@ def test_the_end_waits_for_no_store_that_hangs(
     dispatcher.start()
     assert asked.wait(PATIENCE)
     assert dispatcher.stop(PATIENCE)
-    assert "last words" in caplog.text
+    assert "final heartbeat" in caplog.text
     answer.set()
 
 
@@ -250,7 +250,7 @@ def test_the_transport_is_asked_for_nothing_once_the_dispatcher_has_stopped(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stops it closes the transport next, and would leave the connection of a late question open."""
-    monkeypatch.setattr("delaystore.dispatcher.error_queue.ASK_EVERY", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", 0.0)
     asked: list[str] = []
     answered: list[str] = []
 

@@ -37,7 +37,7 @@ class Late(PendingConfirm):
 
 @pytest.fixture
 def tracker() -> InFlightTracker:
-    return InFlightTracker(lambda destination, sent_at: destination == "overtaken")
+    return InFlightTracker(lambda destination, sent_at: destination == "lost")
 
 
 def send(
@@ -109,15 +109,15 @@ def test_a_confirm_that_comes_between_two_questions_is_no_reason_to_send_again(t
 
 
 def test_a_message_that_will_not_arrive_is_sent_again(tracker: InFlightTracker) -> None:
-    gone, overtaken = message("gone"), message("overtaken", "overtaken")
+    gone, lost = message("gone"), message("lost", "lost")
     send(tracker, gone, Late(False))
-    send(tracker, overtaken)
-    assert tracker.sort([gone, overtaken]).to_send == [gone, overtaken]
+    send(tracker, lost)
+    assert tracker.sort([gone, lost]).to_send == [gone, lost]
     assert not tracker.ids_to_look_up()
 
 
-def test_a_copy_is_overtaken_by_those_for_the_error_queue_only(tracker: InFlightTracker) -> None:
-    one = message("a", "overtaken")
+def test_a_copy_is_presumed_lost_after_those_for_the_error_queue_only(tracker: InFlightTracker) -> None:
+    one = message("a", "lost")
     send(tracker, one, failure=Failure(one, "Refused", "nacked"))
     assert tracker.sort([one]).unconfirmed == [one]
 

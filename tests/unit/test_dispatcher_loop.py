@@ -81,10 +81,10 @@ def test_it_dispatches_though_the_store_cannot_tidy_up(
     def tidy() -> None:
         raise StoreUnavailableError("it takes too long")
 
-    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.02)
+    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.02)
     monkeypatch.setattr(store, "tidy", tidy)
     with running(make(store, transport, poll_interval=0.05)) as dispatcher:
-        wait_until(lambda: "tidying up failed: it takes too long" in caplog.text)
+        wait_until(lambda: "cleaning up failed: it takes too long" in caplog.text)
         store.store(due("a"))
         wait_until(lambda: store.count() == 0)
         assert dispatcher.health().breakers["fetch"] == "disarmed"

@@ -243,7 +243,7 @@ def test_what_it_raises_is_logged_once_for_each_kind_and_harms_nothing(
     dispatcher.dispatch_due()
     assert transport.bodies("billing") == [b"a", b"b", b"c"]
     assert [record.getMessage() for record in caplog.records] == [
-        "the observer raised when told of a PassReport; the dispatcher goes on"
+        "the observer raised on a PassReport; dispatching continues"
     ] * 2
 
 
@@ -265,7 +265,7 @@ def test_without_an_observer_nothing_is_computed(
         pytest.fail("nobody asked for this")
 
     monkeypatch.setattr(_batch, "Stopwatch", unwanted)
-    monkeypatch.setattr(_batch, "by_destination", unwanted)
+    monkeypatch.setattr(_batch, "_by_outcome", unwanted)
     monkeypatch.setattr(passes_module, "observed", unwanted)
     monkeypatch.setattr("delaystore.breakers.BreakerChange", unwanted)
     transport.outcomes["there"] = UNCONFIRMED

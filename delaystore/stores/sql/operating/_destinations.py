@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 from sqlalchemy import ColumnElement, Select, Update, delete, insert, literal, null, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.calls import elsewhere
+from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
 from delaystore.stores.operable import FURTHEST, STEP, Allowance, Destination, postponed_until
 from delaystore.stores.shared import Bucket, allowed, check_max_rate, check_number, shown_by
@@ -289,7 +289,7 @@ def _further(row: Any, after: Position | None) -> Position | None:
 
 def _begin_anew() -> None:
     """The next step may take as long as the one before: what has a time limit is a transaction, not a walk of many."""
-    with elsewhere():
+    with call_paused():
         pass
 
 
