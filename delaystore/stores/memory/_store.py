@@ -90,16 +90,12 @@ class TransactionHooks(Protocol):
 
 
 class Write(NamedTuple):
-    """What a transaction makes of one message_id when it commits."""
+    """The change of one waiting message that a transaction makes when it commits."""
 
-    entry: WaitingEntry | None
-    """The message of that id which waits now, claimed by the transaction; None: no message of that id waits."""
+    entry: WaitingEntry
+    """The waiting message as it is now, claimed by the transaction."""
     message: DelayedMessage | None
-    """The message that waits after the commit; None: none."""
-    is_new: bool = False
-    """Whether the transaction has stored `message`; False: it is that of `entry`, changed or not."""
-    first_sent: datetime | None = None
-    """As `WaitingEntry.first_sent`, of a new message."""
+    """The message after the commit, changed or not; None: it is removed."""
 
 
 class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
@@ -116,7 +112,9 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         self._owner = owner
         self._instead = instead
         self._writes: dict[str, Write] = {}
-        """By message_id: everything that the block has claimed or stored."""
+        """By message_id: waiting messages that the block has claimed."""
+        self._stored: dict[str, WaitingEntry] = {}
+        """By message_id: new messages. One may have the id of a message that the block has removed."""
         self._keys: dict[str, str] = {}
         """The message_id by key, of new messages."""
         self._noted: list[AuditEntry] = []
@@ -145,13 +143,12 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         with self._waiting.lock:
             self._check_open()
             self._check_new(new)
+            stored = {message.message_id: WaitingEntry(message) for message in new}
             if not keyed:
-                for message in new:
-                    self._put(message)
+                self._put(stored)
                 return len(new)
             with self._all_or_nothing():
-                for message in new:
-                    self._put(message)
+                self._put(stored)
                 placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
                 return len(new) + sum(placed)
 
@@ -187,9 +184,10 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
                 return there
         first_sent = now
         if there is not None and rule.on_key is OnKey.DEBOUNCE:
-            first_sent = (self._writes[there].first_sent if entry is None else entry.first_sent) or now
+            first_sent = (self._stored[there] if entry is None else entry).first_sent or now
         self._check_new([message], replaced=there)
-        before = entry.message if entry is not None else None if own is None else self._writes[own].message
+        replaced = entry if own is None else self._stored[own]
+        before = None if replaced is None else replaced.message
         new = bounded(message, first_sent, rule)
         if own is not None:
             self._forget(own)
@@ -197,7 +195,9 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
             self._waiting.claim(entry, self, None)
             self._writes[entry.message.message_id] = Write(entry, None)
             new = unlike(new, entry.message.message_id, entry.message.due_time)
-        self._put(copied(new), first_sent)
+        self._put({new.message_id: WaitingEntry(copied(new), first_sent=first_sent)})
+        self._keys[key] = new.message_id
+        self._waiting.reserved_keys.add(key)
         if before is not None and change is not None:
             self._noted.append(change.of_message(now, MessageBefore.of(before), new.due_time, message.message_id))
         return message.message_id
@@ -214,13 +214,12 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         claimed: list[str] = []
         for message in messages:
             message_id = message.message_id
-            write = self._writes.get(message_id)
-            entry = entries.get(message_id) if write is None or not _is_gone(write) else None
             if message_id == replaced:
                 continue
-            if message_id in seen or (write is not None and write.is_new):
+            entry = entries.get(message_id)
+            if message_id in seen or message_id in self._stored:
                 duplicates.append(message_id)
-            elif entry is not None:
+            elif entry is not None and not self._has_removed(message_id):
                 is_taken = entry.claimer is not self and entry.is_claimed(now)
                 (claimed if is_taken else duplicates).append(message_id)
             elif message_id in reserved:
@@ -237,7 +236,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         message_id = self._waiting.keys.get(key)
         if key in self._waiting.reserved_keys:
             raise KeyInUseError(key)
-        if message_id is None or _is_gone(self._writes.get(message_id)):
+        if message_id is None or self._has_removed(message_id):
             return None
         entry = self._waiting.entries[message_id]
         if entry.claimer is not self and entry.is_claimed(now):
@@ -246,44 +245,42 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
             self._waiting.free(entry)
         return entry
 
-    def _put(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
-        """Store `message` at the commit; its id and key are reserved until then."""
-        message_id, write = message.message_id, self._writes.get(message.message_id)
-        self._writes[message_id] = Write(None if write is None else write.entry, message, True, first_sent)
-        self._waiting.reserved.add(message_id)
-        if message.key is not None:
-            self._keys[message.key] = message_id
-            self._waiting.reserved_keys.add(message.key)
+    def _put(self, stored: Mapping[str, WaitingEntry]) -> None:
+        """Store these messages at the commit; their ids are reserved until then."""
+        self._stored.update(stored)
+        self._waiting.reserved.update(stored)
 
     def _forget(self, message_id: str) -> None:
         """Do not store a new message after all."""
-        entry, message, *_ = self._writes.pop(message_id)
+        key = self._stored.pop(message_id).message.key
         self._waiting.reserved.discard(message_id)
-        if message is not None and message.key is not None:
-            del self._keys[message.key]
-            self._waiting.reserved_keys.discard(message.key)
-        if entry is not None:
-            self._writes[message_id] = Write(entry, None)
+        if key is not None:
+            del self._keys[key]
+            self._waiting.reserved_keys.discard(key)
+
+    def _has_removed(self, message_id: str) -> bool:
+        """Whether this block has removed the waiting message of that id, perhaps for a new one."""
+        write = self._writes.get(message_id)
+        return write is not None and write.message is None
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Undo what the block stores when it raises."""
-        writes, keys, noted = dict(self._writes), dict(self._keys), len(self._noted)
+        writes, stored, keys, noted = dict(self._writes), dict(self._stored), dict(self._keys), len(self._noted)
         try:
             yield
         except BaseException:
-            for message_id, write in self._writes.items():
-                if write.entry is not None and message_id not in writes:
-                    self._waiting.free(write.entry)
+            for message_id in self._writes.keys() - writes:
+                self._waiting.free(self._writes[message_id].entry)
             self._free_reserved()
-            self._writes, self._keys = writes, keys
+            self._writes, self._stored, self._keys = writes, stored, keys
             del self._noted[noted:]
-            self._waiting.reserved.update(each for each, write in writes.items() if write.is_new)
+            self._waiting.reserved.update(stored)
             self._waiting.reserved_keys.update(keys)
             raise
 
     def _free_reserved(self) -> None:
-        self._waiting.reserved.difference_update(self._writes)
+        self._waiting.reserved.difference_update(self._stored)
         self._waiting.reserved_keys.difference_update(self._keys)
 
     @override
@@ -365,7 +362,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         check_message_id(message_id)
         with self._waiting.lock:
             self._check_open()
-            seen = self._writes.get(message_id) or self._waiting.entries.get(message_id)
+            seen = self._stored.get(message_id) or self._writes.get(message_id) or self._waiting.entries.get(message_id)
             return None if seen is None or seen.message is None else copied(seen.message)
 
     @override
@@ -375,13 +372,15 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         with self._waiting.lock:
             self._check_open()
             outcome = self._take(message_id)
-            if outcome is ManagementOutcome.DONE:
-                write = self._writes[message_id]
-                self._note(write.message, change)
-                if write.is_new:
-                    self._forget(message_id)
-                else:
-                    self._writes[message_id] = Write(write.entry, None)
+            if outcome is not ManagementOutcome.DONE:
+                return outcome
+            if message_id in self._stored:
+                self._note(self._stored[message_id].message, change)
+                self._forget(message_id)
+            else:
+                entry, message = self._writes[message_id]
+                self._note(message, change)
+                self._writes[message_id] = Write(entry, None)
             return outcome
 
     @override
@@ -392,10 +391,15 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         with self._waiting.lock:
             self._check_open()
             outcome = self._take(message_id)
-            write = self._writes.get(message_id)
-            if outcome is ManagementOutcome.DONE and write is not None and write.message is not None:
+            if outcome is not ManagementOutcome.DONE:
+                return outcome
+            stored, write = self._stored.get(message_id), self._writes.get(message_id)
+            if stored is not None:
+                self._note(stored.message, change, due_time)
+                stored.message = rescheduled(stored.message, due_time)
+            elif write is not None and write.message is not None:
                 self._note(write.message, change, due_time)
-                self._writes[message_id] = write._replace(message=rescheduled(write.message, due_time))
+                self._writes[message_id] = Write(write.entry, rescheduled(write.message, due_time))
             return outcome
 
     @override
@@ -413,6 +417,8 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
     def _take(self, message_id: str) -> ManagementOutcome:
         """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""
         write, entry = self._writes.get(message_id), self._waiting.entries.get(message_id)
+        if message_id in self._stored:
+            return ManagementOutcome.DONE
         if write is not None:
             return ManagementOutcome.NOT_FOUND if write.message is None else ManagementOutcome.DONE
         if entry is None:
@@ -438,7 +444,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
     def _claim(self, message_id: str) -> WaitingEntry | None:
         """What waits of that id, claimed by this block or its owner, and now by this block; None: there is none."""
         entry = self._waiting.entries.get(message_id)
-        if entry is None or entry.claimer not in (self, self._owner) or _is_gone(self._writes.get(message_id)):
+        if entry is None or entry.claimer not in (self, self._owner) or self._has_removed(message_id):
             return None
         if entry.claimer is not self:
             self._waiting.claim(entry, self, None)
@@ -447,17 +453,13 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
     def commit(self) -> None:
         """Show what was written and free the rest."""
         with self._waiting.lock:
-            for message_id, (entry, message, is_new, _) in self._writes.items():
-                if entry is not None and (is_new or message is None):
-                    self._waiting.drop(message_id)
-            for entry, message, is_new, first_sent in self._writes.values():
+            for message_id, (entry, message) in self._writes.items():
                 if message is None:
-                    continue
-                if is_new or entry is None:
-                    self._waiting.add(message, first_sent)
+                    self._waiting.drop(message_id)
                 else:
                     entry.message = message if message is entry.message else self._settled(message)
                     self._waiting.free(entry)
+            self._waiting.add(self._stored)
             self._waiting.changes += self._noted
             self._end()
 
@@ -473,8 +475,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         """Forget what was written and free what was claimed."""
         with self._waiting.lock:
             for write in self._writes.values():
-                if write.entry is not None:
-                    self._waiting.free(write.entry)
+                self._waiting.free(write.entry)
             self._end()
 
     def _end(self) -> None:
@@ -484,11 +485,6 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
     def _check_open(self) -> None:
         if self._ended:
             raise StoreError(f"this transaction has ended; {self._instead}")
-
-
-def _is_gone(write: Write | None) -> bool:
-    """Whether the transaction of `write` has removed the message that waits, perhaps for a new one."""
-    return write is not None and (write.is_new or write.message is None)
 
 
 class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):

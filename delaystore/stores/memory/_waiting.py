@@ -209,12 +209,13 @@ class WaitingMessages:
                 entry.message = replace(entry.message, due_time=marked(entry.message.due_time))
                 self.free(entry)
 
-    def add(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
-        """Keep `message`; the caller has made sure that its id is new, and its key."""
-        entry = self.entries[message.message_id] = WaitingEntry(message, first_sent=first_sent)
-        if message.key is not None:
-            self.keys[message.key] = message.message_id
-        self._push(entry)
+    def add(self, new: Mapping[str, WaitingEntry]) -> None:
+        """Keep new entries, by message_id; the caller has made sure that the ids are new, and the keys."""
+        self.entries.update(new)
+        for message_id, entry in new.items():
+            if entry.message.key is not None:
+                self.keys[entry.message.key] = message_id
+            self._push(entry)
 
     def drop(self, message_id: str) -> None:
         """Forget a message."""
@@ -273,7 +274,10 @@ class WaitingMessages:
         self._tickets += 1
         entry.ticket = self._tickets
         message = entry.message
-        (self.parked.add if message.is_parked else self.parked.discard)(message.message_id)
+        if message.is_parked:
+            self.parked.add(message.message_id)
+        elif self.parked:
+            self.parked.discard(message.message_id)
         if entry.claimer is None:
             heapq.heappush(self._free, (message.next_attempt, message.message_id, entry.ticket))
         elif entry.claimed_until is not None:
