@@ -1,10 +1,11 @@
 """Columns of rows and of messages: their types, and which types can be in what."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import types
 from sqlalchemy import Integer
 from sqlalchemy.types import TypeEngine
 
@@ -12,97 +13,55 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import MAX_KEY_BYTES
 from delaystore.stores.sql.codec import COLUMNS, MESSAGE_KEY, SENT, Body, ExactText, Json, MessageColumn, UtcDateTime
 
-# Types of columns of all readers. They have Spark's names for them, since errors show Spark's names to users.
+# Columns of rows have Arrow's types, whichever reader they come from. Errors show Spark's names of them to users.
+
+_NAMES: Final[Mapping[pa.DataType, str]] = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.time64("us"): "time(6)",
+    pa.time64("ns"): "time(6)",
+    pa.duration("us"): "interval day to second",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class DataType:
-    """A type; one that is none of the others below can be in no message. `name`: as SQL writes it, such as bigint."""
-
-    name: str
-
-
-class NullType(DataType):
-    """Of a column that only has null."""
-
-
-class BooleanType(DataType):
-    """True or false."""
-
-
-class IntegralType(DataType):
-    """Whole numbers of any width."""
+def type_name(kind: pa.DataType) -> str:
+    """Return a type's name as Spark's SQL writes it, such as bigint."""
+    if is_instant(kind):
+        return "timestamp"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in kind)}>"
+    if types.is_map(kind):
+        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+    if types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if isinstance(kind, pa.OpaqueType):
+        return str(kind.type_name)
+    return _NAMES.get(kind, str(kind))
 
 
-class FractionalType(DataType):
-    """Floats, and decimals."""
+def is_instant(kind: pa.DataType) -> bool:
+    """Whether values are instants: times with a time zone."""
+    return types.is_timestamp(kind) and kind.tz is not None
 
 
-class DecimalType(FractionalType):
-    """Decimals."""
+def is_local_time(kind: pa.DataType) -> bool:
+    """Whether values are dates with a time of day, without a time zone."""
+    return types.is_timestamp(kind) and kind.tz is None
 
 
-class StringType(DataType):
-    """Text."""
-
-
-class BinaryType(DataType):
-    """Bytes."""
-
-
-class TimestampType(DataType):
-    """Instants."""
-
-
-class TimestampNTZType(DataType):
-    """Local times, without a time zone."""
-
-
-class DateType(DataType):
-    """Days."""
-
-
-class TimeType(DataType):
-    """Times of day."""
-
-
-class DayTimeIntervalType(DataType):
-    """Intervals of days to seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayType(DataType):
-    """Lists."""
-
-    element: DataType
-
-
-@dataclass(frozen=True, slots=True)
-class MapType(DataType):
-    """Maps."""
-
-    key: DataType
-    value: DataType
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnField:
-    """A column, or a field of a struct."""
-
-    name: str
-    type: DataType
-
-
-@dataclass(frozen=True, slots=True)
-class StructType(DataType):
-    """Structs."""
-
-    fields: Sequence[ColumnField]
-
-
-def texts(names: Sequence[str]) -> Iterator[ColumnField]:
-    """Columns of text of these names."""
-    return (ColumnField(name, StringType("string")) for name in names)
+def text_columns(names: Sequence[str]) -> pa.Schema:
+    """Return columns of text of these names."""
+    return pa.schema([(name, pa.string()) for name in names])
 
 
 # Messages in Arrow's memory, in the columns of the store.
@@ -140,17 +99,17 @@ class Column:
 
     index: int
     name: str
-    type: DataType
+    type: pa.DataType
 
     def wrong(self, do: str) -> ConfigurationError:
         """The error for its type; `do`: what helps."""
-        return ConfigurationError(f"column {self.name} is {self.type.name}: {do}")
+        return ConfigurationError(f"column {self.name} is {type_name(self.type)}: {do}")
 
 
 class Columns:
     """The columns of a schema by name; ConfigurationError if two have the same but for case."""
 
-    def __init__(self, schema: Sequence[ColumnField]) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         found: dict[str, Column] = {}
         for index, field in enumerate(schema):
             column = Column(index, field.name, field.type)
@@ -175,7 +134,7 @@ class Columns:
 
 def listed(columns: list[Column]) -> str:
     """Their names and types."""
-    named = ", ".join(f"{_shown(column.name)} ({column.type.name})" for column in columns[:_NAMED])
+    named = ", ".join(f"{_shown(column.name)} ({type_name(column.type)})" for column in columns[:_NAMED])
     return f"{named} and {len(columns) - _NAMED} more" if len(columns) > _NAMED else named
 
 
@@ -184,51 +143,75 @@ def _shown(name: str) -> str:
     return name if name.isprintable() and name == name.strip() else repr(name)
 
 
-# Which types can be in headers, and which in JSON.
+# Which types can be in headers, which in JSON, and of which ids can be made.
 
-_HEADERS: Final = (
-    NullType, BooleanType, IntegralType, FractionalType, StringType, BinaryType, TimestampType,
-)  # fmt: skip
-_JSON: Final = (*_HEADERS, DateType, TimestampNTZType, DayTimeIntervalType, TimeType)
+_Predicate = Callable[[pa.DataType], bool]
+_HEADERS: Final[Sequence[_Predicate]] = (
+    types.is_null,
+    types.is_boolean,
+    types.is_integer,
+    types.is_floating,
+    types.is_decimal,
+    types.is_string,
+    types.is_binary,
+    is_instant,
+)
+_JSON: Final = (*_HEADERS, types.is_date, types.is_time, types.is_duration, is_local_time)
+_NESTED: Final = (types.is_struct, types.is_map, types.is_list)
 _KEYS: Final = (
-    StringType, IntegralType, BooleanType, BinaryType, DecimalType, DateType, TimestampType, TimestampNTZType,
-)  # fmt: skip
+    types.is_string,
+    types.is_integer,
+    types.is_boolean,
+    types.is_binary,
+    types.is_decimal,
+    types.is_date,
+    types.is_timestamp,
+)
 
 
-def check_header_type(kind: DataType, path: str) -> None:
-    """ConfigurationError, naming `path`, for a type that no message header can hold."""
+def is_known(kind: pa.DataType) -> bool:
+    """Whether some message can hold values of the type, or of its parts."""
+    return _is_any(kind, (*_JSON, *_NESTED))
+
+
+def check_header_type(kind: pa.DataType, path: str) -> None:
+    """Raise ConfigurationError, naming `path`, for a type that no message header can hold."""
     _check(kind, path, _HEADERS, "which no message header can hold; cast it to string, or timestamp")
 
 
-def check_json_type(kind: DataType, path: str) -> None:
-    """ConfigurationError, naming `path`, for a type that has no JSON here."""
+def check_json_type(kind: pa.DataType, path: str) -> None:
+    """Raise ConfigurationError, naming `path`, for a type that has no JSON here."""
     _check(kind, path, _JSON, "which has no JSON; cast it to string")
 
 
-def check_key_type(kind: DataType, path: str) -> None:
-    """ConfigurationError, naming `path`, for a type whose values are not exact, or of many parts."""
-    if not isinstance(kind, _KEYS):
+def check_key_type(kind: pa.DataType, path: str) -> None:
+    """Raise ConfigurationError, naming `path`, for a type whose values are not exact, or of many parts."""
+    if not _is_any(kind, _KEYS):
         raise ConfigurationError(
-            f"key column {path} is {kind.name}, which ids cannot be derived from; cast it to string"
+            f"key column {path} is {type_name(kind)}, which ids cannot be derived from; cast it to string"
         )
 
 
-def _check(kind: DataType, path: str, allowed: tuple[type[DataType], ...], otherwise: str) -> None:
-    if isinstance(kind, ArrayType):
-        _check(kind.element, f"{path}[]", allowed, otherwise)
-    elif isinstance(kind, MapType) and isinstance(kind.key, StringType):
-        _check(kind.value, f"{path}[]", allowed, otherwise)
-    elif isinstance(kind, StructType):
+def _check(kind: pa.DataType, path: str, allowed: Sequence[_Predicate], otherwise: str) -> None:
+    if types.is_list(kind):
+        _check(kind.value_type, f"{path}[]", allowed, otherwise)
+    elif types.is_map(kind) and types.is_string(kind.key_type):
+        _check(kind.item_type, f"{path}[]", allowed, otherwise)
+    elif types.is_struct(kind):
         check_fields(kind, path)
-        for field in kind.fields:
+        for field in kind:
             _check(field.type, f"{path}.{field.name}", allowed, otherwise)
-    elif not isinstance(kind, allowed):
-        raise ConfigurationError(f"column {path} is {kind.name}, {otherwise}")
+    elif not _is_any(kind, allowed):
+        raise ConfigurationError(f"column {path} is {type_name(kind)}, {otherwise}")
 
 
-def check_fields(kind: StructType, path: str) -> None:
-    """ConfigurationError for two fields of one name."""
-    names = [field.name for field in kind.fields]
+def check_fields(kind: pa.StructType, path: str) -> None:
+    """Raise ConfigurationError for two fields of one name."""
+    names = [field.name for field in kind]
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"column {path} has two fields {name}; rename or drop one")
+
+
+def _is_any(kind: pa.DataType, predicates: Iterable[_Predicate]) -> bool:
+    return any(is_such(kind) for is_such in predicates)

@@ -3,33 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from typing import Final, Generic, TypeVarTuple
+from functools import lru_cache, partial
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from delaystore.bulk.columns import (
     MESSAGE_COLUMNS,
     STAGED,
     UNREADABLE,
-    BinaryType,
     Column,
-    ColumnField,
     Columns,
-    DayTimeIntervalType,
-    FractionalType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
     check_fields,
     check_header_type,
     check_json_type,
     check_key_type,
+    is_instant,
+    is_local_time,
     listed,
 )
 from delaystore.bulk.fields import (
@@ -129,21 +121,6 @@ _MAX_BATCH_BYTES: Final = 2**31 - 1
 """What the offsets of Arrow's `binary` can count."""
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
-_Given = TypeVarTuple("_Given")
-
-
-class BoundFunction(Generic[*_Given]):
-    """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
-
-    def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
-        self._function, self._given = function, given
-
-    def __call__(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """What `function` returns for these."""
-        return self._function(*self._given, batch, faults)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BoundFunction) and vars(self) == vars(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +183,10 @@ class Conversion:
 
 # From the columns of rows and the options to a Conversion.
 
+_DELAYS: Final = (types.is_integer, types.is_floating, types.is_decimal, types.is_string, types.is_duration)
 
-def plan_conversion(schema: Sequence[ColumnField], options: WriteOptions, began: datetime) -> Conversion:
+
+def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -> Conversion:
     """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
     Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
@@ -221,7 +200,7 @@ def plan_conversion(schema: Sequence[ColumnField], options: WriteOptions, began:
         "message_id": _ids(columns, keys, options.load_id),
     }
     key = _message_key(columns, options)
-    made[MESSAGE_KEY] = absent if key is None else BoundFunction(given_keys, key.index)
+    made[MESSAGE_KEY] = absent if key is None else partial(given_keys, key.index)
     unknown = _unknown(columns, [*keys, *([] if key is None else [key])], options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
@@ -249,7 +228,7 @@ def _message_key(columns: Columns, options: WriteOptions) -> Column | None:
     column = columns.get(options.key_column)
     if column is None:
         raise ConfigurationError(f"the column of keys, {options.key_column}, is not there; the columns are {columns}")
-    if not isinstance(column.type, StringType):
+    if not types.is_string(column.type):
         raise column.wrong("a key must be string; cast it")
     return column
 
@@ -269,7 +248,7 @@ def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) ->
 
 def _unreadable(columns: Columns) -> int | None:
     column = columns.get(UNREADABLE)
-    if column is not None and not isinstance(column.type, StringType):
+    if column is not None and not types.is_string(column.type):
         raise column.wrong("it says why a row could not be read, and must be string; cast it")
     return None if column is None else column.index
 
@@ -281,9 +260,9 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             raise ConfigurationError(
                 "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
             )
-        if not isinstance(column.type, StringType):
+        if not types.is_string(column.type):
             raise column.wrong("a message_id must be string; cast it")
-        return BoundFunction(given_ids, column.index)
+        return partial(given_ids, column.index)
     if not keys or load_id is None:
         both = "the options keyColumns and loadId"
         missing = "the option loadId" if keys else "the option keyColumns" if load_id is not None else both
@@ -291,7 +270,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"
         )
-    return BoundFunction(derived_ids, keys, load_id)
+    return partial(derived_ids, keys, load_id)
 
 
 def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
@@ -302,10 +281,10 @@ def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
                 "no column says where messages go: name one destination (string), or set the option destination; "
                 f"the columns are {columns}"
             )
-        return BoundFunction(destinations, None, options.destination)
-    if not isinstance(column.type, StringType):
+        return partial(destinations, None, options.destination)
+    if not types.is_string(column.type):
         raise column.wrong("a destination must be string; cast it")
-    return BoundFunction(destinations, column.index, options.destination)
+    return partial(destinations, column.index, options.destination)
 
 
 def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
@@ -313,24 +292,24 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
     if delay is not None:
-        if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
+        if not any(is_such(delay.type) for is_such in _DELAYS):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
-        return BoundFunction(delays, delay.index, microseconds(began))
+        return partial(delays, delay.index, microseconds(began))
     if column is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
             f"the columns are {columns}"
         )
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
-    if isinstance(column.type, TimestampType):
-        return BoundFunction(instants, column.index)
-    if isinstance(column.type, StringType):
-        return BoundFunction(written_times, column.index, clock)
-    if not isinstance(column.type, TimestampNTZType):
+    if is_instant(column.type):
+        return partial(instants, column.index)
+    if types.is_string(column.type):
+        return partial(written_times, column.index, clock)
+    if not is_local_time(column.type):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
         raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
-    return BoundFunction(local_times, column.index, clock)
+    return partial(local_times, column.index, clock)
 
 
 def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
@@ -338,44 +317,44 @@ def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
         check_header_type(other.type, other.name)
     sources: list[Entries] = []
     column = columns.get("headers")
-    if column is not None and not isinstance(column.type, NullType):
+    if column is not None and not types.is_null(column.type):
         reserved = tuple(other.name for other in unknown)
-        if isinstance(column.type, StringType):
-            sources.append(BoundFunction(json_entries, column.index, "headers", reserved))
+        if types.is_string(column.type):
+            sources.append(partial(json_entries, column.index, "headers", reserved))
         else:
             sources.append(_named(column, "headers", reserved))
     if unknown:
-        sources.append(BoundFunction(column_entries, unknown, "headers"))
-    return BoundFunction(headers, sources) if sources else absent
+        sources.append(partial(column_entries, unknown, "headers"))
+    return partial(headers, sources) if sources else absent
 
 
 def _properties(columns: Columns) -> MakeColumn:
     column = columns.get("properties")
-    if column is None or isinstance(column.type, NullType):
+    if column is None or types.is_null(column.type):
         return absent
-    if isinstance(column.type, StringType):
-        return BoundFunction(json_properties, column.index)
-    if isinstance(column.type, StructType):
+    if types.is_string(column.type):
+        return partial(json_properties, column.index)
+    if types.is_struct(column.type):
         check_fields(column.type, column.name)
-        for field in column.type.fields:
+        for field in column.type:
             if field.name not in PROPERTY_TYPES:
                 raise ConfigurationError(
                     f"column {column.name} has a field {field.name}, which is no property; "
                     f"there are {', '.join(PROPERTY_TYPES)}"
                 )
-    return BoundFunction(named_properties, _named(column, "properties"))
+    return partial(named_properties, _named(column, "properties"))
 
 
 def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
     """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
-    if isinstance(column.type, StructType):
+    if types.is_struct(column.type):
         check_header_type(column.type, column.name)
-        for taken in {field.name for field in column.type.fields} & set(reserved):
+        for taken in {field.name for field in column.type} & set(reserved):
             raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
-        return BoundFunction(struct_entries, column.index, name)
-    if isinstance(column.type, MapType) and isinstance(column.type.key, StringType):
+        return partial(struct_entries, column.index, name)
+    if types.is_map(column.type) and types.is_string(column.type.key_type):
         check_header_type(column.type, column.name)
-        return BoundFunction(map_entries, column.index, name, reserved)
+        return partial(map_entries, column.index, name, reserved)
     raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
 
 
@@ -390,17 +369,17 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
             raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
         for other in unknown:
             check_json_type(other.type, other.name)
-        return BoundFunction(json_bodies, unknown, options.max_body_bytes)
-    if column is not None and not isinstance(column.type, BinaryType | StringType):
+        return partial(json_bodies, unknown, options.max_body_bytes)
+    if column is not None and not (types.is_binary(column.type) or types.is_string(column.type)):
         raise column.wrong("a body must be binary or string; cast it")
     if encoded is not None:
-        if not isinstance(encoded.type, StringType):
+        if not types.is_string(encoded.type):
             raise encoded.wrong("a body in base64 must be string; cast it")
         plain = None if column is None else column.index
-        return BoundFunction(encoded_bodies, encoded.index, plain, options.max_body_bytes)
+        return partial(encoded_bodies, encoded.index, plain, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
             f"unknownColumns to body; the columns are {columns}"
         )
-    return BoundFunction(given_bodies, column.index, options.max_body_bytes)
+    return partial(given_bodies, column.index, options.max_body_bytes)

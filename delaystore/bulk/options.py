@@ -5,15 +5,16 @@ Errors name an option as it is written there: "the option loadId". The commands 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
+from delaystore.operations.changes import user_at_host
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.operable import Change
+from delaystore.stores.operable import Change, ChangeAction, Way
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
@@ -106,8 +107,8 @@ class WriteOptions(StoreOptions):
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
     transport: str | None = None
     lease_seconds: int = 120
-    noted_as: Change | None = None
-    """What the audit trail says of the messages that are replaced; the command line sets it. None: nothing."""
+    noted_as: Change = field(default_factory=lambda: replacing(Way.LOAD))
+    """Who replaces messages, and how, as the load's entry in the audit trail names them."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -167,6 +168,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
     given.nothing_left()
     return read
+
+
+def replacing(way: Way) -> Change:
+    """What the audit trail says of messages that this user's load replaces."""
+    return Change(by=user_at_host(), way=way, action=ChangeAction.REPLACE)
 
 
 def new_load_id() -> str:

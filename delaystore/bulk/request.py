@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from delaystore.bulk.attempts import promote, stage
-from delaystore.bulk.columns import UNREADABLE, ColumnField, DataType, texts
+from delaystore.bulk.columns import is_known
 from delaystore.bulk.conversion import plan_conversion
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, common_end, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
@@ -27,7 +27,7 @@ from delaystore.bulk.rejects import (
     kept_rejects,
     reject_folder,
 )
-from delaystore.bulk.rows import FileRows, header, json_names, parquet_columns, read_rows, renamed
+from delaystore.bulk.rows import FileRows, header, parquet_columns, read_rows
 from delaystore.bulk.staging import LoadKey, LoadOwner, LoadState, LoadStore, Staging, open_load_store
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 from delaystore.message import new_message_id
@@ -229,15 +229,9 @@ def check_columns(request: LoadRequest) -> None:
     files = request.files
     if files.elsewhere or not all(map(can_be_checked, files.local)) or any(map(_in_column, files.local)):
         return
-    columns = _COLUMNS[files.kind](files)
-    if columns is None:
-        return
-    kinds = {column.name: column.type for column in columns}
-    read = renamed([name for name in kinds if name != UNREADABLE], request.mapping)
-    left = [UNREADABLE] if UNREADABLE in kinds else []
-    named = [*(ColumnField(new, kinds[old]) for old, new in read), *texts(left)]
-    if all(type(column.type) is not DataType for column in named):  # else Spark may know it
-        plan_conversion(named, request.given, datetime.now(UTC))
+    columns = _columns_of(files, request.mapping)
+    if columns is not None and all(map(is_known, columns.types)):  # else Spark may know it
+        plan_conversion(columns, request.given, datetime.now(UTC))
 
 
 def few_rows(files: DataFiles) -> int | None:
@@ -252,32 +246,25 @@ def _in_column(path: Path) -> bool:
     return any("=" in folder for folder in path.parts[:-1])
 
 
-def _csv(files: DataFiles) -> Sequence[ColumnField]:
-    known: list[str] = []
-    for path in files.local:
-        names = header(path)
-        if known and names and [name.lower() for name in names] != [name.lower() for name in known]:
-            raise ConfigurationError(f"the CSV files have different columns ({path}); load them apart")
-        known = known or names
-    return [*texts([*known, UNREADABLE])] if known else []
-
-
-def _json(files: DataFiles) -> Sequence[ColumnField] | None:
-    if files.size > _READ_THROUGH or len(files.local) > 1:
+def _columns_of(files: DataFiles, mapping: Mapping[str, str]) -> pa.Schema | None:
+    """The columns of the files' rows; None: only Spark can tell."""
+    path, *others = files.local
+    if files.kind is Kind.JSON and (others or files.size > _READ_THROUGH):
         return None
-    return [*texts([*json_names(files.local[0]), UNREADABLE])]
+    if files.kind is Kind.PARQUET and any(parquet_columns(other) != parquet_columns(path) for other in others):
+        return None
+    return read_rows(_with_header(files) if files.kind is Kind.CSV else path, files.kind, mapping).columns
 
 
-def _parquet(files: DataFiles) -> Sequence[ColumnField] | None:
-    first, *others = ([field for field, _ in parquet_columns(path)] for path in files.local)
-    return first if all(columns == first for columns in others) else None
+def _with_header(files: DataFiles) -> Path:
+    """The first CSV file that has rows. Raises ConfigurationError if others have different columns."""
+    headers = {path: [name.lower() for name in names] for path in files.local if (names := header(path))}
+    first, *others = headers or files.local
+    for path in others:
+        if headers and headers[path] != headers[first]:
+            raise ConfigurationError(f"the CSV files have different columns ({path}); load them apart")
+    return first
 
-
-_COLUMNS: Final[Mapping[Kind, Callable[[DataFiles], Sequence[ColumnField] | None]]] = {
-    Kind.CSV: _csv,
-    Kind.JSON: _json,
-    Kind.PARQUET: _parquet,
-}
 
 # A file into a store by this process alone, without Spark: all of it or nothing.
 

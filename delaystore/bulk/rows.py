@@ -14,26 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from delaystore.bulk.columns import (
-    UNREADABLE,
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ColumnField,
-    DataType,
-    DateType,
-    DecimalType,
-    FractionalType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-    texts,
-)
+from delaystore.bulk.columns import UNREADABLE, text_columns
 from delaystore.bulk.files import OTHER_COLUMNS, Kind, long_fields
 from delaystore.bulk.json_lines import RAW, WHY, JsonLine, names_of, read_line
 from delaystore.errors import ConfigurationError
@@ -212,45 +193,30 @@ _READ_AS: Final[Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]]] = (
     (types.is_date64, pa.date32()),
     (types.is_time, pa.time64("us")),
 )
-_SIMPLE: Final[Sequence[tuple[Callable[[pa.DataType], bool], DataType]]] = (
-    (types.is_null, NullType("void")),
-    (types.is_boolean, BooleanType("boolean")),
-    (types.is_int8, IntegralType("tinyint")),
-    (types.is_int16, IntegralType("smallint")),
-    (types.is_int32, IntegralType("int")),
-    (types.is_int64, IntegralType("bigint")),
-    (types.is_float32, FractionalType("float")),
-    (types.is_float64, FractionalType("double")),
-    (types.is_string, StringType("string")),
-    (types.is_binary, BinaryType("binary")),
-    (types.is_date32, DateType("date")),
-    (types.is_time64, TimeType("time(6)")),
-)
 
 
-def parquet_columns(path: Path) -> list[tuple[ColumnField, pa.DataType]]:
-    """Its columns, and the Arrow type in which each is read.
+def parquet_columns(path: Path) -> pa.Schema:
+    """Return its columns in the types in which they are read.
 
-    ConfigurationError for a file that is none, and for one with two columns of one name.
+    Raises ConfigurationError for a file that is none, and for one with two columns of one name.
     """
     with _opened(path) as contents:
         schema, instants = contents.file.schema_arrow, contents.old_instants
         for name in schema.names:
             if schema.names.count(name) > 1:
                 raise ConfigurationError(f"{str(path)!r} has two columns {name!r}; rename or drop one")
-        read = [
+        return pa.schema(
             (field.name, _INSTANT if field.name in instants and types.is_timestamp(field.type) else read_as(field.type))
             for field in schema
-        ]
-        return [(ColumnField(name, type_of(kind)), kind) for name, kind in read]
+        )
 
 
-def parquet_batches(path: Path, names: Sequence[tuple[str, str]], kinds: Sequence[pa.DataType]) -> Iterator[pa.Array]:
-    """Batches of the columns `names`, each with its new name, in these types."""
+def parquet_batches(path: Path, names: Sequence[tuple[str, str]], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns `names`, each with its new name, as `columns`."""
     with _opened(path) as contents:
         for batch in contents.file.iter_batches(BATCH):
-            arrays = [_cast(batch.column(old), kind) for (old, _), kind in zip(names, kinds, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, names=[new for _, new in names])
+            arrays = [_cast(batch.column(old), kind) for (old, _), kind in zip(names, columns.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=columns.names)
 
 
 def read_as(kind: pa.DataType) -> pa.DataType:
@@ -266,24 +232,6 @@ def read_as(kind: pa.DataType) -> pa.DataType:
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(read_as(kind.value_type))
     return next((other for is_kind, other in _READ_AS if is_kind(kind)), kind)
-
-
-def type_of(kind: pa.DataType) -> DataType:
-    """The type by which columns are planned; a plain DataType for one that no message can hold."""
-    if types.is_timestamp(kind):
-        return TimestampNTZType("timestamp_ntz") if kind.tz is None else TimestampType("timestamp")
-    if types.is_decimal(kind):
-        return DecimalType(f"decimal({kind.precision},{kind.scale})")
-    if types.is_struct(kind):
-        fields = [ColumnField(field.name, type_of(field.type)) for field in kind]
-        return StructType(f"struct<{','.join(f'{field.name}:{field.type.name}' for field in fields)}>", fields)
-    if types.is_map(kind):
-        key, value = type_of(kind.key_type), type_of(kind.item_type)
-        return MapType(f"map<{key.name},{value.name}>", key, value)
-    if types.is_list(kind):
-        element = type_of(kind.value_type)
-        return ArrayType(f"array<{element.name}>", element)
-    return next((found for is_kind, found in _SIMPLE if is_kind(kind)), DataType(str(kind)))
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -318,7 +266,7 @@ def _opened(path: Path) -> Iterator[ParquetContents]:
 class FileRows:
     """The rows of a file. `columns`: those of each batch; `batches` reads the file, whenever it is called."""
 
-    columns: Sequence[ColumnField]
+    columns: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
 
 
@@ -335,21 +283,20 @@ def _csv(path: Path, mapping: Mapping[str, str]) -> FileRows:
     columns = header(path)
     read = renamed(columns, mapping)
     indices, names = [columns.index(old) for old, _ in read], [new for _, new in read]
-    return FileRows(tuple(texts([*names, UNREADABLE])), lambda: csv_batches(path, len(columns), indices, names))
+    return FileRows(text_columns([*names, UNREADABLE]), lambda: csv_batches(path, len(columns), indices, names))
 
 
 def _json(path: Path, mapping: Mapping[str, str]) -> FileRows:
     read = renamed(json_names(path), mapping)
     keys, names = [old for old, _ in read], [new for _, new in read]
-    return FileRows(tuple(texts([*names, UNREADABLE])), lambda: json_batches(path, keys, names))
+    return FileRows(text_columns([*names, UNREADABLE]), lambda: json_batches(path, keys, names))
 
 
 def _parquet(path: Path, mapping: Mapping[str, str]) -> FileRows:
-    found = {field.name: (field, kind) for field, kind in parquet_columns(path)}
-    read = renamed(list(found), mapping)
-    kinds = [found[old][1] for old, _ in read]
-    columns = tuple(ColumnField(new, found[old][0].type) for old, new in read)
-    return FileRows(columns, lambda: parquet_batches(path, read, kinds))
+    found = parquet_columns(path)
+    read = renamed(found.names, mapping)
+    columns = pa.schema([(new, found.field(old).type) for old, new in read])
+    return FileRows(columns, lambda: parquet_batches(path, read, columns))
 
 
 _READERS: Final[Mapping[Kind, Callable[[Path, Mapping[str, str]], FileRows]]] = {

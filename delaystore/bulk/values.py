@@ -1,11 +1,9 @@
 """Arrow values: what is wrong with them, and their JSON, tagged as the codec of stores writes it, or plain."""
 
-import math
 from abc import ABC, abstractmethod
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from json.encoder import encode_basestring, encode_basestring_ascii
@@ -26,6 +24,7 @@ from delaystore.message import (
     MAX_MESSAGE_ID_BYTES,
     check_headers,
 )
+from delaystore.migrations.records.reader import float_text, json_of
 from delaystore.stores.sql.codec import encode_mapping
 
 # What is wrong with the rows of a batch.
@@ -370,7 +369,7 @@ class Carried(Tagged):
 
     @override
     def _floats(self, array: pa.Array) -> pa.Array:
-        return pa.array([None if value is None else f'"{_shown(value)}"' for value in values(array)], pa.string())
+        return pa.array([None if value is None else f'"{float_text(value)}"' for value in values(array)], pa.string())
 
 
 class Plain(Encoding):
@@ -390,50 +389,17 @@ class Plain(Encoding):
 
     @override
     def text(self, value: Any) -> str:
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int | Decimal):
-            return str(value)
-        if isinstance(value, float):
-            return _shown(value) if math.isfinite(value) else self.quoted(_shown(value))
-        if isinstance(value, timedelta):
-            return repr(value.total_seconds())
-        if isinstance(value, dict):
-            return "{" + ",".join(f"{self._name(name)}:{self._nested(item)}" for name, item in value.items()) + "}"
-        if isinstance(value, list):
-            return "[" + ",".join(map(self._nested, value)) + "]"
-        return self.quoted(self._written(value))
+        return json_of(value, self._described)
 
-    def _nested(self, value: Any) -> str:
-        return "null" if value is None else self.text(value)
-
-    def _name(self, name: Any) -> str:
-        text = self.text(name)
-        return text if text.startswith('"') else self.quoted(text)
-
-    def _written(self, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        if isinstance(value, bytes):
-            return b64encode(value).decode()
-        if isinstance(value, datetime | date | time):
-            return value.isoformat()
+    def _described(self, value: Any) -> str:
         if isinstance(value, Unreadable) and not self._lenient:
             raise Unfit("a value no JSON can hold")
         return value.text if isinstance(value, Unreadable) else str(value)
 
 
-def _shown(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
 def _carried(value: Any) -> Any:
     if isinstance(value, float):
-        return _shown(value)
+        return float_text(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, datetime):

@@ -41,7 +41,7 @@ from delaystore.errors import ConfigurationError, DelaystoreError, MissingDepend
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.registry import installing
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.operable import Change, ChangeAction, Way
+from delaystore.stores.operable import Way
 from delaystore.text import parse_duration, parse_instant
 from delaystore.transports import Transport
 
@@ -245,13 +245,14 @@ def send_file(
     `kind`: as typed.
     """
     _check_arrow()
+    from delaystore.bulk.options import replacing
     from delaystore.bulk.rejects import check_reject_folder
     from delaystore.bulk.request import DryRun, LoadRequest, check_files, finished_before
     from delaystore.bulk.staging import open_load_store
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
-        request.given = replace(request.given, noted_as=_replacing())
+        request.given = replace(request.given, noted_as=replacing(Way.CLI))
         with closing(open_load_store(request.given)) as store:
             if not create:
                 require_existing(store, where, dry_run=dry_run)
@@ -267,12 +268,6 @@ def send_file(
         report_dry_run(report, as_json=as_json)
     else:
         report_load(report, as_json=as_json)
-
-
-def _replacing() -> Change:
-    from delaystore.operations.changes import user_at_host
-
-    return Change(by=user_at_host(), way=Way.CLI, action=ChangeAction.REPLACE)
 
 
 def _stored(

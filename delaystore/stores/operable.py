@@ -239,6 +239,8 @@ class Way(StrEnum):
     PROGRAM = "program"
     """A program, by `DelayedDelivery` or in a transaction of its own."""
     INGRESS = "ingress"
+    LOAD = "load"
+    """A load of files or DataFrames by Spark."""
     CELERY = "celery"
     DRAMATIQ = "dramatiq"
 

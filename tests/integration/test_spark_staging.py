@@ -53,6 +53,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
+from delaystore.operations.changes import user_at_host
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -285,6 +286,23 @@ def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url:
         assert claimed.increment_failure_count(failed, DUE + timedelta(days=3))
     assert load(database_url, "one", rows(3), OnDuplicate.REPLACE).stored == 3
     assert everything(store) == {message.message_id: message for message in rows(3)}
+
+
+def test_replaced_messages_are_one_audit_entry_of_the_load(store: SqlDelayedMessageStore, database_url: str) -> None:
+    store.store_many([row("m-00001", 99), row("keyed", 99, key="k"), row("other", 99)])
+    options: dict[str, Any] = {"key_rule": KeyRule(OnKey.REPLACE)}
+    messages = [*rows(3), row("new", key="k")]
+    repeated = [*rows(1), *rows(1)]
+    with pytest.raises(DuplicateMessageError):
+        load(database_url, "refused", repeated, OnDuplicate.REPLACE, **options)
+    assert store.changes() == []
+    for _ in range(2):  # the second run finds the load finished
+        load(database_url, "one", messages, OnDuplicate.REPLACE, **options)
+        (entry,) = store.changes()
+        assert (entry.action, entry.way, entry.count) == ("replace", "load", 2)
+        assert (entry.by, entry.about) == (user_at_host(), "messages of the load one")
+    load(database_url, "nothing to replace", rows(3, "other"), OnDuplicate.REPLACE, **options)
+    assert len(store.changes()) == 1
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -444,6 +445,9 @@ def test_duplicates_may_replace_what_waits(spark: SparkSession, url: str) -> Non
     load(rows(spark, 5), url, onDuplicate="replace")
     assert waiting(url) == [f"m{n}" for n in range(5)]
     assert message_of(url, "m3").body == "ééé3".encode()
+    with closing(store_of(url)) as store:
+        (entry,) = store.changes()
+    assert (entry.action, entry.way, entry.count) == ("replace", "load", 1)
     with refused(DuplicateMessageError, "'m9'"):
         load(rows(spark, 1, start=9).unionAll(rows(spark, 1, start=9)), url, onDuplicate="replace")
 

@@ -1,17 +1,14 @@
-"""Columns of DataFrames, and Spark's types as those that rows are planned by."""
+"""Columns of DataFrames, and Spark's types as Arrow's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
 from pyspark import sql
 from pyspark.sql import types as spark
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its home is a star import
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
-
-from delaystore.bulk import columns as ours
-
-# Columns of DataFrames.
 
 
 def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
@@ -30,35 +27,35 @@ def arrow_column(convert: Callable[[pa.Array], pa.Array], column: sql.Column, to
     return made
 
 
-# Spark's types as those that rows are planned by.
+# Spark's types as Arrow's, by which rows are planned.
 
-_SIMPLE: Final[Sequence[tuple[type[spark.DataType], type[ours.DataType]]]] = (
-    (spark.NullType, ours.NullType),
-    (spark.BooleanType, ours.BooleanType),
-    (spark.IntegralType, ours.IntegralType),
-    (spark.DecimalType, ours.DecimalType),
-    (spark.FractionalType, ours.FractionalType),
-    (spark.StringType, ours.StringType),
-    (spark.BinaryType, ours.BinaryType),
-    (spark.TimestampType, ours.TimestampType),
-    (spark.TimestampNTZType, ours.TimestampNTZType),
-    (spark.DateType, ours.DateType),
-    (spark.TimeType, ours.TimeType),
-    (spark.DayTimeIntervalType, ours.DayTimeIntervalType),
+_PLAIN: Final = (
+    spark.NullType,
+    spark.BooleanType,
+    spark.IntegralType,
+    spark.FractionalType,
+    spark.StringType,
+    spark.BinaryType,
+    spark.TimestampType,
+    spark.TimestampNTZType,
+    spark.DateType,
+    spark.TimeType,
+    spark.DayTimeIntervalType,
 )
 
 
-def fields_of(kind: spark.StructType) -> Sequence[ours.ColumnField]:
-    """The columns of a schema."""
-    return tuple(ours.ColumnField(field.name, _type_of(field.dataType)) for field in kind.fields)
+def fields_of(kind: spark.StructType) -> pa.Schema:
+    """Return the columns of a schema; a type that no message can hold is an opaque one of Spark's name for it."""
+    return pa.schema(_type_of(kind))
 
 
-def _type_of(kind: spark.DataType) -> ours.DataType:
-    name = kind.simpleString()
+def _type_of(kind: spark.DataType) -> pa.DataType:
     if isinstance(kind, spark.StructType):
-        return ours.StructType(name, fields_of(kind))
+        return pa.struct([(field.name, _type_of(field.dataType)) for field in kind.fields])
     if isinstance(kind, spark.ArrayType):
-        return ours.ArrayType(name, _type_of(kind.elementType))
+        return pa.list_(_type_of(kind.elementType))
     if isinstance(kind, spark.MapType):
-        return ours.MapType(name, _type_of(kind.keyType), _type_of(kind.valueType))
-    return next((made for theirs, made in _SIMPLE if isinstance(kind, theirs)), ours.DataType)(name)
+        return pa.map_(_type_of(kind.keyType), _type_of(kind.valueType))
+    if isinstance(kind, _PLAIN):
+        return to_arrow_type(kind, timezone="UTC")
+    return pa.opaque(pa.null(), kind.simpleString(), "spark")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.options import REJECTED, OnDuplicate
 from delaystore.bulk.staging._database import LoadDatabase
 from delaystore.bulk.staging._dialects import ATTEMPT, distinct_ids, there_already, twice, waiting_already
 from delaystore.bulk.staging._registry import Registry, finished_load
@@ -52,7 +52,7 @@ class Rules(NamedTuple):
     """What becomes of messages whose id or key waits already, and as what replaced ones are noted, if at all."""
 
     on_duplicate: OnDuplicate
-    key_rule: KeyRule
+    key_rule: KeyRule = REJECTED
     noted_as: Change | None = None
 
 
@@ -209,12 +209,16 @@ class Promotion:
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
 
     def _note_replaced(self, bound: BoundSqlStore) -> None:
-        """Note how many waiting messages are about to be replaced, as one entry of the audit trail."""
+        """Note how many waiting messages are about to be replaced, as one entry of the audit trail.
+
+        The entry is in the promotion's transaction: it is there if, and only if, the messages are replaced. A new bulk
+        partition replaces no message_id, so its rows are not compared with the waiting messages.
+        """
         change, connection, sql = self._noted_as, bound.connection, bound.parts.statements
         if change is None:
             return
         replaced, staging = 0, self._staging
-        if self._on_duplicate is OnDuplicate.REPLACE:
+        if self._on_duplicate is OnDuplicate.REPLACE and self._shelf is None:
             live = self._database.live
             ids = select(staging.c.message_id).where(self._has_no_key())
             counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
@@ -225,7 +229,8 @@ class Promotion:
             counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
             replaced += int(connection.execute(counted).scalar_one())
         if replaced:
-            about = f"messages of the load {self._key.load_id}"
+            batch = "" if self._key.batch is None else f", batch {self._key.batch}"
+            about = f"messages of the load {self._key.load_id}{batch}"
             bound.note_changes([change.of_many(bound.now(), about, replaced)])
 
     @contextmanager

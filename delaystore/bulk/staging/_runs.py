@@ -17,7 +17,7 @@ from sqlalchemy import select
 from typing_extensions import override
 
 from delaystore.bulk.columns import STAGED
-from delaystore.bulk.options import REJECTED, OnDuplicate, StoreOptions, WriteOptions
+from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.bulk.staging._database import LoadDatabase, kept_database, load_database
 from delaystore.bulk.staging._promotion import Promotion, Rules
 from delaystore.bulk.staging._registry import Registry, clean_up, status_of
@@ -32,8 +32,6 @@ from delaystore.bulk.staging.abc import (
     Staging,
 )
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadLostError, StoreError, StoreSetupError
-from delaystore.message import KeyRule
-from delaystore.stores.operable import Change
 from delaystore.stores.sql.urls import TOKEN_LENGTH
 
 # What one task attempt stages.
@@ -190,9 +188,8 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with self._opened(patient=True) as database:
-            rules = Rules(on_duplicate, self._key_rule, self._noted_as)
-            promotion = Promotion(database, self._token, self._lease, self._key, attempts, rules)
-            finished = promotion.run()
+            rules = self._rules(on_duplicate)
+            finished = Promotion(database, self._token, self._lease, self._key, attempts, rules).run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
                 clear = database.drop if self._key.batch is None else database.empty
                 clear(database.staging(self._token).name)
@@ -218,13 +215,13 @@ class SqlStaging(Staging):
             return load_database(self._options, patient=patient)
         return nullcontext(self._database)
 
-    @property
-    def _key_rule(self) -> KeyRule:
-        return self._options.key_rule if isinstance(self._options, WriteOptions) else REJECTED
-
-    @property
-    def _noted_as(self) -> Change | None:
-        return self._options.noted_as if isinstance(self._options, WriteOptions) else None
+    def _rules(self, on_duplicate: OnDuplicate) -> Rules:
+        given = self._options
+        return (
+            Rules(on_duplicate, given.key_rule, given.noted_as)
+            if isinstance(given, WriteOptions)
+            else Rules(on_duplicate)
+        )
 
     def _owner_now(self) -> LoadOwner:
         """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""

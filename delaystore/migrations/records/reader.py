@@ -3,11 +3,12 @@
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
+from json.encoder import encode_basestring
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
@@ -73,41 +74,63 @@ def json_text(value: Any) -> str:
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError):  # it holds what JSON does not have
-            return _text(value)
+            return json_of(value, _refused)
     except RecursionError:
         raise InvalidMessageError("its body is nested too deeply") from None
 
 
-def _text(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else _non_finite(value)
-    if isinstance(value, Decimal):
+def json_of(value: Any, other: Callable[[Any], str]) -> str:
+    """Return the JSON text of a value, as `json_text` does.
+
+    Args:
+        value: The value.
+        other: Makes the text, to be quoted, of a value whose type `json_text` does not know.
+
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | Decimal):
         return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'"{float_text(value)}"'
     if isinstance(value, timedelta):
         return repr(value.total_seconds())
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_name(name)}:{_text(item)}" for name, item in value.items()) + "}"
+        return "{" + ",".join(f"{_name(name, other)}:{json_of(item, other)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_text, value)) + "]"
-    return json.dumps(_written(value))
+        return "[" + ",".join(json_of(item, other) for item in value) + "]"
+    return encode_basestring(_written(value, other))
 
 
-def _name(name: Any) -> str:
-    text = _text(name)
-    return text if text.startswith('"') else json.dumps(text)
+def float_text(value: float) -> str:
+    """Return the shortest text that is read as this number; NaN, Infinity or -Infinity where JSON has no number."""
+    if math.isfinite(value):
+        return repr(value)
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
-def _written(value: Any) -> str:
+def _name(name: Any, other: Callable[[Any], str]) -> str:
+    text = json_of(name, other)
+    return text if text.startswith('"') else encode_basestring(text)
+
+
+def _written(value: Any, other: Callable[[Any], str]) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, datetime):
         return _in_utc(value).isoformat()
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
+    return str(value) if isinstance(value, UUID) else other(value)
+
+
+def _refused(value: Any) -> str:
     raise InvalidMessageError(f"its body holds a {type(value).__name__}, which JSON cannot")
 
 
@@ -118,12 +141,6 @@ def _in_utc(value: datetime) -> datetime:
         return value.astimezone(UTC)
     except OverflowError:  # at the ends of what Python has
         return value
-
-
-def _non_finite(value: float) -> str:
-    if math.isnan(value):
-        return '"NaN"'
-    return '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 # From records to messages.
