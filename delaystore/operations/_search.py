@@ -1,7 +1,7 @@
 """Search, preview, export and pause of waiting messages, by what an endpoint can reach."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,8 +13,8 @@ from delaystore.message import DelayedMessage, Position, check_destination, utc
 from delaystore.operations.changes import Actor, BulkChanges, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore, Page
-from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore, Way
-from delaystore.text import counted, limit_text, time_text
+from delaystore.stores.operable import AuditEntry, ChangeAction, OperableDelayedMessageStore, Way
+from delaystore.text import counted
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.operations")
@@ -62,22 +62,18 @@ class EndpointAccess:
         """Changes of all messages that match a filter."""
         return BulkChanges(self.operable, self.actor, self.call, self.wake_up)
 
-    def note(self, action: str, about: str, count: int, destination: str | None = None) -> None:
-        """Note a change of something else than messages, which was made. A note that fails is logged: it is made."""
+    def note(self, action: str, about: str, count: int) -> None:
+        """Note a change of the error queue, or of something else outside the store, after it was made.
+
+        There is no transaction of the change that could hold the note. A note that fails is logged, since the change is
+        made; a note before the change would be believed where the change failed.
+        """
         actor = self.actor
         try:
             store = self.operable()
             with self.call("noting a change"):
-                entry = AuditEntry(
-                    at=store.now(),
-                    by=actor.by,
-                    action=action,
-                    about=about,
-                    count=count,
-                    way=actor.way.value,
-                    destination=destination,
-                )
-                store.note_changes([entry])
+                now, way = store.now(), actor.way.value
+                store.note_changes([AuditEntry(at=now, by=actor.by, action=action, about=about, count=count, way=way)])
         except StoreError as error:
             messages = counted(count, "message")
             logger.error("%s: %s by %s (%s) is done, but not noted: %s", action, about, actor.by, messages, error)
@@ -95,10 +91,8 @@ def pause(access: EndpointAccess, destination: str, until: datetime | None, list
         now = store.now()
         if until is not None and utc(until, "until") <= now:
             raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
-        store.pause(destination, by=access.actor.by, until=until)
-    about = destination if until is None else f"{destination} until {time_text(until)}"
-    steps = _steps(access, "parking messages", lambda: store.park(now))
-    return _noted(access, "pause", about, destination, steps, listener)
+        store.pause(destination, by=access.actor.by, until=until, change=access.actor.change(ChangeAction.PAUSE))
+    return _in_steps(access, "parking messages", lambda: store.park(now), listener)
 
 
 def resume(access: EndpointAccess, destination: str, listener: CountListener | None) -> int:
@@ -106,9 +100,8 @@ def resume(access: EndpointAccess, destination: str, listener: CountListener | N
     check_destination(destination)
     store = access.operable()
     with access.call("resuming a destination"):
-        was_paused = store.resume(destination, by=access.actor.by)
-    steps = _steps(access, "showing parked messages", store.unpark)
-    shown = _noted(access, "resume" if was_paused else None, destination, destination, steps, listener)
+        store.resume(destination, by=access.actor.by, change=access.actor.change(ChangeAction.RESUME))
+    shown = _in_steps(access, "showing parked messages", store.unpark, listener)
     access.wake_up(None)
     return shown
 
@@ -118,41 +111,20 @@ def limit_rate(access: EndpointAccess, destination: str, max_rate: float | None)
     check_destination(destination)
     store = access.operable()
     with access.call("limiting a destination"):
-        store.limit_rate(destination, max_rate, by=access.actor.by)
-    limit = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
-    access.note("limit", f"{destination}{limit}", 0, destination)
+        store.limit_rate(destination, max_rate, by=access.actor.by, change=access.actor.change(ChangeAction.LIMIT))
 
 
-def _steps(access: EndpointAccess, purpose: str, step: Callable[[], int]) -> Iterator[int]:
-    """Take steps until one finds nothing; yields how many messages all of them have changed so far."""
+def _in_steps(access: EndpointAccess, purpose: str, step: Callable[[], int], listener: CountListener | None) -> int:
+    """Take steps until one changes no message; returns how many messages all of them have changed."""
     total = 0
     while True:
         with access.call(purpose):
-            done = step()
-        if not done:
-            return
-        total += done
-        yield total
-
-
-def _noted(
-    access: EndpointAccess,
-    action: str | None,
-    about: str,
-    destination: str,
-    steps: Iterator[int],
-    listener: CountListener | None,
-) -> int:
-    """How many messages `steps` changed; noted also where they end early. `action` None: not noted."""
-    total = 0
-    try:
-        for total in steps:
-            if listener is not None:
-                listener(total)
-    finally:
-        if action is not None:
-            access.note(action, about, total, destination)
-    return total
+            changed = step()
+        if not changed:
+            return total
+        total += changed
+        if listener is not None:
+            listener(total)
 
 
 _CHUNK: Final = 1_000

@@ -240,8 +240,10 @@ class ErrorQueue:
     """The queue where messages go that cannot be forwarded.
 
     Messages of delaystore's dispatchers, of NServiceBus' endpoints, and of anybody else. Looking changes nothing; for
-    its while nobody else gets what was looked at. `name`: a queue's name, or `/queues/NAME`. `note`: notes what
-    `replay` and `discard` have changed.
+    its while nobody else gets what was looked at. `name`: a queue's name, or `/queues/NAME`.
+
+    `note` notes what `replay` and `discard` have changed, afterwards: the queue is the broker's, and shares no
+    transaction with the store that keeps the audit trail. A process that dies in between leaves the change without one.
 
     All methods raise TransportError for a queue that is missing or may not be read, TransportUnavailableError, and
     ConfigurationError for a transport that cannot look into queues.

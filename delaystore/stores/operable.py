@@ -24,7 +24,7 @@ from delaystore.stores.abc import (
     Page,
 )
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.text import time_text
+from delaystore.text import limit_text, time_text
 
 EXAMINED: Final = 20_000
 """Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few
@@ -251,7 +251,7 @@ class Way(StrEnum):
 
 
 class ChangeAction(StrEnum):
-    """What is done to waiting messages. Other entries of the audit trail have other actions, such as "pause"."""
+    """What is done to waiting messages or to a destination. Changes of the error queue have other actions."""
 
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
@@ -260,6 +260,9 @@ class ChangeAction(StrEnum):
     """Another message takes the place of the one that has its key or its message_id."""
     ABANDON = "abandon"
     """End an operation on many messages before it is done."""
+    PAUSE = "pause"
+    RESUME = "resume"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +274,7 @@ class AuditEntry:
         by: Who made it.
         action: One word, such as cancel; see `ChangeAction`.
         about: What was changed, in words, made of the fields below.
-        count: How many messages were changed.
+        count: How many messages were changed; 0 if a destination was.
         way: By which way; None: an earlier release noted it, which kept the fields above alone.
         message_id: The message, if it was one.
         key: Its key, if it had one.
@@ -323,7 +326,7 @@ class MessageBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Who changes waiting messages, by which way, and what for: a store makes an audit entry of it with the change."""
+    """Who changes messages or a destination, by which way, and how: the store notes it in the change's transaction."""
 
     by: str
     way: Way
@@ -368,6 +371,31 @@ class Change:
             count=count,
             way=self.way.value,
             wanted=wanted,
+        )
+
+    def of_destination(
+        self, at: datetime, destination: str, *, until: datetime | None = None, max_rate: float | None = None
+    ) -> AuditEntry:
+        """The entry of a destination that is paused, resumed or limited.
+
+        Args:
+            at: When, by the store's clock.
+            destination: Its name.
+            until: When its pause ends; None: it has no end, or this is no pause.
+            max_rate: Its new limit, in messages a second; None: it has no limit any more, or this is no limit.
+
+        """
+        detail = "" if until is None else f" until {time_text(until)}"
+        if self.action is ChangeAction.LIMIT:
+            detail = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
+        return AuditEntry(
+            at=at,
+            by=self.by,
+            action=self.action.value,
+            about=f"{destination}{detail}",
+            count=0,
+            way=self.way.value,
+            destination=destination,
         )
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
@@ -561,23 +589,27 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
 
     @abstractmethod
-    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
-        """Have every dispatcher keep messages for `destination` from now on; `until` (None: no end) replaces another.
+    def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
+        """Have every dispatcher keep messages for `destination` from now on, and note `change`.
 
-        What is due is not parked by this call: `park` does that, as do dispatchers with what they fetch.
+        `until` (None: no end) replaces that of another pause. This call parks no due messages: `park` does, as do
+        dispatchers with those that they fetch.
         """
 
     @abstractmethod
-    def resume(self, destination: str, *, by: str) -> bool:
-        """Let messages for `destination` go: it is resuming, until `unpark` has shown them all. False: it was not
-        paused. Those that a limit had postponed ask for their allowance again, too.
+    def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
+        """Let messages for `destination` go, and note `change`: it is resuming, until `unpark` has shown them all.
+
+        False: it was not paused, and nothing is noted. Messages that a limit had postponed ask for their allowance
+        again, too.
         """
 
     @abstractmethod
-    def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
-        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number.
+    def limit_rate(self, destination: str, max_rate: float | None, *, by: str, change: Change | None = None) -> None:
+        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers, and note `change`.
 
-        If another limit has postponed messages, the destination is resuming until `unpark` has shown them.
+        None: any number. If another limit has postponed messages, the destination is resuming until `unpark` has shown
+        them.
         """
 
     @abstractmethod

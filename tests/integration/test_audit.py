@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, SqlDelayedMessageStore
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreError
 from delaystore.message import DelayedMessage
 from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, RescheduleRequest, audited
@@ -195,6 +195,26 @@ def test_a_file_of_messages_notes_how_many_it_replaces(
 def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:
     with pytest.raises(ConfigurationError, match="object keeps no audit trail"):
         audited(object())
+
+
+def test_a_pause_or_limit_that_cannot_be_noted_is_not_made(sqlite_url: str) -> None:
+    store = SqlDelayedMessageStore(sqlite_url)
+    with DelayedDelivery("sales", store) as delivery:
+        operations = delivery.operations
+        operations.pause("paused")
+        before = operations.destinations()
+        with store.engine.begin() as connection:
+            refuse = "BEGIN SELECT RAISE(ABORT, 'no note'); END"
+            connection.execute(text(f"CREATE TRIGGER t BEFORE INSERT ON {store.table.name}_changes {refuse}"))
+        changes: list[Callable[[], object]] = [
+            lambda: operations.pause("billing"),
+            lambda: operations.resume("paused"),
+            lambda: operations.limit_rate("billing", 1.0),
+        ]
+        for change in changes:
+            with pytest.raises(StoreError):
+                change()
+        assert operations.destinations() == before
 
 
 KILLED = """

@@ -113,8 +113,8 @@ class Broken(Memory):
     "a pause never ends by itself": (
         """
 class Broken(Memory):
-    def pause(self, destination, *, by, until=None):
-        super().pause(destination, by=by)
+    def pause(self, destination, *, by, until=None, change=None):
+        super().pause(destination, by=by, change=change)
 """,
         {
             "test_a_pause_ends_by_itself",

@@ -157,27 +157,34 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return waiting.destinations.all(now)
 
     @override
-    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
+    def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         check_destination(destination)
         until = None if until is None else utc(until, "until")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             waiting.destinations.pause(destination, by, until, now)
+            if change is not None:
+                waiting.changes.append(change.of_destination(now, destination, until=until))
 
     @override
-    def resume(self, destination: str, *, by: str) -> bool:
+    def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
         check_destination(destination)
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return waiting.destinations.resume(destination, by, now)
+            was_paused = waiting.destinations.resume(destination, by, now)
+            if was_paused and change is not None:
+                waiting.changes.append(change.of_destination(now, destination))
+            return was_paused
 
     @override
-    def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
+    def limit_rate(self, destination: str, max_rate: float | None, *, by: str, change: Change | None = None) -> None:
         check_destination(destination)
         max_rate = check_max_rate(max_rate)
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             waiting.destinations.limit(destination, max_rate, by, now)
+            if change is not None:
+                waiting.changes.append(change.of_destination(now, destination, max_rate=max_rate))
 
     @override
     def park(self, until: datetime, at_most: int = STEP) -> int:

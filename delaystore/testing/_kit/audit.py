@@ -22,7 +22,7 @@ from delaystore.stores.operable import (
     Way,
 )
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit._base import HOUR, ME, NOON, TICK, StoreTests, a_message, claimed
+from delaystore.testing._kit._base import FAR, HOUR, ME, NOON, TICK, StoreTests, a_message, claimed
 
 DONE, BEING_DISPATCHED, NOT_FOUND = ManagementOutcome
 MESSAGE = a_message("a", NOON, destination="billing")
@@ -138,6 +138,25 @@ class AuditTests(StoreTests):
             operable.end_operation("one", change=a_change(ChangeAction.ABANDON))
         assert operable.end_operation("two", change=a_change(ChangeAction.ABANDON)) is None
         assert only_entry(operable).action == "abandon"
+
+    def test_pauses_and_limits_are_noted_with_them(self, operable: OperableDelayedMessageStore) -> None:
+        pause, resume, limit = (
+            a_change(action) for action in (ChangeAction.PAUSE, ChangeAction.RESUME, ChangeAction.LIMIT)
+        )
+        assert operable.resume("billing", by=ME, change=resume) is False
+        operable.limit_rate("billing", 50, by=ME, change=limit)
+        operable.limit_rate("billing", None, by=ME, change=limit)
+        operable.pause("billing", by=ME, until=FAR, change=pause)
+        operable.pause("billing", by=ME)
+        assert operable.resume("billing", by=ME, change=resume) is True
+        found = sorted(operable.changes(), key=lambda each: (each.action, each.about))
+        assert {(each.way, each.by, each.count, each.destination) for each in found} == {("cli", ME, 0, "billing")}
+        assert [(each.action, each.about.partition(" until ")[0]) for each in found] == [
+            ("limit", "billing to 50/s"),
+            ("limit", "billing: no limit any more"),
+            ("pause", "billing"),
+            ("resume", "billing"),
+        ]
 
     @pytest.mark.parametrize(
         "wanted", [EVERYTHING, MessageFilter(destination="ü 🕰", since=NOON, headers={"kind": "x"})], ids=["all", "some"]

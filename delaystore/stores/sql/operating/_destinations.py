@@ -11,11 +11,12 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
-from delaystore.stores.operable import FURTHEST, STEP, Allowance, Destination, postponed_until
+from delaystore.stores.operable import FURTHEST, STEP, Allowance, Change, Destination, postponed_until
 from delaystore.stores.shared import Bucket, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.operating._search import BoundParts, OperatorQueries, fitting, values_of
+from delaystore.stores.sql.operating.operations import AuditTrail
 from delaystore.stores.sql.rows import has_position, position_of_row
 from delaystore.stores.sql.schema import NAME_BYTES, paused_names
 
@@ -91,24 +92,28 @@ class DestinationQueries(OperatorQueries):
         found = paused_names(self._tables, self._bound.now())
         return self._execute(found.with_for_update(read=True) if lasting else found).scalars().all()
 
-    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
+    def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         """Paused from now on."""
         check_destination(destination)
         until = None if until is None else utc(until, "until")
         known = self._locked(destination, by)
         changed = replace(known.destination, paused=True, paused_until=until, resuming=False)
         self._put(_Known(changed, known.with_promises()))
+        if change is not None:
+            AuditTrail(self._bound).note([change.of_destination(changed.changed, destination, until=until)])
 
-    def resume(self, destination: str, *, by: str) -> bool:
+    def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
         """Whether it was paused. Waits for passes of dispatchers that have just parked messages for it."""
         check_destination(destination)
         known = self._locked(destination, by)
         if not known.destination.paused:
             return False
         self._put(_resumed(known, known.destination.changed))
+        if change is not None:
+            AuditTrail(self._bound).note([change.of_destination(known.destination.changed, destination)])
         return True
 
-    def limit(self, destination: str, max_rate: float | None, *, by: str) -> None:
+    def limit(self, destination: str, max_rate: float | None, *, by: str, change: Change | None = None) -> None:
         """None: no limit."""
         check_destination(destination)
         max_rate = check_max_rate(max_rate)
@@ -116,6 +121,9 @@ class DestinationQueries(OperatorQueries):
         known = known.forgiven(known.destination.changed)
         self._put(known._replace(destination=replace(known.destination, max_rate=max_rate)))
         self._forget(destination)
+        if change is not None:
+            entry = change.of_destination(known.destination.changed, destination, max_rate=max_rate)
+            AuditTrail(self._bound).note([entry])
 
     def allowance(self, destination: str, wanted: int) -> Allowance:
         """What may go now counts as gone."""
