@@ -1,4 +1,4 @@
-"""Storing what has arrived, once."""
+"""Storing incoming messages, each once."""
 
 import hashlib
 import logging
@@ -40,7 +40,7 @@ OF_A_PUBLISH: Final = frozenset(
         HOPS,
     }
 )
-"""Headers that clients, brokers and ingresses make anew for each publish: they do not tell two messages apart."""
+"""Headers that clients, brokers and ingresses write for each publish: they do not tell two messages apart."""
 _CLAIMED: Final = (
     "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
     "is tried every few seconds"
@@ -57,7 +57,7 @@ logger = logging.getLogger("delaystore.ingress")
 class Storing:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
-    `on_stored` is told the earliest due time of what was stored.
+    `on_stored` is called with the earliest due time of what was stored.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Storing:
     def _store_all(self, entries: Sequence[IngestEntry]) -> None:
         if not entries:
             return
-        with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
+        with self._calls.call("storing incoming messages"), waiting_at_most(_PATIENCE):
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
             entry.result, entry.is_claimed = IngestResult.STORED, False

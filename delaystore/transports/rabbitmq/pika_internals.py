@@ -40,7 +40,7 @@ from delaystore.transports.rabbitmq.raw import (
 _READ_AT_ONCE: Final = 64 * 1024
 """Bytes. pika reads 4 KiB at a time, ten small messages or so."""
 ANSWER: Final = 30.0
-"""Seconds that a broker has for an answer, unless told otherwise. Declaring a queue may take a busy one some."""
+"""Seconds that a broker has for an answer, by default. Declaring a queue may take a busy one some."""
 _NUMBER: Final = struct.Struct("i")
 
 

@@ -1,4 +1,4 @@
-"""Messages as the bytes they came in: tables, properties and deliveries, decoded only as far as somebody asks.
+"""Messages as the bytes they came in: tables, properties and deliveries, decoded only as far as is asked for.
 
 pika decodes floats to whole numbers, forgets how wide a number was, and fails for times beyond the year 9999. So what
 is only moved is never decoded: a table is a list of entries, and a value stays as bytes.
