@@ -76,7 +76,7 @@ class IngestEntry:
 
 def size_of(entries: Iterable[IngestEntry]) -> int:
     """Bytes of bodies and properties."""
-    return sum(entry.size for entry in entries)
+    return sum([entry.size for entry in entries])  # a list: one of these is computed for each batch
 
 
 _TRY_EVERY: Final = 5.0
@@ -150,6 +150,8 @@ class UnacknowledgedEntries:
 
     def to_try(self) -> list[IngestEntry]:
         """Those that are to be tried again now, all or none; they are unacknowledged no longer."""
+        if not self._entries:
+            return []
         if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
             return []
         self._hurries = False
@@ -169,6 +171,8 @@ class UnacknowledgedEntries:
 
         What stays behind it goes back with it, or it would come again behind that.
         """
+        if not len(self):
+            return []
         before = time.monotonic() - _LONGEST
         old = [entry for entry in (*self._entries, *self._let_go) if entry.at < before]
         if not old:

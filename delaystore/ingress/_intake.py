@@ -2,10 +2,9 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Final
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
@@ -142,10 +141,11 @@ class Intake:
         outage of the store it tries for a while, and then raises what the store raised; what has a result keeps it.
         """
         self._unacknowledged = set(unacknowledged)
-        failing = [entry for entry in _open(entries) if entry.failure is not None]
-        fresh = [entry for entry in _open(entries) if entry.failure is None]
+        undone = _open(entries)
+        failing = [entry for entry in undone if entry.failure is not None]
+        fresh = [entry for entry in undone if entry.failure is None] if failing else undone
         trouble = (self._process_patiently(fresh) if fresh else None) or _trouble(fresh)
-        trouble = self._try_again(failing) or trouble
+        trouble = (self._try_again(failing) if failing else None) or trouble
         rejected = [entry for entry in entries if entry.result is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
@@ -206,7 +206,7 @@ class Intake:
             self._hold_back(_open([entry]))
             if time.monotonic() > until:
                 break
-        self._give_up(list(_open(entries)))
+        self._give_up(_open(entries))
         return _trouble(entries)
 
     def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
@@ -215,7 +215,7 @@ class Intake:
         The latter get a failure that says so.
         """
         if not self._unacknowledged:
-            return list(_open(entries))
+            return _open(entries)
         self._read(_unread(entries))
         found: list[IngestEntry] = []
         for entry in _open(entries):
@@ -252,12 +252,15 @@ class Intake:
 
     def _process(self, entries: Sequence[IngestEntry]) -> None:
         self._read(_unread(entries))
-        for is_message, group in groupby(_open(entries), lambda entry: not isinstance(entry.meaning, SagaCleared)):
-            if is_message:
-                self._keep(list(group))
-            else:
-                for entry in group:
-                    self._apply(entry)
+        messages: list[IngestEntry] = []  # one after the other: what is cancelled in between is stored by then
+        for entry in _open(entries):
+            if not isinstance(entry.meaning, SagaCleared):
+                messages.append(entry)
+                continue
+            self._keep(messages)
+            messages = []
+            self._apply(entry)
+        self._keep(messages)
         if any(entry.result is IngestResult.STORED for entry in entries):
             self._stored_at = time.monotonic()
 
@@ -287,6 +290,8 @@ class Intake:
         return now, asked_at
 
     def _keep(self, entries: Sequence[IngestEntry]) -> None:
+        if not entries:
+            return
         self._passthrough.forward(entries, self._delivery.operations.now())
         self._storing.store([entry for entry in entries if entry.result is None])
 
@@ -316,16 +321,18 @@ def _fails(error: Exception | str | None) -> str:
 
 def _trouble(entries: Iterable[IngestEntry]) -> str | None:
     """Why the first of those that have no result is to be tried again."""
-    first = next((entry for entry in _open(entries) if entry.failure is not None), None)
-    return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
+    for entry in _open(entries):
+        if entry.failure is not None:
+            return entry.failure if entry.is_claimed else _fails(entry.failure)
+    return None
 
 
-def _unread(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
-    return (entry for entry in entries if entry.meaning is None and entry.objection is None)
+def _unread(entries: Iterable[IngestEntry]) -> list[IngestEntry]:
+    return [entry for entry in entries if entry.meaning is None and entry.objection is None]
 
 
-def _open(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
-    return (entry for entry in entries if entry.result is None and entry.objection is None)
+def _open(entries: Iterable[IngestEntry]) -> list[IngestEntry]:
+    return [entry for entry in entries if entry.result is None and entry.objection is None]
 
 
 def _halves(entries: Sequence[IngestEntry]) -> list[Sequence[IngestEntry]]:

@@ -102,7 +102,7 @@ class Tally:
         if not settled:
             return
         with self._lock:
-            self._counts.update(entry.result for entry in settled if entry.result is not None)
+            self._counts.update([entry.result for entry in settled if entry.result is not None])
             self.last_success = datetime.now(UTC)
 
     def left(self, count: int, trouble: str | None) -> None:

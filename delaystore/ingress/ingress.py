@@ -66,7 +66,7 @@ class IngressHandler(BatchHandler[IngestEntry]):
         settled = [entry for entry in batch if entry.result is not None]
         if len(settled) < len(batch):
             consumer.acknowledge_singly()
-        consumer.acknowledge(entry.incoming.tag for entry in settled)
+        consumer.acknowledge([entry.incoming.tag for entry in settled])
         self._tally.add(settled)
         if any(entry.result is IngestResult.REJECTED for entry in settled):
             consumer.give_back(self._unacknowledged.to_give_back())
@@ -74,7 +74,9 @@ class IngressHandler(BatchHandler[IngestEntry]):
             return
         if self._trouble is not None:
             self._unacknowledged.add([entry for entry in batch if entry.result is None], self._trouble)
-        consumer.give_back(self._unacknowledged.overdue())
+        overdue = self._unacknowledged.overdue()
+        if overdue:
+            consumer.give_back(overdue)
         self._tally.left(len(self._unacknowledged), self._unacknowledged.trouble)
 
     def _entry(self, consumed: Consumed) -> IngestEntry:

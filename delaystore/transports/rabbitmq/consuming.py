@@ -145,9 +145,12 @@ class Consumer:
         taken: list[Consumed] = []
         size = 0
         waiting = self.prefetched
-        while waiting and len(taken) < most and (not taken or size + waiting[0].delivery.size <= most_bytes):
+        while waiting and len(taken) < most:
+            after = size + waiting[0].delivery.size
+            if taken and after > most_bytes:
+                break
             taken.append(waiting.popleft())
-            size += taken[-1].delivery.size
+            size = after
         self.prefetched_bytes -= size
         return taken
 

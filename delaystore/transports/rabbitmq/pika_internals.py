@@ -27,12 +27,12 @@ from delaystore.transports.rabbitmq.nodes import Node
 from delaystore.transports.rabbitmq.properties import decoded_properties
 from delaystore.transports.rabbitmq.raw import (
     CONTENT,
+    DELIVER,
     FRAME,
     INCOMPLETE,
     OTHERWISE,
     RawDelivery,
     RawProperties,
-    begins_delivery,
     delivery_in,
     end_of_content,
 )
@@ -105,7 +105,11 @@ class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class
                 end = at + FRAME.size + size + 1
                 if end > len(data):
                     break
-                if kind == spec.FRAME_METHOD and self.on_delivery is not None and begins_delivery(data, at):
+                if (
+                    kind == spec.FRAME_METHOD
+                    and self.on_delivery is not None
+                    and data.startswith(DELIVER, at + FRAME.size)
+                ):
                     after = end_of_content(data, end, channel)
                     if after == INCOMPLETE:
                         break
