@@ -92,8 +92,8 @@ def create(
 ) -> CascadeCreation:
     """Declare the cascade, and its policies. May be run again.
 
-    Checks first, and changes nothing where the check finds a hindrance. `on_declared` is called after each part.
-    Raises TopologyRefusedError for a hindrance; DeclarationError, as that a TransportSetupError, where the broker
+    Checks first, and changes nothing where a finding blocks it. `on_declared` is called after each part. Raises
+    TopologyRefusedError where a finding blocks it; DeclarationError, as that a TransportSetupError, where the broker
     refuses a part anyway, saying what had been declared until then; TransportUnavailableError, TransportError.
     """
     plan = CreationPlan(
@@ -234,7 +234,7 @@ def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> CascadeDe
         exchanges=exchanges,
         queues=queues,
         uses=uses_of(broker, queues, counted, minds_consumers=False, unknowable=management is None),
-        entrances=[one for one in exchanges if one.type != "fanout" and one.name != topology.delivery],
+        upstream=[one for one in exchanges if one.type != "fanout" and one.name != topology.delivery],
         restoring=topology.layout().parts,
         cut_off=[binding for binding in bound if binding not in own],
         policy=_existing(policy_for(topology), existing),

@@ -1,6 +1,7 @@
 """Declared topologies: a layout as data, which is created and deleted on a broker, each with checks before the change.
 
-A cascade and an ingress say what they consist of, and how people are told about it; the steps are the same for both.
+A cascade and an ingress say what they consist of, and in which words messages describe it; the steps are the same for
+both.
 """
 
 import time
@@ -32,7 +33,7 @@ _LISTED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTopology:
-    """What is declared on a broker, and how people are told about it.
+    """What is declared on a broker, and the words that messages to people have for it.
 
     Attributes:
         stages: Layouts that are declared one after the other, each in its own order.
@@ -111,9 +112,9 @@ class CreationPlan:
         self.found: Final = topology.check(broker, declaring=True)
         self._broker = broker
         self._topology = topology
-        hindrances = [finding for finding in self.found.findings if finding.hinders]
-        if hindrances:
-            raise TopologyRefusedError(hindrances, topology.words.verify)
+        blocking = [finding for finding in self.found.findings if finding.blocks]
+        if blocking:
+            raise TopologyRefusedError(blocking, topology.words.verify)
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -174,9 +175,9 @@ class Verification:
         return not self.findings
 
     @property
-    def hindrances(self) -> list[Finding]:
+    def blocking(self) -> list[Finding]:
         """What keeps the topology from being declared."""
-        return [finding for finding in self.findings if finding.hinders]
+        return [finding for finding in self.findings if finding.blocks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,14 +214,14 @@ class Uses:
         if self.consumers:
             found.append(f"{sum(self.consumers.values())} consumers take from {_listed(self.consumers)}")
         if not found and self.unknowable and self.uncounted:
-            found.append("without the management API (--management URL) nobody can know whether messages are in it")
+            found.append("without the management API (--management URL) it is unknown whether messages are in it")
         return "; ".join(found) or None
 
     @property
     def obstacle(self) -> str | None:
-        """Why the queues must not be deleted without force. None: nothing is in them, and nobody takes from them."""
+        """Why the queues must not be deleted without force. None: they are empty, and have no consumers."""
         if self.certain is None and self.uncounted:
-            return f"nobody knows yet whether messages are in {_listed(self.uncounted)}"
+            return f"it is not known yet whether messages are in {_listed(self.uncounted)}"
         return self.certain
 
 
@@ -232,7 +233,7 @@ class DeletionCheck:
         exchanges: The exchanges that exist and would be deleted.
         queues: The queues that exist and would be deleted.
         uses: Who needs these queues.
-        entrances: What leads messages into the queues; it is deleted, or unbound, before everything else.
+        upstream: What leads messages into the queues; it is deleted, or unbound, before everything else.
         restoring: What opens the way into the queues again.
         cut_off: Bindings of others that vanish with an exchange.
         kept: Why other parts stay, a sentence each.
@@ -242,7 +243,7 @@ class DeletionCheck:
     exchanges: Sequence[Exchange] = ()
     queues: Sequence[Queue] = ()
     uses: Uses = Uses()
-    entrances: Sequence[Exchange | Binding] = ()
+    upstream: Sequence[Exchange | Binding] = ()
     restoring: Sequence[Part] = ()
     cut_off: Sequence[Binding] = ()
     kept: Sequence[str] = ()
@@ -322,7 +323,7 @@ def delete_topology(
         if found.uses.obstacle is not None:
             raise TopologyInUseError(found.uses, words)
     run = _DeletionRun(broker, on_deleted)
-    run.delete(found.entrances)
+    run.delete(found.upstream)
     if not force:
         uses = uses_of(broker, found.queues, minds_consumers=minds_consumers)
         if uses.obstacle is not None:

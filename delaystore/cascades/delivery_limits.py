@@ -1,6 +1,6 @@
 """How often a message may be given back to its queue before the broker sends it on, and the policy that lifts this.
 
-Since RabbitMQ 4.0 a quorum queue has a limit of 20 unless told otherwise. Beyond it a level queue dead-letters a
+Since RabbitMQ 4.0 a quorum queue has a limit of 20 by default. Beyond it a level queue dead-letters a
 message to the next level, which is early, and a queue without a dead-letter exchange drops it.
 """
 
@@ -82,8 +82,8 @@ def current_snapshot(
     """
     for _ in range(_PATIENCE):
         limited = [snapshot.queues[name] for name in limited_queues(version, topology, snapshot)]
-        told = (replace(one, delivery_limit=None, policy_definition={}) for one in limited)
-        if not limited or any(delivery_limit(version, one, snapshot.policies) is not None for one in told):
+        unlimited = (replace(one, delivery_limit=None, policy_definition={}) for one in limited)
+        if not limited or any(delivery_limit(version, one, snapshot.policies) is not None for one in unlimited):
             break
         time.sleep(1)
         snapshot = take()
@@ -116,7 +116,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: BrokerSnapsh
     other = limit_competitor(topology, snapshot)
     by_argument = [one for one, most in limited.items() if _declared_with(snapshot.queues[one], most)]
     if by_argument:
-        what = f"queue {by_argument[0]!r} was declared with it: delete that queue once it is empty, and create it anew"
+        what = f"queue {by_argument[0]!r} was declared with it: delete that queue once it is empty, and create it again"
     elif other is not None:
         what = limit_advice(other)
     else:
@@ -146,7 +146,7 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
     )
     other = applying(policies, name, _APPLIES_TO)
     if _declared_with(queue, limit):
-        what = "it was declared with it: delete it once it is empty, and create it anew"
+        what = "it was declared with it: delete it once it is empty, and create it again"
     elif other is not None:
         what = limit_advice(other)
     else:

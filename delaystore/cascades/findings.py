@@ -35,7 +35,7 @@ class FindingKind(StrEnum):
     POLICY = "policy"
 
 
-HINDRANCES: Final = frozenset(
+BLOCKING: Final = frozenset(
     {
         FindingKind.VERSION,
         FindingKind.FEATURE_FLAG,
@@ -62,9 +62,9 @@ class Finding:
     actual: Any = None
 
     @property
-    def hinders(self) -> bool:
+    def blocks(self) -> bool:
         """Whether the layout cannot be declared before this is settled."""
-        return self.kind in HINDRANCES
+        return self.kind in BLOCKING
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.text}"
@@ -91,7 +91,7 @@ CASCADE: Final = LayoutWords(
     layout="cascade",
     create="delaystore delays create",
     verify="delaystore delays verify",
-    another="whoever made it wants another layout: choose that cascade, or delete this and create it anew",
+    another="its creator wants another layout: choose that cascade, or delete this one and create it again",
     astray="is not part of the cascade, and leads messages astray; unbind it",
     by_management=(
         "which bindings are missing or too many: only the management API lists them",

@@ -422,7 +422,7 @@ class Definitions:
         """
         found: list[str | None] = [one.get("vhost") for one in self._exchanges if one.get("name") == exchange]
         if not found:
-            raise ConfigurationError(f"{self._path} has no exchange {exchange!r}; check its name, or export anew")
+            raise ConfigurationError(f"{self._path} has no exchange {exchange!r}; check its name, or export again")
         if len(found) > 1:
             raise ConfigurationError(
                 f"{self._path} has an exchange {exchange!r} in several virtual hosts; pass --broker URL, whose path "

@@ -323,7 +323,7 @@ def _bind(address: str, routing: str) -> str:
 _UNKNOWN_BY_AMQP: Final = (
     "how many messages of the levels are unacknowledged or dead-lettering: no AMQP method counts them",
     "whether levels are stuck, and which destinations are full: only the management API shows that",
-    "whether a policy leads messages without a destination elsewhere: only the management API shows policies",
+    "whether a policy leads messages without a destination to other queues: only the management API shows policies",
 )
 _NOT_CAUGHT: Final = (
     "which messages had no destination: no alternate exchange catches them, so that they are lost, or stay in their "

@@ -157,7 +157,7 @@ def verify(
             client,
             names,
             out_type=None if which.out_type is None else which.out_type.value,
-            entrance_type=which.entrance_type,
+            exchange_type=which.exchange_type_name,
             passive=passive,
         )
     print_verification(found, repr(which.exchange), {"exchange": which.exchange}, as_json=as_json)
@@ -198,7 +198,7 @@ class CreationReport:
         from delaystore.cascades import missing_parts
 
         topology = plan.topology
-        layout = topology.behind + topology.entrance if plan.entrance or replace else topology.behind
+        layout = topology.behind + topology.ingress_exchange if plan.ingress_exchange or replace else topology.behind
         return cls(
             plan=plan,
             where="the broker of the export",
@@ -212,7 +212,7 @@ class CreationReport:
     def steps(self) -> Sequence[str]:
         """What is left to do to leave the plugin."""
         switch = self.plan.switch
-        return () if switch is None or self.deleted is not None else switch.steps(self.plan.entrance)
+        return () if switch is None or self.deleted is not None else switch.steps(self.plan.ingress_exchange)
 
     def print(self, *, as_json: bool) -> None:
         """For people, or as a document."""
@@ -228,7 +228,7 @@ class CreationReport:
             "queue": names.queue,
             "out": names.out,
             "out_type": self.plan.topology.out_type,
-            "exchange_type": self.plan.topology.entrance_type,
+            "exchange_type": self.plan.topology.exchange_type,
             "broker": self.where,
             "version": self.version,
             "dry_run": self.dry_run,
@@ -247,7 +247,7 @@ class CreationReport:
             tell(f"{'would delete' if self.dry_run else 'deleted'}: exchange {self.deleted!r}")
         for part in self.missing:
             tell(f"{'would declare' if self.dry_run else 'declared'}: {part}")
-        state = "ready" if self.plan.entrance or self.deleted is not None else "prepared"
+        state = "ready" if self.plan.ingress_exchange or self.deleted is not None else "prepared"
         new = counted(len(self.missing), "new part") if self.missing else "nothing is new"
         tell(f"{would}{state}: {names.exchange!r} on {self.where}; {new}")
         for number, step in enumerate(self.steps, 1):
@@ -260,7 +260,7 @@ class CreationReport:
 
 def _deleted(plan: CreatePlan, replace: bool) -> str | None:
     """The plugin's exchange, if it makes way."""
-    return plan.switch.plugin.name if plan.switch is not None and replace and not plan.entrance else None
+    return plan.switch.plugin.name if plan.switch is not None and replace and not plan.ingress_exchange else None
 
 
 def create(
@@ -316,10 +316,10 @@ def _created(client: "BrokerClient", plan: CreatePlan, wish: CreateOptions, dry_
 
     declared: list[Part] = []
     try:
-        if plan.switch is not None and wish.replace and not (plan.entrance or dry_run):
+        if plan.switch is not None and wish.replace and not (plan.ingress_exchange or dry_run):
             return ingress.replace_exchange(client, plan.switch, declared.append)
         return ingress.create(
-            client, plan.topology, entrance=plan.entrance, dry_run=dry_run, on_declared=declared.append
+            client, plan.topology, ingress_exchange=plan.ingress_exchange, dry_run=dry_run, on_declared=declared.append
         )
     except KeyboardInterrupt:
         say(declared_until_then(declared))
@@ -340,7 +340,7 @@ def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Transp
     elif len(error.findings) > 1:
         for finding in error.findings:
             say(f"{finding.kind}: {finding}")
-        return TransportSetupError(f"{len(error.findings)} hindrances; nothing was declared")
+        return TransportSetupError(f"{len(error.findings)} blocking findings; nothing was declared")
     return error
 
 

@@ -83,7 +83,7 @@ class TypedNameOptions(NameOptions):
     ] = None
 
     @property
-    def entrance_type(self) -> str | None:
+    def exchange_type_name(self) -> str | None:
         """The type of E; None: not given."""
         return None if self.exchange_type is None else self.exchange_type.value
 
@@ -316,13 +316,13 @@ class CreateOptions(TypedNameOptions):
 
     def topology(self) -> "IngressTopology":
         """What is to be there, where no exchange of the plugin is copied."""
-        from delaystore.ingress.topology import IngressTopology, entrance_type_for
+        from delaystore.ingress.topology import IngressTopology, exchange_type_for
 
         assert self.out_type is not None
         return IngressTopology(
             names=self.names(),
             out_type=self.out_type.value,
-            entrance_type=self.entrance_type or entrance_type_for(self.out_type.value),
+            exchange_type=self.exchange_type_name or exchange_type_for(self.out_type.value),
         )
 
     def switch(self, snapshot: "BrokerSnapshot", live: "BrokerSnapshot | None" = None) -> "Switch":
@@ -335,7 +335,7 @@ class CreateOptions(TypedNameOptions):
             new_name=self.new_name,
             queue=self.queue,
             out=self.out,
-            entrance_type=self.entrance_type,
+            exchange_type=self.exchange_type_name,
             live=live,
         )
 
@@ -367,10 +367,10 @@ ToCreate = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePlan:
-    """What is to be declared. `entrance`: whether E, too. `switch`: from the plugin; None: no exchange is copied."""
+    """What is to be declared. `ingress_exchange`: E, too. `switch`: from the plugin; None: no exchange is copied."""
 
     topology: "IngressTopology"
-    entrance: bool = True
+    ingress_exchange: bool = True
     switch: "Switch | None" = None
 
 
@@ -387,10 +387,10 @@ def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
     live = client.management.snapshot()
     exported = wish.exported(client.broker.virtual_host)
     switch = wish.switch(live) if exported is None else wish.switch(exported, live)
-    return CreatePlan(topology=switch.topology, entrance=switch.takes_place(live.exchanges), switch=switch)
+    return CreatePlan(topology=switch.topology, ingress_exchange=switch.takes_place(live.exchanges), switch=switch)
 
 
 def plan_from(wish: CreateOptions, exported: "BrokerSnapshot") -> CreatePlan:
     """The plan for what was on a broker. Raises ConfigurationError, TransportError."""
     switch = wish.switch(exported)
-    return CreatePlan(topology=switch.topology, entrance=switch.takes_place(exported.exchanges), switch=switch)
+    return CreatePlan(topology=switch.topology, ingress_exchange=switch.takes_place(exported.exchanges), switch=switch)

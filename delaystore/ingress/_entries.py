@@ -37,12 +37,12 @@ class IngestEntry:
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `result`: None: it is
     still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
     None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, or that an earlier
-    arrival of its id is retried first; it is tried until that one is settled. `given_up`: it has no room any more to be
+    message of its id is retried first; it is tried until that one is settled. `given_up`: it has no room any more to be
     tried again. `copy_late`: whether its copy, which the rejected queue has not confirmed in time, arrives after all;
     None: none is on its way.
     """
 
-    arrival: IncomingMessage
+    incoming: IncomingMessage
     at: float
     meaning: DelayedMessage | SagaCleared | None = None
     objection: str | None = None
@@ -67,16 +67,16 @@ class IngestEntry:
     @property
     def size(self) -> int:
         """Bytes of its body and of its properties."""
-        return len(self.arrival.body) + len(self.arrival.properties.encoded)
+        return len(self.incoming.body) + len(self.incoming.properties.encoded)
 
     def emptied(self) -> "IngestEntry":
         """The same without a body and without properties: what is left is in its queue."""
-        return IngestEntry(self.arrival._replace(body=b"", properties=RawProperties.of({})), self.at)
+        return IngestEntry(self.incoming._replace(body=b"", properties=RawProperties.of({})), self.at)
 
 
 def size_of(entries: Iterable[IngestEntry]) -> int:
     """Bytes of bodies and properties."""
-    return sum(entry.size for entry in entries)
+    return sum([entry.size for entry in entries])  # a list: one of these is computed for each batch
 
 
 _TRY_EVERY: Final = 5.0
@@ -97,7 +97,7 @@ class UnacknowledgedEntries:
     3. Claimed: a dispatcher has claimed the message of the same id, and has not settled it.
 
     A message that arrives later with the id of a failing or claimed one stays behind it, so that messages of one id are
-    stored in the order of their arrival.
+    stored in the order in which they came.
 
     Together they may have half of the prefetch and half of the memory, so that other messages still arrive. Beyond that
     failing messages are given up, the oldest first, and are then rejected, too. Rejected messages then keep only their
@@ -140,7 +140,7 @@ class UnacknowledgedEntries:
         )
 
     def add(self, entries: Sequence[IngestEntry], trouble: str) -> None:
-        """Keep back what was tried just now, and why."""
+        """Note what was tried just now and stays unacknowledged, and why."""
         if not self._entries:  # otherwise those that keep coming would put it off for ever
             self._tried_at = time.monotonic()
         self._entries += entries
@@ -150,6 +150,8 @@ class UnacknowledgedEntries:
 
     def to_try(self) -> list[IngestEntry]:
         """Those that are to be tried again now, all or none; they are unacknowledged no longer."""
+        if not self._entries:
+            return []
         if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
             return []
         self._hurries = False
@@ -162,13 +164,15 @@ class UnacknowledgedEntries:
         queue.
         """
         let_go, self._let_go = self._let_go, []
-        return [entry.arrival.tag for entry in let_go]
+        return [entry.incoming.tag for entry in let_go]
 
     def overdue(self) -> list[int]:
         """The tags of what has been unacknowledged for long, and is to be given back; it is unacknowledged no longer.
 
         What stays behind it goes back with it, or it would come again behind that.
         """
+        if not len(self):
+            return []
         before = time.monotonic() - _LONGEST
         old = [entry for entry in (*self._entries, *self._let_go) if entry.at < before]
         if not old:
@@ -177,7 +181,7 @@ class UnacknowledgedEntries:
         overdue = [*old, *(entry for entry in self._entries if entry.at >= before and entry.message_id in ids)]
         self._entries = [entry for entry in self._entries if entry.at >= before and entry.message_id not in ids]
         self._let_go = [entry for entry in self._let_go if entry.at >= before]
-        return [entry.arrival.tag for entry in overdue]
+        return [entry.incoming.tag for entry in overdue]
 
     @property
     def _most_bytes(self) -> int:
@@ -188,7 +192,7 @@ class UnacknowledgedEntries:
         """Whether they are as many of one queue as the broker gives."""
         if len(self) < self._settings.prefetch:
             return False
-        of_queues = Counter(entry.arrival.queue for entry in (*self._entries, *self._let_go))
+        of_queues = Counter(entry.incoming.queue for entry in (*self._entries, *self._let_go))
         return max(of_queues.values()) >= self._settings.prefetch
 
     def _give_up_most(self) -> None:

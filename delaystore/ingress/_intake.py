@@ -1,11 +1,10 @@
-"""Forwarding at once what is due soon."""
+"""What becomes of a batch: read, stored, forwarded at once, applied or rejected."""
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Final
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
@@ -23,16 +22,16 @@ from delaystore.stores.operable import Way
 from delaystore.transports.abc import OutcomeKind, Transport
 
 _READ_EVERY: Final = 0.5
-"""Seconds: a pause that was begun longer ago is obeyed."""
+"""Seconds: a pause that was begun longer ago is applied."""
 _REST: Final = 10.0
 """Seconds in which a destination that has not answered gets nothing at once; or none does, if the broker has not."""
 
 
-class Direct:
+class Passthrough:
     """Forwards messages that are due within less than `below`.
 
-    What is paused or limited, or takes nothing at present, goes into the store. So no batch waits for the same silence
-    again and again.
+    Messages for a destination that is paused, limited or unavailable go into the store. So no batch waits for the same
+    silence again and again.
     """
 
     def __init__(self, delivery: DelayedDelivery, transport: Transport, below: timedelta, timeout: float) -> None:
@@ -106,7 +105,7 @@ logger = logging.getLogger("delaystore.ingress")
 
 
 class Intake:
-    """Takes batches in, one at a time. `stopping`: nothing is tried again once it is set.
+    """Processes batches, one at a time. `stopping`: nothing is tried again once it is set.
 
     Where is a message if the process dies? In its queue, until it is acknowledged; from the store's commit, or the
     confirm of its copy, on also there.
@@ -117,7 +116,7 @@ class Intake:
         delivery: DelayedDelivery,
         reader: IncomingReader,
         storing: Storing,
-        direct: Direct,
+        passthrough: Passthrough,
         rejecting: Rejecting,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         stopping: StopFlag,
@@ -125,7 +124,7 @@ class Intake:
         self._delivery = delivery
         self._reader = reader
         self._storing = storing
-        self._direct = direct
+        self._passthrough = passthrough
         self._rejecting = rejecting
         self._breaker = breaker
         self._stopping = stopping
@@ -134,28 +133,28 @@ class Intake:
         self._stored_at = 0.0
         """When something was last stored, by time.monotonic."""
 
-    def take_in(self, entries: Sequence[IngestEntry], unacknowledged: Collection[str] = ()) -> str | None:
+    def process(self, entries: Sequence[IngestEntry], unacknowledged: Collection[str] = ()) -> str | None:
         """Give each entry a result. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
-        not take them, or earlier arrivals of their ids are yet to be stored. `unacknowledged`: the ids of such
-        arrivals. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        result keeps it.
+        not take them, or earlier messages of their ids are not stored yet. `unacknowledged`: the ids of these. In an
+        outage of the store it tries for a while, and then raises what the store raised; what has a result keeps it.
         """
         self._unacknowledged = set(unacknowledged)
-        failing = [entry for entry in _open(entries) if entry.failure is not None]
-        fresh = [entry for entry in _open(entries) if entry.failure is None]
-        trouble = (self._take_in_patiently(fresh) if fresh else None) or _trouble(fresh)
-        trouble = self._try_again(failing) or trouble
+        undone = _open(entries)
+        failing = [entry for entry in undone if entry.failure is not None]
+        fresh = [entry for entry in undone if entry.failure is None] if failing else undone
+        trouble = (self._process_patiently(fresh) if fresh else None) or _trouble(fresh)
+        trouble = (self._try_again(failing) if failing else None) or trouble
         rejected = [entry for entry in entries if entry.result is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
-    def _take_in_patiently(self, entries: Sequence[IngestEntry]) -> str | None:
+    def _process_patiently(self, entries: Sequence[IngestEntry]) -> str | None:
         gives_up = time.monotonic() + _PATIENCE
         failed_before = False
         while True:
             try:
-                self._take_in(self._not_behind(entries))
+                self._process(self._not_behind(entries))
                 self._breaker.success()
                 return None
             except Exception as error:
@@ -168,7 +167,7 @@ class Intake:
                     return self._single_out(entries, error)
 
     def _single_out(self, entries: Sequence[IngestEntry], error: Exception) -> str | None:
-        """Find out, by halves, what the store fails on, and note it; all else is taken in. Raises in an outage."""
+        """Find out, by halves, what the store fails on, and note it; everything else is stored. Raises in an outage."""
         failed: list[tuple[IngestEntry, str]] = []
         worked = False
         parts = _halves(self._not_behind(entries))
@@ -177,37 +176,37 @@ class Intake:
                 raise error
             part = parts.pop()
             try:
-                self._take_in(self._not_behind(part))
+                self._process(self._not_behind(part))
                 worked = True
-                self._keep_back(_open(part))
+                self._hold_back(_open(part))
             except Exception as its_own:
                 error = its_own
                 left = self._not_behind(part)
                 parts += _halves(left) if len(left) > 1 else []
                 if len(left) == 1:
                     failed.append((left[0], str(error)))
-                    self._keep_back(left)
+                    self._hold_back(left)
         if worked:
             self._breaker.success()
         for entry, failure in failed:
-            logger.warning("the store fails on a message of %r: %s", entry.arrival.queue, failure)
+            logger.warning("the store fails on a message of %r: %s", entry.incoming.queue, failure)
             entry.failure, entry.failing_since = failure, time.monotonic()
         return _fails(error) if failed else None
 
     def _try_again(self, entries: Sequence[IngestEntry]) -> str | None:
-        """Take in one by one, for a while, what the store has failed on; give up what it fails on for long."""
+        """Process one by one, for a while, what the store has failed on; give up what it fails on for long."""
         until = time.monotonic() + _AGAIN
         for entry in entries:
             if entry.message_id in self._unacknowledged:
                 continue
             try:
-                self._take_in([entry])
+                self._process([entry])
             except Exception as error:
                 entry.failure = str(error)
-            self._keep_back(_open([entry]))
+            self._hold_back(_open([entry]))
             if time.monotonic() > until:
                 break
-        self._give_up(list(_open(entries)))
+        self._give_up(_open(entries))
         return _trouble(entries)
 
     def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
@@ -216,7 +215,7 @@ class Intake:
         The latter get a failure that says so.
         """
         if not self._unacknowledged:
-            return list(_open(entries))
+            return _open(entries)
         self._read(_unread(entries))
         found: list[IngestEntry] = []
         for entry in _open(entries):
@@ -227,7 +226,7 @@ class Intake:
                 entry.failure = _BEHIND.format(entry.message_id)
         return found
 
-    def _keep_back(self, entries: Iterable[IngestEntry]) -> None:
+    def _hold_back(self, entries: Iterable[IngestEntry]) -> None:
         """Have what arrives later under the ids of `entries` stay behind them."""
         self._unacknowledged |= {entry.message_id for entry in entries if entry.message_id is not None}
 
@@ -251,14 +250,17 @@ class Intake:
     def _store_answers(self) -> bool:
         return self._delivery.health(_ASKING).store is None
 
-    def _take_in(self, entries: Sequence[IngestEntry]) -> None:
+    def _process(self, entries: Sequence[IngestEntry]) -> None:
         self._read(_unread(entries))
-        for is_message, group in groupby(_open(entries), lambda entry: not isinstance(entry.meaning, SagaCleared)):
-            if is_message:
-                self._keep(list(group))
-            else:
-                for entry in group:
-                    self._obey(entry)
+        messages: list[IngestEntry] = []  # one after the other: what is cancelled in between is stored by then
+        for entry in _open(entries):
+            if not isinstance(entry.meaning, SagaCleared):
+                messages.append(entry)
+                continue
+            self._keep(messages)
+            messages = []
+            self._apply(entry)
+        self._keep(messages)
         if any(entry.result is IngestResult.STORED for entry in entries):
             self._stored_at = time.monotonic()
 
@@ -270,11 +272,11 @@ class Intake:
             if entry.at != came_at:
                 came_at, came = entry.at, now - timedelta(seconds=reading_at - entry.at)
             try:
-                entry.meaning = self._reader.read(entry.arrival, came)
+                entry.meaning = self._reader.read(entry.incoming, came)
             except (RejectedMessageError, InvalidMessageError) as error:
                 entry.objection = str(error)
             except Exception as error:  # whatever it is, the others go on
-                logger.exception("a message of %r could not be read", entry.arrival.queue)
+                logger.exception("a message of %r could not be read", entry.incoming.queue)
                 entry.objection = f"it could not be read: {error!r}"
 
     def _clock(self) -> tuple[datetime, float]:
@@ -288,17 +290,15 @@ class Intake:
         return now, asked_at
 
     def _keep(self, entries: Sequence[IngestEntry]) -> None:
-        self._direct.forward(entries, self._now)
+        if not entries:
+            return
+        self._passthrough.forward(entries, self._delivery.operations.now())
         self._storing.store([entry for entry in entries if entry.result is None])
 
-    @property
-    def _now(self) -> datetime:
-        return self._delivery.operations.now()
-
-    def _obey(self, entry: IngestEntry) -> None:
+    def _apply(self, entry: IngestEntry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
-        while self._cancel_some(entry.meaning.id_prefix, entry.arrival.queue):
+        while self._cancel_some(entry.meaning.id_prefix, entry.incoming.queue):
             pass
         entry.result = IngestResult.APPLIED
 
@@ -321,16 +321,18 @@ def _fails(error: Exception | str | None) -> str:
 
 def _trouble(entries: Iterable[IngestEntry]) -> str | None:
     """Why the first of those that have no result is to be tried again."""
-    first = next((entry for entry in _open(entries) if entry.failure is not None), None)
-    return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
+    for entry in _open(entries):
+        if entry.failure is not None:
+            return entry.failure if entry.is_claimed else _fails(entry.failure)
+    return None
 
 
-def _unread(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
-    return (entry for entry in entries if entry.meaning is None and entry.objection is None)
+def _unread(entries: Iterable[IngestEntry]) -> list[IngestEntry]:
+    return [entry for entry in entries if entry.meaning is None and entry.objection is None]
 
 
-def _open(entries: Iterable[IngestEntry]) -> Iterator[IngestEntry]:
-    return (entry for entry in entries if entry.result is None and entry.objection is None)
+def _open(entries: Iterable[IngestEntry]) -> list[IngestEntry]:
+    return [entry for entry in entries if entry.result is None and entry.objection is None]
 
 
 def _halves(entries: Sequence[IngestEntry]) -> list[Sequence[IngestEntry]]:

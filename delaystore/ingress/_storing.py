@@ -1,4 +1,4 @@
-"""Storing what has arrived, once."""
+"""Storing incoming messages, each once."""
 
 import hashlib
 import logging
@@ -40,7 +40,7 @@ OF_A_PUBLISH: Final = frozenset(
         HOPS,
     }
 )
-"""Headers that clients, brokers and ingresses make anew for each publish: they do not tell two messages apart."""
+"""Headers that clients, brokers and ingresses write for each publish: they do not tell two messages apart."""
 _CLAIMED: Final = (
     "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
     "is tried every few seconds"
@@ -57,7 +57,7 @@ logger = logging.getLogger("delaystore.ingress")
 class Storing:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
-    `on_stored` is told the earliest due time of what was stored.
+    `on_stored` is called with the earliest due time of what was stored.
     """
 
     def __init__(
@@ -80,7 +80,9 @@ class Storing:
         transaction; only where that cannot be, as after a crash, they are looked at one by one. An entry of whose id a
         dispatcher has the message, and keeps it for some seconds, has a failure after this, and no result.
         """
-        self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
+        claimed = [entry for entry in entries if entry.is_claimed]
+        if claimed:
+            self._without_claimed(entries, claimed)
         free = _not_behind_claimed(entries, entries)
         if self._on_duplicate is IngressOnDuplicate.REPLACE:
             self._store_newest(free)
@@ -131,11 +133,12 @@ class Storing:
     def _store_all(self, entries: Sequence[IngestEntry]) -> None:
         if not entries:
             return
-        with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
-            self._delivery.send_many(entry.message for entry in entries)
+        messages = [entry.message for entry in entries]
+        with self._calls.call("storing incoming messages"), waiting_at_most(_PATIENCE):
+            self._delivery.send_many(messages)
         for entry in entries:
             entry.result, entry.is_claimed = IngestResult.STORED, False
-        self._on_stored(min(entry.message.due_time for entry in entries))
+        self._on_stored(min([message.due_time for message in messages]))
 
     def _store_one(self, entry: IngestEntry) -> None:
         for _ in range(_ROUNDS):
@@ -211,12 +214,14 @@ class Storing:
 
 def _waves(entries: Sequence[IngestEntry]) -> Sequence[Sequence[IngestEntry]]:
     """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
+    if len({entry.message_id for entry in entries}) == len(entries):
+        return [entries]
     waves: tuple[list[IngestEntry], list[IngestEntry]] = ([], [])
     seen: set[str] = set()
     for entry in entries:
         waves[entry.message.message_id in seen].append(entry)
         seen.add(entry.message.message_id)
-    return [wave for wave in waves if wave]
+    return waves
 
 
 def _runs(entries: Sequence[IngestEntry]) -> list[list[deque[IngestEntry]]]:
@@ -245,9 +250,10 @@ def _supersede(runs: list[deque[IngestEntry]]) -> None:
 
 def _not_behind_claimed(entries: Sequence[IngestEntry], among: Sequence[IngestEntry]) -> Sequence[IngestEntry]:
     """Return `entries` without those of an id that one of `among` has found claimed, which are kept behind that."""
-    claimed = {entry.message.message_id: entry for entry in reversed(among) if entry.is_claimed}
-    if not claimed:
+    found = [entry for entry in reversed(among) if entry.is_claimed]
+    if not found:
         return entries
+    claimed = {entry.message.message_id: entry for entry in found}
     for entry in entries:
         if entry.message.message_id in claimed:
             _hold(entry, claimed[entry.message.message_id])

@@ -1,9 +1,10 @@
-"""Consuming queues until somebody asks to stop: one loop for the ingress and for the control queue.
+"""Consuming queues until `stop` is called: one loop for the ingress and for the control queue.
 
 `ConsumingLoop` owns the thread: it connects, consumes, and reconnects after a pause. What it consumes goes to a
 `BatchHandler`, a batch at a time, while the next batch is being prefetched.
 
-Where is a message if the process dies? In its queue: a handler acknowledges it only once it is elsewhere.
+Where is a message if the process dies? In its queue: a handler acknowledges it only after the store or another queue
+has it.
 """
 
 import logging
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
@@ -23,7 +25,7 @@ from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.parameters import Broker
 
 _TICK: Final = 0.5
-"""Seconds between two looks at whether somebody asked to stop."""
+"""Seconds between two looks at whether `stop` was called."""
 _FULL_TICK: Final = 0.05
 """Seconds, while nothing more is read from the broker."""
 MANY: Final = 10
@@ -217,7 +219,7 @@ class ConsumingLoop(Generic[Item]):
 
     def _work(self, run: "_LoopRun") -> None:
         with ExitStack() as opened:
-            opened.callback(run.finished.set)  # whatever else fails: somebody may wait for it
+            opened.callback(run.finished.set)  # whatever else fails: `stop` may wait for it
             opened.callback(run.disconnect)
             work = opened.enter_context(self._open_work(run.stopping))
             while not run.stopping.is_set():
@@ -274,6 +276,7 @@ class _Session(Generic[Item]):
         self, consumer: Consumer, handler: BatchHandler[Item], limits: ConsumingLimits, stopping: StopFlag
     ) -> None:
         self._consumer = consumer
+        self._take = partial(consumer.take, limits.batch, limits.batch_bytes)
         self._handler = handler
         self._limits = limits
         self._stopping = stopping
@@ -311,7 +314,7 @@ class _Session(Generic[Item]):
                 self._stopping.wait(self._patience)
                 self._consumer.keep_alive()
         elif self._future is not None:
-            self._consumer.receive(_TICK, room)  # nobody has use for a message before the batch is done
+            self._consumer.receive(_TICK, room)  # no message is needed before the batch is done
         elif self._consumer.prefetched:
             self._consumer.receive(self._patience, room)
         else:
@@ -349,9 +352,6 @@ class _Session(Generic[Item]):
             self._batch_bytes = self._handler.size_of(batch)
             self._future = worker.submit(self._handler.handle, batch)
             self._future.add_done_callback(self._consumer.wake)
-
-    def _take(self) -> Sequence[Consumed]:
-        return self._consumer.take(self._limits.batch, self._limits.batch_bytes)
 
     def _finish(self) -> None:
         """Settle the batch once it is done; then raise what ended it."""

@@ -53,14 +53,14 @@ class IngressHealth:
     why_unacknowledged: str | None = None
     """Why they are; None: none are."""
     breakers: Mapping[str, str] = field(default_factory=dict)
-    """`intake`: storing what has arrived; `consume`: the ingress queue."""
+    """`intake`: storing incoming messages; `consume`: the ingress queue."""
     slow_store_call: timedelta | None = None
     last_success: datetime | None = None
     """When a message was last acknowledged."""
 
     @property
     def healthy(self) -> bool:
-        """Whether it takes messages in as it should."""
+        """Whether it consumes and stores messages."""
         return not self.problems
 
     @property
@@ -68,7 +68,7 @@ class IngressHealth:
         """Why it is not healthy, a sentence each; none: it is."""
         found = [] if self.running else [f"the ingress of {self.queue!r} does not run"]
         if self.obstacle is not None:
-            found.append(f"the ingress of {self.queue!r} takes nothing in: {self.obstacle}")
+            found.append(f"the ingress of {self.queue!r} does not consume: {self.obstacle}")
         found += [
             f"the circuit breaker {name!r} has triggered"
             for name, state in self.breakers.items()
@@ -102,7 +102,7 @@ class Tally:
         if not settled:
             return
         with self._lock:
-            self._counts.update(entry.result for entry in settled if entry.result is not None)
+            self._counts.update([entry.result for entry in settled if entry.result is not None])
             self.last_success = datetime.now(UTC)
 
     def left(self, count: int, trouble: str | None) -> None:
@@ -128,10 +128,9 @@ _UNTIL_READY: Final = 0.5
 
 
 class IngressHeartbeats:
-    """Heartbeats in a thread of its own for as long as the block lasts. Nothing waits for them while messages are taken
-    in.
+    """Heartbeats in a thread of its own for as long as the block lasts. No message waits for them.
 
-    `transport`: is asked how many messages are in the rejected queue. `health`: asks nobody.
+    `transport`: is asked how many messages are in the rejected queue. `health`: asks neither store nor broker.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class IngressHeartbeats:
         self._since: datetime | None = None
         rejected = settings.rejected_queue
         self._depth = QueueDepth(rejected, lambda: transport.depth(rejected), lambda: health().connected)
-        purpose = f"telling the store of the ingress of {settings.queue!r}"
+        purpose = f"reporting the ingress of {settings.queue!r} to the store"
         name = f"delaystore-ingress-{settings.queue}-heartbeats"
         self._ticker = Ticker(name, purpose, self._heartbeat, self._retire, logger)
 
@@ -168,7 +167,7 @@ class IngressHeartbeats:
     def _heartbeat(self) -> float:
         if not self._delivery.is_ready:
             return _UNTIL_READY
-        with Call("telling that the ingress lives", LONGEST_BEAT):
+        with Call("storing a heartbeat of the ingress", LONGEST_BEAT):
             store = self._delivery.operable_store()
             if store is not None:
                 store.heartbeat_of_ingress(self._record(store.now()))
@@ -177,7 +176,7 @@ class IngressHeartbeats:
     def _retire(self) -> None:
         if self._since is None:
             return
-        with Call("telling that the ingress has ended", LONGEST_BEAT):
+        with Call("storing the final heartbeat of the ingress", LONGEST_BEAT):
             store = self._delivery.operable_store()
             if store is not None:
                 store.retire_ingress(self._id)

@@ -13,7 +13,7 @@ from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries, size_of
-from delaystore.ingress._intake import Direct, Intake
+from delaystore.ingress._intake import Intake, Passthrough
 from delaystore.ingress._storing import Storing
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
 from delaystore.ingress.health import IngressHealth, IngressHeartbeats, Tally
@@ -33,7 +33,7 @@ from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, s
 
 
 class IngressHandler(BatchHandler[IngestEntry]):
-    """Has batches taken in, acknowledges what has a result, and retries the rest."""
+    """Has batches processed, acknowledges what has a result, and retries the rest."""
 
     def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
         self._queues = queues
@@ -59,14 +59,14 @@ class IngressHandler(BatchHandler[IngestEntry]):
 
     @override
     def handle(self, batch: Sequence[IngestEntry]) -> None:
-        self._trouble = self._intake.take_in(batch, self._unacknowledged.ids)
+        self._trouble = self._intake.process(batch, self._unacknowledged.ids)
 
     @override
     def settle(self, batch: Sequence[IngestEntry], consumer: Consumer, *, failed: bool) -> None:
         settled = [entry for entry in batch if entry.result is not None]
         if len(settled) < len(batch):
-            consumer.keep_back()
-        consumer.acknowledge(entry.arrival.tag for entry in settled)
+            consumer.acknowledge_singly()
+        consumer.acknowledge([entry.incoming.tag for entry in settled])
         self._tally.add(settled)
         if any(entry.result is IngestResult.REJECTED for entry in settled):
             consumer.give_back(self._unacknowledged.to_give_back())
@@ -74,7 +74,9 @@ class IngressHandler(BatchHandler[IngestEntry]):
             return
         if self._trouble is not None:
             self._unacknowledged.add([entry for entry in batch if entry.result is None], self._trouble)
-        consumer.give_back(self._unacknowledged.overdue())
+        overdue = self._unacknowledged.overdue()
+        if overdue:
+            consumer.give_back(overdue)
         self._tally.left(len(self._unacknowledged), self._unacknowledged.trouble)
 
     def _entry(self, consumed: Consumed) -> IngestEntry:
@@ -92,11 +94,11 @@ class Ingress:
 
     Any number of ingresses, in any number of processes, may work on one queue. After a fork the child has none running.
 
-    `delivery`: the endpoint that keeps the messages; it may dispatch as well, here or elsewhere. It is not closed.
-    `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the time
-    limits of the store and the breakers are; None: the defaults. `on_stored` is told the earliest due time of what was
-    just stored, so that a dispatcher of this process can be woken whose store cannot wake it.
-    Raises ConfigurationError.
+    `delivery`: the endpoint that keeps the messages; it may dispatch as well, in this process or in others. It is not
+    closed. `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the
+    time limits of the store and the breakers are; None: the defaults. `on_stored` is called with the earliest due time
+    of what was just stored, so that a dispatcher of this process can be woken whose store cannot wake it. Raises
+    ConfigurationError.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class Ingress:
             _queues(self._broker, connections, self._settings)
 
     def health(self) -> IngressHealth:
-        """How it is doing. Asks nobody."""
+        """How it is doing. Asks neither store nor broker."""
         return IngressHealth(
             queue=self.queue,
             running=self._loop.running,
@@ -181,7 +183,7 @@ class Ingress:
         settings, limits = self._delivery_settings, self._settings
         breaker = partial(RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=settings.on_critical_error)
         self._tally = Tally()
-        self._storing_breaker = breaker("storing what has arrived", settings.time_to_trigger_store_circuit_breaker)
+        self._storing_breaker = breaker("storing incoming messages", settings.time_to_trigger_store_circuit_breaker)
         self._consuming_breaker = breaker(f"consuming {self.queue}", settings.time_to_trigger_fetch_circuit_breaker)
         self._calls = StoreCalls(self._storing_breaker, settings.store_timeout)
         self._loop = ConsumingLoop(
@@ -202,17 +204,18 @@ class Ingress:
             publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             opened.enter_context(IngressHeartbeats(self._delivery, self._transport, settings, self.health))
+            declare = partial(declare_queue, connections, settings.rejected_queue, "quorum", lift_limit=True)
             intake = Intake(
                 self._delivery,
                 self._reader,
                 Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
-                Direct(self._delivery, self._transport, settings.direct_below, timeout),
-                Rejecting(publisher, settings.rejected_queue, partial(_declare_rejected, connections, settings)),
+                Passthrough(self._delivery, self._transport, settings.direct_below, timeout),
+                Rejecting(publisher, settings.rejected_queue, declare),
                 self._storing_breaker,
                 stopping,
             )
             yield _IngressWork(
-                self._broker, connections, self._delivery, settings, intake, self._tally, self._storing_breaker
+                self._broker, connections, self._delivery, settings, intake, self._tally, self._storing_breaker, declare
             )
 
 
@@ -228,7 +231,9 @@ class _IngressWork(ConsumingWork[IngestEntry]):
         intake: Intake,
         tally: Tally,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
+        declare_rejected: Callable[[], None],
     ) -> None:
+        self._declare_rejected = declare_rejected
         self._broker = broker
         self._connections = connections
         self._delivery = delivery
@@ -242,7 +247,7 @@ class _IngressWork(ConsumingWork[IngestEntry]):
         queues = _queues(self._broker, self._connections, self._settings)
         self._delivery.prepare()  # after that: where the queues are missing, `create` is to declare them all
         if surely_missing(self._broker, self._settings.rejected_queue):  # if it is silent, others go on
-            _declare_rejected(self._connections, self._settings)
+            self._declare_rejected()
         return queues
 
     @override
@@ -272,7 +277,3 @@ def _queues(broker: Broker, connections: BlockingConnections, settings: IngressS
             "make it"
         )
     return names[:1] if expired is None else names
-
-
-def _declare_rejected(connections: BlockingConnections, settings: IngressSettings) -> None:
-    declare_queue(connections, settings.rejected_queue, "quorum", lift_limit=True)

@@ -1,4 +1,4 @@
-"""Rejected messages: put aside with the reason, restored, and published again."""
+"""Rejected messages: copied with the reason, restored, and published again."""
 
 import logging
 import time
@@ -15,7 +15,13 @@ from delaystore.text import DEFAULT_EXCHANGE, FORWARDED_TO, HOPS, REJECTED_PROPE
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
-from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, CopyPublisher, PutAsideWholeError, rejected_copy
+from delaystore.transports.rabbitmq.copies import (
+    CARBON_COPIES,
+    Copy,
+    CopyPublisher,
+    PropertiesKeptAsBytesError,
+    copy_with_reason,
+)
 from delaystore.transports.rabbitmq.copies import restored as properties_restored
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.queues import ready_counts
@@ -49,7 +55,7 @@ class Rejecting:
     """Publishes copies of messages, with the reason, to the rejected queue.
 
     A queue that takes none is asked with one message at a time, and seldom, as the good ones wait meanwhile. `declare`
-    makes the queue anew where it is gone; raises TransportError where that cannot be.
+    makes the queue again where it is gone; raises TransportError where that cannot be.
     """
 
     def __init__(self, publisher: CopyPublisher, queue: str, declare: Callable[[], None]) -> None:
@@ -116,19 +122,19 @@ class Rejecting:
 
 
 def _log(entry: IngestEntry, queue: str) -> None:
-    message_id = entry.arrival.properties.message_id
+    message_id = entry.incoming.properties.message_id
     which = "a message without an id" if message_id is None else f"the message {message_id!r}"
-    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.arrival.queue, queue, entry.objection)
+    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.incoming.queue, queue, entry.objection)
 
 
 def _copy(entry: IngestEntry, queue: str) -> Copy:
-    arrival, reason = entry.arrival, entry.objection or ""
+    incoming, reason = entry.incoming, entry.objection or ""
     said = [
         Header(REJECTED_REASON.encode(), text_value(reason[:_LONGEST_REASON])),
-        Header(EXCHANGE.encode(), _name(arrival.exchange)),
-        Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
+        Header(EXCHANGE.encode(), _name(incoming.exchange)),
+        Header(ROUTING_KEY.encode(), _name(incoming.routing_key)),
     ]
-    return rejected_copy(queue, arrival.properties, arrival.body, said)
+    return copy_with_reason(queue, incoming.properties, incoming.body, said, REJECTED_PROPERTIES)
 
 
 def _name(name: str | bytes) -> bytes:
@@ -151,8 +157,8 @@ def restored(delivery: RawDelivery) -> Copy:
         properties = properties_restored(delivery.properties, REJECTED_PROPERTIES)
     except MalformedPropertiesError:
         raise IrretrievableError("its properties cannot be read") from None
-    except PutAsideWholeError:
-        raise IrretrievableError("its properties were put aside whole; publish it again from your program") from None
+    except PropertiesKeptAsBytesError:
+        raise IrretrievableError("its properties were kept as bytes; publish it again from your program") from None
     address = _origin(properties.headers)
     own = [entry for entry in properties.headers if entry.name not in _ADDED]
     if address.exchange == DEFAULT_EXCHANGE and any(name in CARBON_COPIES for name, _ in own):
@@ -205,7 +211,7 @@ class Retry:
     """What became of what was in a rejected queue: `found` messages at the beginning.
 
     `published`: confirmed by where they came from, and off the queue. `stayed`: how many are in the queue as before, by
-    the reason. `passed_over`: how many the filter leaves there. `stopped`: somebody asked to stop before all were
+    the reason. `passed_over`: how many the filter leaves there. `stopped`: `stopping` ended it before all were
     tried.
     """
 
@@ -237,7 +243,7 @@ def retry_rejected(
 ) -> Retry:
     """Publish what is in the rejected queue `queue` to where it came from, each as it was, and take it off the queue.
 
-    `wanted`: only what it matches; None: all. Only what is there at the beginning is tried: what is rejected anew
+    `wanted`: only what it matches; None: all. Only what is there at the beginning is tried: what is rejected meanwhile
     stays. A copy is confirmed before the message is acknowledged; if the process dies in between, it is in both.
     `dry_run`: publish nothing, and say what would be. `on_progress` gets how many were tried, of how many. Raises
     TransportSetupError where there is no such queue, TransportError and TransportUnavailableError: what was not
@@ -256,7 +262,7 @@ def retry_rejected(
             result.passed_over += len(consumed) - len(chosen)
             done = _try(publisher, chosen, result, dry_run)
             if len(done) < len(consumed):
-                consumer.keep_back()
+                consumer.acknowledge_singly()
             consumer.acknowledge(done)
             on_progress(result.tried, result.found)
             result.stopped = stopping() and result.tried < result.found

@@ -12,7 +12,7 @@ from delaystore.settings import Converted, Duration
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
 
 QUEUE_ENDING: Final = ".ingress"
-"""How the name of an exchange's ingress queue ends, unless told otherwise."""
+"""How the name of an exchange's ingress queue ends by default."""
 _RESERVED: Final = "amq."
 
 

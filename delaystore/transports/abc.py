@@ -28,9 +28,10 @@ class OutcomeKind(Enum):
     UNCONFIRMED = "unconfirmed"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
     UNAVAILABLE = "unavailable"
-    """Its destination is unavailable at present, although the broker answers: the message is to be deferred, so that
-    others come first. That is an outage of the destination, and no fault of the message. As with UNCONFIRMED, it may
-    have arrived."""
+    """Its destination is unavailable, although the broker answers: the message is deferred, and tried again later.
+
+    That is an outage of the destination, and no fault of the message. As with UNCONFIRMED, it may have arrived.
+    """
     NOT_DELAYABLE = "not_delayable"
     """Only from `send_delayed`: the message cannot be delayed natively, and stays in the store until it is due."""
 
@@ -74,9 +75,9 @@ class ReceivedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenMessage:
-    """A message of a queue that its taker has, and nobody else gets until it removes something, or ends.
+    """A message that one caller has taken from a queue. No other consumer gets it until that caller gives it back.
 
-    `message`: as its consumer would see it. `tag`: by which the queue knows it, of no meaning elsewhere.
+    `message`: as its consumer would see it. `tag`: by which the queue knows it, and no other queue.
     """
 
     message: ReceivedMessage
@@ -88,7 +89,7 @@ class OpenQueue(ABC):
 
     @abstractmethod
     def take(self, limit: int) -> Sequence[TakenMessage]:
-        """The next messages that nobody has, `limit` at most; none: there are no more.
+        """The next messages that no consumer has, `limit` at most; none: there are no more.
 
         What was taken is not taken again by this caller. Raises TransportError, TransportUnavailableError.
         """
@@ -170,10 +171,10 @@ class Transport(ABC):
     def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
         """Take messages of `queue`; what is not removed when the block ends goes back, in its order where possible.
 
-        Whoever looks and removes nothing has changed nothing. Raises TransportError for a queue that is missing or may
+        A caller that removes nothing has changed nothing. Raises TransportError for a queue that is missing or may
         not be read, TransportUnavailableError; ConfigurationError: this transport cannot.
         """
-        raise ConfigurationError(f"{type(self).__name__} cannot look into the queue {queue!r}")
+        raise ConfigurationError(f"{type(self).__name__} cannot inspect the queue {queue!r}")
 
     def depth(self, queue: str) -> int | None:  # noqa: ARG002 - for overriders
         """How many messages are in `queue`; None: there is no such queue, or this transport cannot tell.

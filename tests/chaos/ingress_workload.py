@@ -34,7 +34,7 @@ class IngressWorkload(Workload):
     def _declare_queues(self) -> None:
         super()._declare_queues()
         with BrokerClient(self._topology.broker.url) as client:
-            create(client, IngressTopology(names=NAMES, out_type="topic", entrance_type="topic"))
+            create(client, IngressTopology(names=NAMES, out_type="topic", exchange_type="topic"))
         with self._connected() as connection:
             for queue in (QUORUM, CLASSIC):
                 connection.channel().queue_bind(queue, NAMES.out, queue)

@@ -193,7 +193,7 @@ class History:
         assert publish.entry.result is not None
         if publish.entry.result is IngestResult.DISCARDED:
             return
-        name = self.publishes[publish.entry.arrival.tag].entry.meaning
+        name = self.publishes[publish.entry.incoming.tag].entry.meaning
         assert isinstance(name, DelayedMessage)
         own = name.headers.get("delaystore.original-message-id", name.message_id)
         later = [step for step, found, body in self.forwarded if (found, body) == (own, publish.body)]

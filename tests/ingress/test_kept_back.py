@@ -56,8 +56,8 @@ class Nothing:
 class Reader:
     """The routing key is the message_id."""
 
-    def read(self, arrival: IncomingMessage, came: datetime) -> DelayedMessage:
-        return message(str(arrival.routing_key), arrival.body)
+    def read(self, incoming: IncomingMessage, came: datetime) -> DelayedMessage:
+        return message(str(incoming.routing_key), incoming.body)
 
 
 class Breaker:

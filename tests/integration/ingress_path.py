@@ -31,7 +31,7 @@ class IngressPath:
 
     def __init__(self, url: str, management: str) -> None:
         with closing(BrokerClient(url, management)) as client:
-            create(client, IngressTopology(names=NAMES, out_type="topic", entrance_type="topic"))
+            create(client, IngressTopology(names=NAMES, out_type="topic", exchange_type="topic"))
         self.url = url
         self.transport = RabbitMQTransport(url)
         self._publisher = CopyPublisher(broker_from_url(url))

@@ -55,7 +55,7 @@ def test_on_an_empty_broker_everything_is_missing_in_the_order_of_declaring() ->
     findings = differences(V2, BrokerSnapshot())
     assert {finding.kind for finding in findings} == {FindingKind.MISSING}
     assert [finding.subject.split()[0] for finding in findings] == ["exchange"] * 29 + ["queue"] * 28 + ["binding"] * 56
-    assert not any(finding.hinders for finding in findings)
+    assert not any(finding.blocks for finding in findings)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_queues_with_a_limit_are_a_finding_with_the_command() -> None:
     assert finding.kind is FindingKind.DELIVERY_LIMIT
     assert "limit of 20" in finding.text
     assert command_for(OURS, "/") in finding.text
-    assert not finding.hinders
+    assert not finding.blocks
     assert check_limits("4.0.5", NSERVICEBUS_V2, snapshot(OURS), "/") == []
     assert check_limits("3.13.0", NSERVICEBUS_V2, snapshot(), "/") == []
 

@@ -72,7 +72,7 @@ def test_an_exchange_without_a_policy_is_a_finding_with_the_command() -> None:
     (finding,) = check_policy(NSERVICEBUS_V2, snapshot(), "/")
     assert finding.kind is FindingKind.UNDELIVERABLE
     assert command_for(OURS, "/") in finding.text
-    assert not finding.hinders
+    assert not finding.blocks
 
 
 def test_our_policy_is_good_where_it_leads_somewhere() -> None:

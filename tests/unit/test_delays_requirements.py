@@ -48,12 +48,12 @@ def test_the_version_must_know_what_the_layout_uses(topology: CascadeTopology, v
         assert text in finding.text
         assert version in finding.subject
         assert finding.kind is FindingKind.VERSION
-        assert finding.hinders
+        assert finding.blocks
 
 
 def test_queues_without_a_type_must_not_become_quorum_queues() -> None:
     (finding,) = check_default_type("quorum", "sales", NSERVICEBUS_V1.layout())
-    assert finding.hinders
+    assert finding.blocks
     assert "rabbitmqctl update_vhost_metadata sales --default-queue-type classic" in finding.text
     assert check_default_type("quorum", "sales", NSERVICEBUS_V2.layout()) == []
     for default in (None, "undefined", "classic"):

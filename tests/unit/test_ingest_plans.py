@@ -20,13 +20,13 @@ def shop() -> BrokerSnapshot:
 
 def topology(**given: str) -> IngressTopology:
     return IngressTopology(
-        names=IngressNames.of("orders"), **{"out_type": "direct", "entrance_type": "fanout", **given}
+        names=IngressNames.of("orders"), **{"out_type": "direct", "exchange_type": "fanout", **given}
     )
 
 
 def test_the_exchange_to_publish_to_is_bound_right_after_it_is_declared() -> None:
     found = topology()
-    exchange, binding = found.entrance.parts
+    exchange, binding = found.ingress_exchange.parts
     assert exchange == Exchange("orders", "fanout")
     assert binding == Binding("orders", "orders.ingress", DestinationKind.QUEUE)
     assert not {"orders"} & {part.name for part in found.behind.nodes}
@@ -44,13 +44,13 @@ def test_what_the_ingress_queue_gives_up_goes_where_it_is_kept() -> None:
 
 def test_a_direct_exchange_is_no_entrance() -> None:
     with pytest.raises(ConfigurationError, match="--exchange-type fanout, or topic"):
-        topology(entrance_type="direct")
+        topology(exchange_type="direct")
 
 
 def test_a_copy_has_the_plugins_type_bindings_and_arguments(shop: BrokerSnapshot) -> None:
     switch = switch_from_plugin(shop, "orders")
     found = switch.topology
-    assert (found.out_type, found.entrance_type) == ("topic", "topic")
+    assert (found.out_type, found.exchange_type) == ("topic", "topic")
     assert found.out_arguments == {"alternate-exchange": "unrouted"}
     assert {(one.source, one.destination, one.kind.value, one.routing_key) for one in found.out_bindings} == {
         ("orders.out", "audit", "exchange", "#"),
@@ -79,7 +79,7 @@ def test_an_alternate_exchange_by_policy_becomes_an_argument(shop: BrokerSnapsho
 
 
 @pytest.mark.parametrize(
-    ("exchange", "entrance_type", "keys", "survives"),
+    ("exchange", "exchange_type", "keys", "survives"),
     [
         ("reminders", "fanout", ["billing", "shipping", ""], True),
         ("reminders", "topic", ["billing", "shipping", "#"], True),
@@ -89,19 +89,19 @@ def test_an_alternate_exchange_by_policy_becomes_an_argument(shop: BrokerSnapsho
     ],
 )
 def test_what_waits_in_the_plugin_finds_the_ingress_queue(
-    shop: BrokerSnapshot, exchange: str, entrance_type: str, keys: list[str], survives: bool
+    shop: BrokerSnapshot, exchange: str, exchange_type: str, keys: list[str], survives: bool
 ) -> None:
-    switch = switch_from_plugin(shop, exchange, entrance_type=entrance_type)
-    into = [one for one in switch.topology.entrance.bindings if one.source == exchange]
+    switch = switch_from_plugin(shop, exchange, exchange_type=exchange_type)
+    into = [one for one in switch.topology.ingress_exchange.bindings if one.source == exchange]
     assert [one.routing_key for one in into] == keys
-    assert switch.plugin.survives(entrance_type) is survives
-    told = " ".join(switch.steps(entrance=False))
+    assert switch.plugin.survives(exchange_type) is survives
+    told = " ".join(switch.steps(ingress_exchange=False))
     assert ("is lost when the exchange is deleted" in told) is not survives
     assert ("comes to" in told) is survives
 
 
 def steps(switch: Switch) -> str:
-    return "\n".join(switch.steps(entrance=False))
+    return "\n".join(switch.steps(ingress_exchange=False))
 
 
 def test_in_place_publishers_pause_and_bindings_are_exported_first(shop: BrokerSnapshot) -> None:
@@ -111,7 +111,7 @@ def test_in_place_publishers_pause_and_bindings_are_exported_first(shop: BrokerS
     assert [told.index(words) for words in order] == sorted(told.index(words) for words in order)
     assert not switch.takes_place(shop.exchanges), "the plugin's exchange is still there"
     assert switch.takes_place({})
-    assert switch.steps(entrance=True) == []
+    assert switch.steps(ingress_exchange=True) == []
 
 
 def test_with_another_name_both_work_and_the_old_one_goes_last(shop: BrokerSnapshot) -> None:
@@ -121,7 +121,7 @@ def test_with_another_name_both_work_and_the_old_one_goes_last(shop: BrokerSnaps
     assert "bind it to 'orders.v2' with the same keys, then unbind it" in told
     assert told.splitlines()[-1].startswith("delete 'orders'")
     assert switch.takes_place(shop.exchanges)
-    assert "orders" not in {part.name for part in switch.topology.behind.nodes + switch.topology.entrance.nodes}
+    assert "orders" not in {part.name for part in switch.topology.behind.nodes + switch.topology.ingress_exchange.nodes}
 
 
 def test_bindings_to_what_is_gone_since_the_export_are_left_out(shop: BrokerSnapshot) -> None:
@@ -139,7 +139,7 @@ def test_what_cannot_be_copied(shop: BrokerSnapshot) -> None:
         switch_from_plugin(shop, "audit")
     with pytest.raises(ConfigurationError, match="the name that it has"):
         switch_from_plugin(shop, "orders", new_name="orders")
-    with pytest.raises(ConfigurationError, match="cannot be OUT"):
+    with pytest.raises(ConfigurationError, match="cannot be the output exchange"):
         switch_from_plugin(shop, "orders", new_name="orders.v2", out="orders")
 
 

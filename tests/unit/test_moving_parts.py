@@ -22,7 +22,7 @@ def test_what_is_done_is_acknowledged_at_once_and_nothing_else(batches: list[lis
     fresh = [[tag for tag in batch if tag not in set().union(*batches[:at])] for at, batch in enumerate(batches)]
     for at, batch in enumerate(fresh):
         if at == kept_at:
-            acknowledgements.keep_back()
+            acknowledgements.acknowledge_singly()
         done.update(batch)
         _note(acknowledgements.done(batch), acknowledged)
         assert acknowledged.keys() == done
@@ -42,7 +42,7 @@ def test_batches_done_in_order_take_one_acknowledgement_each() -> None:
     assert acknowledgements.done([5, 4]) == [(4, False), (5, False)]
     assert acknowledgements.done([3]) == [(3, True)]
     assert acknowledgements.done([6, 8]) == [(6, True), (8, False)]
-    acknowledgements.keep_back()
+    acknowledgements.acknowledge_singly()
     assert acknowledgements.done([7, 9]) == [(7, False), (9, False)]
 
 

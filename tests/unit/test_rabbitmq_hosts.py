@@ -56,7 +56,7 @@ def can_send(transport: RabbitMQTransport) -> None:
     wait_until(lambda: transport.unavailable() is None, transport.unavailable)
 
 
-def told(records: pytest.LogCaptureFixture) -> list[str]:
+def failures_text(records: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in records.records if record.name.startswith("delaystore")]
 
 
@@ -82,8 +82,8 @@ def test_a_host_that_fails_gives_way_to_the_next(
     with closing(RabbitMQTransport(f"amqp://ann:secret@{bad},{good}/sales")) as transport:
         can_send(transport)
     vhost = "(virtual host 'sales')"
-    assert told(caplog)[-1] == f"connected to RabbitMQ at {good} {vhost}"
-    assert [line for line in told(caplog)[:-1] if line.startswith(f"RabbitMQ at {bad}") and reason in line]
+    assert failures_text(caplog)[-1] == f"connected to RabbitMQ at {good} {vhost}"
+    assert [line for line in failures_text(caplog)[:-1] if line.startswith(f"RabbitMQ at {bad}") and reason in line]
     connection = open_connection(broker_from_url(f"amqp://ann:secret@{bad},{good}/sales"))
     assert connection.node.label == f"{good} {vhost}"
     connection.close()

@@ -22,7 +22,7 @@ from delaystore.transports.rabbitmq.queues import exists
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Queue
 
-_NOBODY: Final = "delaystore.nobody"
+_NO_QUEUE: Final = "delaystore.nobody"
 """A queue that does not exist: what is sent to it is dropped."""
 
 
@@ -91,10 +91,10 @@ class TargetDestinations:
             ) from None
 
     def _try_user(self, name: str) -> str | None:
-        """RabbitMQ takes the user_id of somebody else only from users with the tag impersonator."""
+        """RabbitMQ accepts the user_id of another user only from users with the tag impersonator."""
         try:
             with self._connections.channel() as channel, quiet_pika():
-                channel.basic_publish("", _NOBODY, b"", pika.BasicProperties(user_id=name))
+                channel.basic_publish("", _NO_QUEUE, b"", pika.BasicProperties(user_id=name))
                 channel.basic_qos(prefetch_count=1)  # its answer shows that the broker took what was sent before
         except exceptions.ChannelClosedByBroker as error:
             return f"its property user_id is another's: {reason_of(error)}"
@@ -132,7 +132,7 @@ class BatchResult:
     """A batch, and what became of each of its messages; None: not known, the message goes back to its queue.
 
     `repeated`: how many publishes were repeated because no answer came. `trouble`: why the batch was given up; None: it
-    was not, or somebody asked to stop.
+    was not, or it is to stop.
     """
 
     messages: Sequence[LevelMessage]

@@ -12,7 +12,7 @@ from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.snapshot import BrokerSnapshot
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.text import EXPIRATION, parse_time
-from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_aside
+from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, copy_with_reason
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
     DEAD_LETTER_HEADERS,
@@ -55,7 +55,7 @@ class Remaining(NamedTuple):
 def remaining(
     headers: Mapping[bytes, bytes], key: DelayKey, level: int, cascade: CascadeTopology, due_by: DueBy, now: datetime
 ) -> Remaining | None:
-    """How long a message in the queue of `level` has yet to wait; None: nobody can tell."""
+    """How long a message in the queue of `level` has yet to wait; None: unknown."""
     due = None if due_by is DueBy.KEY else due_by_headers(headers)
     if due is not None:
         return Remaining(due - now, exact=True)
@@ -255,7 +255,7 @@ class Planner:
     def _check_reachable(self, properties: RawProperties, headers: dict[bytes, bytes], address: str) -> None:
         for name in CARBON_COPIES:
             if name in headers:
-                raise UnmovableError(f"its header {name.decode()!r} would send copies elsewhere once more")
+                raise UnmovableError(f"its header {name.decode()!r} would send copies to other queues once more")
         user = properties.text("user_id")
         reason = (None if user is None else self.user_obstacle(user)) or self.destination_obstacle(address)
         if reason is not None:
@@ -270,7 +270,7 @@ def poisoned(message: LevelMessage, reason: str, queue: str) -> Copy:
         TableEntry(POISON_QUEUE.encode(), text_value(message.queue)),
         TableEntry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
     ]
-    return copy_aside(queue, message.properties, message.body, said, POISON_PROPERTIES)
+    return copy_with_reason(queue, message.properties, message.body, said, POISON_PROPERTIES)
 
 
 def left_by_broker(name: bytes, *, redelivered: bool) -> bool:

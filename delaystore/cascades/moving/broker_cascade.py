@@ -1,6 +1,5 @@
 """A cascade on a broker, to move messages from or to."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from pika import exceptions
@@ -8,11 +7,9 @@ from typing_extensions import override
 
 from delaystore.cascades.management import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
-from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import server_properties, virtual_host_of
-from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.queues import missing, queue_exists, ready_counts
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
@@ -30,6 +27,7 @@ class BrokerCascade(BrokerClient):
         self.queues = tuple(cascade.level(number) for number in range(cascade.levels))
         """The level queues, by level."""
         self._publisher = CopyPublisher(self.broker)
+        self.publish = self._publisher.publish
 
     def __repr__(self) -> str:
         return f"<BrokerCascade {self.name} on {self.broker.label}>"
@@ -39,10 +37,6 @@ class BrokerCascade(BrokerClient):
         """The user of the connections; None: it logs in by its certificate."""
         login = self.broker.login
         return None if login is None else login[0]
-
-    def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
-        """Publish with confirms, and return one outcome for each, within about `timeout` seconds."""
-        return self._publisher.publish(copies, timeout)
 
     def require_level_queues(self) -> None:
         """ConfigurationError unless there is a level queue to read from; TransportUnavailableError."""

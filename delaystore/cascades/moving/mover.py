@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from delaystore.calls import ProgressListener
 from delaystore.cascades.moving._forwarding import BatchResult, CopyForwarder, Result, ResultKind, TargetDestinations
@@ -41,14 +41,16 @@ class LevelReader:
         self._consumer = Consumer(
             source.broker, source.name, [source.queues[level] for level in self._levels], prefetch
         )
+        self.wake = self._consumer.wake
+        self.acknowledge_singly = self._consumer.acknowledge_singly
 
     def __enter__(self) -> Self:
         with _run_again():
             self._consumer.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._consumer.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._consumer.__exit__()
 
     @property
     def prefetched(self) -> int:
@@ -68,10 +70,6 @@ class LevelReader:
         with _run_again():
             self._consumer.receive(patience)
 
-    def wake(self, future: "Future[Any] | None" = None) -> None:
-        """End a `receive` under way, from any thread."""
-        self._consumer.wake(future)
-
     def take(self, most: int, most_bytes: int) -> list[LevelMessage]:
         """Up to `most` messages of those prefetched, and about `most_bytes` bytes of bodies: one at least."""
         return [self._waiting(consumed) for consumed in self._consumer.take(most, most_bytes)]
@@ -80,10 +78,6 @@ class LevelReader:
         """Take `messages` off the source; raises as `receive`."""
         with _run_again():
             self._consumer.acknowledge(message.tag for message in messages)
-
-    def keep_back(self) -> None:
-        """Some messages that were taken stay in the source."""
-        self._consumer.keep_back()
 
     def finish(self) -> None:
         """Wait until the broker has all acknowledgements; raises as `receive`."""
@@ -115,12 +109,12 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 _PREFETCH: Final = 500
 """Messages of one level queue that are unacknowledged, at most. Their time to live stands still meanwhile."""
 _FIRST: Final = 1000
-"""Messages of each level that a dry run reads; nobody else can get them meanwhile."""
+"""Messages of each level that a dry run reads; no other consumer gets them meanwhile."""
 _ENOUGH: Final = 4 * BATCH
 _ENOUGH_BYTES: Final = 4 * _BATCH_BYTES
 """No more is received while so many messages, or bytes of bodies, are prefetched."""
 _TICK: Final = 0.1
-"""Seconds between two checks of the clock, and of whether somebody asked to stop."""
+"""Seconds between two checks of the clock, and of whether it is to stop."""
 _STALLED: Final = 30.0
 """Seconds without a message after which the run ends, although the source says that it has some."""
 _COUNTS_LAG: Final = 15.0
@@ -267,7 +261,7 @@ class _Move:
                 return
 
     def _receive(self) -> None:
-        """Take in what comes, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
+        """Receive what comes, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
         enough = self._reader.prefetched >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
         if enough:
             wait(self._in_flight, _TICK, FIRST_COMPLETED)
@@ -301,7 +295,7 @@ class _Move:
         pairs = list(zip(batch.messages, batch.results, strict=True))
         settled = [message for message, result in pairs if result is not None and result.kind is not ResultKind.LEFT]
         if len(settled) < len(pairs):
-            self._reader.keep_back()
+            self._reader.acknowledge_singly()
         self._reader.acknowledge(settled)
         return None if batch.trouble is None else TransportUnavailableError(batch.trouble)
 

@@ -68,7 +68,7 @@ class MoveReport:
     def perhaps_twice(self) -> int:
         """How many messages may have a second copy: an earlier run that was killed copied them, or no answer came.
 
-        A dry run, or somebody else, may have read them as well. Copies that are not due yet would be in the target.
+        A dry run, or another consumer, may have read them as well. Copies that are not due yet would be in the target.
         """
         return self.repeated + self._due_redelivered + min(self.redelivered - self._due_redelivered, self.target_before)
 

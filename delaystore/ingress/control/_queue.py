@@ -51,7 +51,7 @@ class ControlRequest(NamedTuple):
 class Answering:
     """Does requests with the store of `operations`. Used by one thread.
 
-    `on_rescheduled`: called with the earliest new due time of each transaction; None: nobody is told.
+    `on_rescheduled`: called with the earliest new due time of each transaction; None: nothing is called.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Answering:
 
 
 def _refused(error: Exception) -> Answer:
-    """The answer to a request that the store refuses, or that nobody has thought of."""
+    """The answer to a request that the store refuses, or that fails unexpectedly."""
     if isinstance(error, DelaystoreError):
         return problem_answer(RequestError(ProblemCode.REFUSED, cut(str(error))))
     logger.error("unexpected %s while a request was done", type(error).__name__, exc_info=error)
@@ -134,7 +134,7 @@ class ControlHealth:
     unanswered: int = 0
     """Done, but the queue that was to have the answer did not take it."""
     rejected: int = 0
-    """In error, and put into the rejected queue, as nobody could be told."""
+    """In error, and put into the rejected queue, as no answer could be sent."""
     breakers: Mapping[str, str] = field(default_factory=dict)
     """The state of each circuit breaker, `control` (reading) and `control_store`: disarmed, armed or triggered."""
 
@@ -190,7 +190,7 @@ class ControlNames:
 
     @property
     def rejected(self) -> str:
-        """The queue of requests in error, where nobody was told of the error."""
+        """The queue of requests in error that got no answer."""
         return f"{self.queue}.rejected"
 
 
@@ -347,7 +347,7 @@ class ControlQueue:
         return self._loop.stop(timeout)
 
     def health(self) -> ControlHealth:
-        """How it is doing; asks nobody, and raises nothing."""
+        """How it is doing; asks neither store nor broker, and raises nothing."""
         return ControlHealth(
             queue=self.queue,
             running=self._loop.running,

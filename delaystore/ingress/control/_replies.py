@@ -9,9 +9,9 @@ from typing import Final
 from delaystore.errors import UnsupportedMessageError
 from delaystore.ingress.control._protocol import Answer
 from delaystore.message import new_message_id
-from delaystore.text import DEFAULT_EXCHANGE, REJECTED_REASON, parse_address
+from delaystore.text import DEFAULT_EXCHANGE, REJECTED_PROPERTIES, REJECTED_REASON, parse_address
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, rejected_copy
+from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, copy_with_reason
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
     RawDelivery,
@@ -64,7 +64,7 @@ _PERSISTENT: Final = b"\x02"
 
 
 def answer_copy(request: RawDelivery, answer: Answer) -> Copy | None:
-    """The answer as a message; None: nobody can be told."""
+    """The answer as a message; None: the request names no queue for it."""
     properties = request.properties
     try:
         reply_to = properties.text("reply_to")
@@ -88,11 +88,11 @@ def answer_copy(request: RawDelivery, answer: Answer) -> Copy | None:
 def request_copy(request: RawDelivery, problem: str, queue: str) -> Copy:
     """The request as a message for the rejected queue, with what is wrong with it."""
     said = [TableEntry(REJECTED_REASON.encode(), text_value(problem))]
-    return rejected_copy(queue, request.properties, request.body, said)
+    return copy_with_reason(queue, request.properties, request.body, said, REJECTED_PROPERTIES)
 
 
 def wants_answer(properties: RawProperties) -> bool:
-    """Whether the request names somebody to be told."""
+    """Whether the request names a queue for the answer."""
     try:
         return bool(properties.text("reply_to"))
     except MalformedPropertiesError:
@@ -107,7 +107,7 @@ def _short(text: str) -> bytes:
 _TIMEOUT: Final = 5.0
 """Seconds for the confirms of one batch."""
 _PATIENCE: Final = 5.0
-"""Seconds for which a queue that takes nothing at present is tried."""
+"""Seconds for which an unavailable queue is tried."""
 _PAUSE: Final = 1.0
 """Seconds before an answer is published again."""
 
@@ -128,7 +128,7 @@ class Reply:
 
 
 class Replies:
-    """Answers that are on their way. Used by one thread. `rejected`: the queue for errors that nobody is told of."""
+    """Answers that are on their way. Used by one thread. `rejected`: the queue for errors without an answer."""
 
     def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
         self._publisher = publisher
@@ -151,7 +151,7 @@ class Replies:
         return sum(len(reply.answer.body) for reply in self._open)
 
     def add(self, request: RawDelivery, answer: Answer) -> None:
-        """Owe `answer` to whoever sent `request`."""
+        """Owe `answer` to the sender of `request`."""
         self._standing.requests += 1
         reply = Reply(request, answer, answer_copy(request, answer))
         if reply.copy is None:
@@ -192,7 +192,7 @@ class Replies:
         return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _PATIENCE
 
     def _not_told(self, reply: Reply, reason: str) -> None:
-        """Nobody hears of the answer: an error is kept with its request, what was done is done."""
+        """The answer cannot be sent: a request in error goes to the rejected queue; what was done is done."""
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:
             logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)

@@ -19,10 +19,10 @@ _DETAILS: Final = ("queue", "reason", "exchange")
 
 
 class IncomingContent:
-    """The headers and properties of an arrival; its reader's own, and changed by it to what the message is to have.
+    """The headers and properties of an incoming message. Its reader changes them to those of the message to store.
 
     `message_id`: as it came; None: it has none. `problems`: why a header cannot be carried, by its name.
-    `size`: the bytes of all this in the arrival.
+    `size`: the bytes of all this in the incoming message.
     """
 
     __slots__ = ("headers", "message_id", "problems", "properties", "size")
@@ -87,13 +87,13 @@ MOST: Final = 20
 """Times that RabbitMQ may bring a message back. Ingresses one behind the other are a few."""
 
 
-def count_hop(headers: dict[str, Any], arrival: IncomingMessage, *, asks_anew: bool) -> int:
+def count_hop(headers: dict[str, Any], incoming: IncomingMessage, *, asks_again: bool) -> int:
     """Take off what an ingress noted of this message; how often it has come back by now. Raises RejectedMessageError.
 
-    `asks_anew`: whether a program has asked for a delay since the message was forwarded.
+    `asks_again`: whether a program has asked for a delay since the message was forwarded.
     """
     noted, hops = headers.pop(FORWARDED_TO, None), headers.pop(HOPS, 0)
-    if noted is None or asks_anew or not _is_published_to(noted, arrival):
+    if noted is None or asks_again or not _is_published_to(noted, incoming):
         return 0
     hops = hops + 1 if type(hops) is int and hops > 0 else 1
     if hops > MOST:
@@ -111,9 +111,9 @@ def note_hop(headers: dict[str, Any], hops: int, destination: str) -> None:
         headers[HOPS] = hops
 
 
-def _is_published_to(noted: object, arrival: IncomingMessage) -> bool:
+def _is_published_to(noted: object, incoming: IncomingMessage) -> bool:
     try:
-        return isinstance(noted, str) and parse_address(noted) == (arrival.exchange, arrival.routing_key)
+        return isinstance(noted, str) and parse_address(noted) == (incoming.exchange, incoming.routing_key)
     except UnsupportedMessageError:
         return False
 
@@ -127,10 +127,10 @@ _STEP: Final = timedelta(seconds=1)
 
 
 class CountFrom(StrEnum):
-    """From when a delay counts, if it is not the time of its arrival here.
+    """From when a delay counts, if not from when the ingress received the message.
 
     RECEIVED: from when the broker was given the message, if its header says so. SENT: the same, and without such a
-    header from the property `timestamp`. TAKEN: always from the arrival.
+    header from the property `timestamp`. TAKEN: always from when the ingress received it.
     """
 
     RECEIVED = "received"

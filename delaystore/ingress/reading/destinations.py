@@ -27,7 +27,7 @@ class DestinationRule(ABC):
     """Whether messages keep what they were published with for RabbitMQ to route by: routing key and CC."""
 
     @abstractmethod
-    def destination(self, arrival: IncomingMessage, content: IncomingContent) -> str:
+    def destination(self, incoming: IncomingMessage, content: IncomingContent) -> str:
         """A queue's name or an address. Raises RejectedMessageError where there is none."""
 
     @abstractmethod
@@ -163,8 +163,8 @@ class ExchangeDestination(DestinationRule):
     routed_by_publishers: ClassVar[bool] = True
 
     @override
-    def destination(self, arrival: IncomingMessage, content: IncomingContent) -> str:
-        key = arrival.routing_key
+    def destination(self, incoming: IncomingMessage, content: IncomingContent) -> str:
+        key = incoming.routing_key
         if isinstance(key, bytes):
             raise RejectedMessageError(f"its routing key is no UTF-8: {shown(key)}")
         return _address(self.exchange, key)
@@ -187,7 +187,7 @@ class FixedDestination(DestinationRule):
     to: str
 
     @override
-    def destination(self, arrival: IncomingMessage, content: IncomingContent) -> str:
+    def destination(self, incoming: IncomingMessage, content: IncomingContent) -> str:
         return self.to
 
     @override
@@ -203,7 +203,7 @@ class HeaderDestination(DestinationRule):
     named_by_publishers: ClassVar[bool] = True
 
     @override
-    def destination(self, arrival: IncomingMessage, content: IncomingContent) -> str:
+    def destination(self, incoming: IncomingMessage, content: IncomingContent) -> str:
         to = text_of(content.headers, self.name)
         if to is None:
             raise RejectedMessageError(f"it has no destination: there is no header {self.name}")

@@ -22,11 +22,11 @@ class SagaCleared:
 
 
 _LONGEST: Final = 500
-"""Characters of a reason: it may cite what somebody else wrote, and has to fit a header."""
+"""Characters of a reason: it may cite a header of the publisher, and has to fit a header itself."""
 
 
 class RejectedMessageError(Exception):
-    """An arrival that is no message for the store; its text is one sentence that says why, 500 characters at most.
+    """An incoming message that cannot be stored. The text says why, in one sentence of at most 500 characters.
 
     It goes to the rejected queue, with this text in a header.
     """

@@ -27,7 +27,7 @@ from delaystore.text import DEFAULT_EXCHANGE, without_carbon_copies
 from delaystore.transports.shared import without_floats
 
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
-"""What RabbitMQ 4 takes, unless told otherwise."""
+"""The default limit of RabbitMQ 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class ReadingRules:
 
 
 _SURE_TO_FIT: Final = 32 * 1024
-"""Bytes of properties that fit a frame however they are written anew: a number of one byte takes five then."""
+"""Bytes of properties that fit a frame however they are written again: a number of one byte takes five then."""
 _PLAIN: Final = frozenset({str, int, bool, bytes, type(None)})
 """Types of headers that RabbitMQ's transport carries."""
 _CHECKED: Final = frozenset({"CC", "BCC", "expiration", "reply_to"})
@@ -90,23 +90,23 @@ class IncomingReader:
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
         self._allowed = rules.allowed()
-        self._entrances: frozenset[str | bytes | None] = frozenset()
-        """What messages were published to that cannot have been forwarded there by an ingress."""
+        self._publish_exchanges: frozenset[str | bytes | None] = frozenset()
+        """Exchanges that publishers use: no ingress forwards to them."""
         if rules.destination.routed_by_publishers:
-            self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
+            self._publish_exchanges = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
 
-    def read(self, arrival: IncomingMessage, now: datetime) -> DelayedMessage | SagaCleared:
+    def read(self, incoming: IncomingMessage, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
 
-        `now`: aware; when the arrival was taken. Where nothing better is known, delays count from it. A message that is
-        due already has a due time in the past. Raises RejectedMessageError for what is neither.
+        `now`: aware; when the message was received. Where nothing better is known, delays count from it. A message that
+        is due already has a due time in the past. Raises RejectedMessageError for what is neither.
         """
         rules = self._rules
-        if len(arrival.body) > rules.most_body_bytes:
+        if len(incoming.body) > rules.most_body_bytes:
             raise RejectedMessageError(
-                f"its body has {len(arrival.body)} bytes; at most {rules.most_body_bytes} are taken"
+                f"its body has {len(incoming.body)} bytes; at most {rules.most_body_bytes} are taken"
             )
-        content = read_content(arrival.properties)
+        content = read_content(incoming.properties)
         if DEATHS in content.headers:
             undo_deaths(content, rules.ingress_queue)
         start = start_of(content, now, rules.count_from)
@@ -115,16 +115,16 @@ class IncomingReader:
             return delay
         for name, problem in content.problems.items():
             raise RejectedMessageError(f"header {name!r} {problem}")
-        hops = count_hop(content.headers, arrival, asks_anew=delay.taken_off)
-        destination = delay.destination or rules.destination.destination(arrival, content)
+        hops = count_hop(content.headers, incoming, asks_again=delay.taken_off)
+        destination = delay.destination or rules.destination.destination(incoming, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
             content.headers = dict(without_carbon_copies(content.headers))
         try:
             if delay.destination is not None or rules.destination.named_by_publishers:
                 self._check_allowed(destination)
-            if hops or (delay.destination is None and arrival.exchange not in self._entrances):
+            if hops or (delay.destination is None and incoming.exchange not in self._publish_exchanges):
                 note_hop(content.headers, hops, destination)
-            return self._message(arrival, content, delay, destination)
+            return self._message(incoming, content, delay, destination)
         except InvalidMessageError as error:
             raise RejectedMessageError(str(error)) from None
 
@@ -145,13 +145,13 @@ class IncomingReader:
         return Delay(start)
 
     def _message(
-        self, arrival: IncomingMessage, content: IncomingContent, delay: Delay, destination: str
+        self, incoming: IncomingMessage, content: IncomingContent, delay: Delay, destination: str
     ) -> DelayedMessage:
         message = DelayedMessage(
             message_id=delay.message_id or content.message_id or new_message_id(),
             destination=destination,
             due_time=delay.due_time,
-            body=arrival.body,
+            body=incoming.body,
             headers=content.headers or NOTHING,
             properties=content.properties or NOTHING,
         )

@@ -11,7 +11,7 @@ from delaystore.ingress.topology.changes import (
     switch_from_plugin,
     verify,
 )
-from delaystore.ingress.topology.layout import IngressTopology, PluginExchange, entrance_type_for
+from delaystore.ingress.topology.layout import IngressTopology, PluginExchange, exchange_type_for
 
 __all__ = [
     "IngressNames",
@@ -23,7 +23,7 @@ __all__ = [
     "check_deletion",
     "create",
     "delete",
-    "entrance_type_for",
+    "exchange_type_for",
     "read_status",
     "replace_exchange",
     "switch_from_plugin",

@@ -28,13 +28,13 @@ from delaystore.cascades import (
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.settings import IngressNames
 from delaystore.ingress.topology.layout import (
-    ENTRANCE_KEYS,
+    CATCH_ALL_KEYS,
     GIVEN_BACK,
     PLUGIN_TYPE,
     IngressTopology,
     PluginExchange,
     declared,
-    entrance_type_for,
+    exchange_type_for,
     read_plugin_exchange,
     words_of,
 )
@@ -48,24 +48,24 @@ def create(
     broker: BrokerClient,
     topology: IngressTopology,
     *,
-    entrance: bool = True,
+    ingress_exchange: bool = True,
     dry_run: bool = False,
     on_declared: Callable[[Part], object] = lambda _part: None,
 ) -> Creation:
     """Declare the ingress. May be run again: then nothing changes.
 
-    `entrance` False: all but the exchange to publish to. `on_declared` is called after each part.
+    `ingress_exchange` False: all but the exchange to publish to. `on_declared` is called after each part.
     An exchange that exists needs the right type; its arguments may be its own, so it is not declared again.
-    Raises TopologyRefusedError, a TransportSetupError, where something hinders, and nothing is declared;
+    Raises TopologyRefusedError, a TransportSetupError, where a finding blocks it, and nothing is declared;
     DeclarationError, one as well, where the broker refuses a part all the same, saying what had been declared until
     then; TransportUnavailableError, TransportError.
     """
-    plan = CreationPlan(broker, declared(topology, entrance=entrance))
+    plan = CreationPlan(broker, declared(topology, ingress_exchange=ingress_exchange))
     return plan.carry_out(dry_run=dry_run, on_declared=on_declared)
 
 
 _HARM: Final = {
-    "expires": "deletes the queue when nobody uses it for that long, and what is in it",
+    "expires": "deletes the queue when it is unused for that long, and what is in it",
     "message-ttl": "takes out what waits longer, while delaystore does not run",
 }
 _DROPPING: Final = {
@@ -81,18 +81,18 @@ def verify(
     names: IngressNames,
     *,
     out_type: str | None = None,
-    entrance_type: str | None = None,
+    exchange_type: str | None = None,
     passive: bool = False,
 ) -> Verification:
     """Verify the broker's version and feature flags, the user's permissions, and every part of the ingress.
 
     Uses the management API where there is one, otherwise what AMQP can tell. Changes nothing. `out_type`,
-    `entrance_type`: of the two exchanges; None: whatever they are, as far as it can be. `passive`: the user may not
+    `exchange_type`: of the two exchanges; None: whatever they are, as far as it can be. `passive`: the user may not
     declare, so only passive declares are made, and permissions are left out.
     Raises ConfigurationError where neither a type nor a management API is given; TransportUnavailableError,
     TransportError where the broker does not answer.
     """
-    topology = _topology(broker, names, out_type, entrance_type)
+    topology = _topology(broker, names, out_type, exchange_type)
     found = declared(topology).check(broker, declaring=not passive)
     if found.snapshot is None:
         unknown = "whether policies do to the queues what must not be: only the management API shows them"
@@ -101,21 +101,23 @@ def verify(
 
 
 def _topology(
-    broker: BrokerClient, names: IngressNames, out_type: str | None, entrance_type: str | None
+    broker: BrokerClient, names: IngressNames, out_type: str | None, exchange_type: str | None
 ) -> IngressTopology:
-    """With types that are there, where nobody says which they should be."""
+    """With the types that the exchanges have, where none are given."""
     if broker.management is None:
         if out_type is None:
-            raise ConfigurationError("AMQP does not tell of which type OUT is; pass --type TYPE, or --management URL")
+            raise ConfigurationError(
+                "AMQP does not report the type of the output exchange; pass --type TYPE, or --management URL"
+            )
         return IngressTopology(
-            names=names, out_type=out_type, entrance_type=entrance_type or entrance_type_for(out_type)
+            names=names, out_type=out_type, exchange_type=exchange_type or exchange_type_for(out_type)
         )
     exchanges = broker.management.exchanges()
     actual = {one: exchanges[one].type for one in (names.exchange, names.out) if one in exchanges}
     out_type = out_type or actual.get(names.out, "topic")
     there = actual.get(names.exchange)
-    usual = entrance_type_for(out_type) if there is None or there not in ENTRANCE_KEYS else there
-    return IngressTopology(names=names, out_type=out_type, entrance_type=entrance_type or usual)
+    usual = exchange_type_for(out_type) if there is None or there not in CATCH_ALL_KEYS else there
+    return IngressTopology(names=names, out_type=out_type, exchange_type=exchange_type or usual)
 
 
 def _by_snapshot(names: IngressNames, snapshot: BrokerSnapshot) -> Iterator[Finding]:
@@ -159,8 +161,8 @@ def delete(
 ) -> Deletion[DeletionCheck]:
     """Delete the ingress. May be run again.
 
-    The exchange to publish to stays where others are bound to it, or where it is the plugin's; OUT stays where anything
-    is bound to it, unless `with_out`. `force`: messages are lost, and consumers lose their queue.
+    The exchange to publish to stays where others are bound to it, or where it is the plugin's; the output exchange
+    stays where anything is bound to it, unless `with_out`. `force`: messages are lost, and consumers lose their queue.
     Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
     `check_deletion` and `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the
     end.
@@ -195,8 +197,8 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
         kept=kept,
         uses=uses_of(broker, queues, broker.management.message_counts()),
         cut_off=sorted(others, key=str),
-        entrances=[*(one for one in exchanges if one.name == names.exchange), *inward],
-        restoring=[*_entrance_of(names, exchanges, snapshot), *inward],
+        upstream=[*(one for one in exchanges if one.name == names.exchange), *inward],
+        restoring=[*_upstream_of(names, exchanges, snapshot), *inward],
     )
 
 
@@ -205,7 +207,7 @@ def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_out: bool) ->
     going: list[Exchange] = []
     kept: list[str] = []
     for name, why in (
-        (names.exchange, _why_entrance_stays(names, snapshot)),
+        (names.exchange, _why_exchange_stays(names, snapshot)),
         (names.expired, None),
         (names.out, None if with_out else _why_out_stays(names, snapshot)),
     ):
@@ -217,7 +219,7 @@ def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_out: bool) ->
     return going, kept
 
 
-def _why_entrance_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
+def _why_exchange_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     state = snapshot.exchanges.get(names.exchange)
     if state is not None and state.type == PLUGIN_TYPE:
         return "it is the delayed-message plugin's"
@@ -230,10 +232,13 @@ def _why_out_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
 
 
-def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: BrokerSnapshot) -> list[Part]:
+def _upstream_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: BrokerSnapshot) -> list[Part]:
     """The exchange to publish to, if it goes, and what leads to it."""
-    entrance: list[Part] = [one for one in exchanges if one.name == names.exchange]
-    return [*entrance, *(one for one in snapshot.bindings if entrance and _exchange_of(one) == names.exchange)]
+    ingress_exchange: list[Part] = [one for one in exchanges if one.name == names.exchange]
+    return [
+        *ingress_exchange,
+        *(one for one in snapshot.bindings if ingress_exchange and _exchange_of(one) == names.exchange),
+    ]
 
 
 def _is_own(binding: Binding, names: IngressNames) -> bool:
@@ -265,8 +270,8 @@ class Switch(ABC):
         """Whether the exchange to publish to can be declared, given those that are there now."""
 
     @abstractmethod
-    def steps(self, entrance: bool) -> Sequence[str]:
-        """What is to be done, in this order, a step each. `entrance`: the exchange to publish to could be declared."""
+    def steps(self, ingress_exchange: bool) -> Sequence[str]:
+        """What is to be done, in this order, a step each. `ingress_exchange`: whether that could be declared."""
 
     def _prepared(self) -> str:
         names, count = self.topology.names, len(self.topology.out_bindings)
@@ -284,7 +289,7 @@ class Switch(ABC):
 
     def _publishers(self) -> str:
         return (
-            f"publishers that declare {self.topology.names.exchange!r} declare it as {self.topology.entrance_type}, "
+            f"publishers that declare {self.topology.names.exchange!r} declare it as {self.topology.exchange_type}, "
             "durable, without x-delayed-type; nothing else changes for them"
         )
 
@@ -302,8 +307,8 @@ class InPlace(Switch):
         return state is None or state.type != PLUGIN_TYPE
 
     @override
-    def steps(self, entrance: bool) -> Sequence[str]:
-        return [] if entrance else list(self._steps())
+    def steps(self, ingress_exchange: bool) -> Sequence[str]:
+        return [] if ingress_exchange else list(self._steps())
 
     def _steps(self) -> Iterator[str]:
         name, out = self.plugin.name, self.topology.names.out
@@ -322,19 +327,19 @@ class InPlace(Switch):
         yield f"stop the publishers of {name!r}{through}: what they publish until it is there again is lost or refused"
         yield from self._about_what_waits()
         yield (
-            f"delete {name!r}, and declare it anew at once: delaystore ingest create {name} --definitions {_BACKUP} "
+            f"delete {name!r}, and declare it again at once: delaystore ingest create {name} --definitions {_BACKUP} "
             "--replace"
         )
         yield f"{self._publishers()}; start them"
         yield f"programs bind their queues to {out!r} only: what is bound to {name!r} gets messages at once"
-        if self.plugin.survives(self.topology.entrance_type):
+        if self.plugin.survives(self.topology.exchange_type):
             yield (
                 "keep the plugin enabled for as long as your longest delay, and then disable it: to disable it deletes "
                 "what waits in it"
             )
 
     def _about_what_waits(self) -> Iterator[str]:
-        if self.plugin.survives(self.topology.entrance_type):
+        if self.plugin.survives(self.topology.exchange_type):
             yield (
                 f"what waits in the plugin{self._waiting()} stays there; when it is due it comes to "
                 f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
@@ -356,7 +361,7 @@ class NewName(Switch):
         return True
 
     @override
-    def steps(self, entrance: bool) -> Sequence[str]:
+    def steps(self, ingress_exchange: bool) -> Sequence[str]:
         return list(self._steps())
 
     def _steps(self) -> Iterator[str]:
@@ -374,7 +379,7 @@ class NewName(Switch):
                 f"{old!r}; what it gets in between comes twice, so pause its publishers if that must not be"
             )
         yield (
-            f"wait until nobody publishes to {old!r} and nothing waits in the plugin{self._waiting()}: "
+            f"wait until no program publishes to {old!r} and nothing waits in the plugin{self._waiting()}: "
             f"delaystore ingest status {old} tells"
         )
         yield f"delete {old!r}, and disable the plugin once no exchange of its type is left; it deletes what waits"
@@ -387,12 +392,12 @@ def switch_from_plugin(
     new_name: str | None = None,
     queue: str | None = None,
     out: str | None = None,
-    entrance_type: str | None = None,
+    exchange_type: str | None = None,
     live: BrokerSnapshot | None = None,
 ) -> Switch:
     """How to get from the plugin's `exchange` to an ingress. `new_name` None: of the same name.
 
-    `queue`, `out`: names for these, in place of those made from the exchange's. `entrance_type`: of the exchange to
+    `queue`, `out`: names for these, in place of those made from the exchange's. `exchange_type`: of the exchange to
     publish to; None: that of the plugin's bindings, where it can be. `live`: what is there now, where `snapshot` is of
     an export: bindings to and from what is gone are left out.
     Raises TransportSetupError where it is no exchange of the plugin, ConfigurationError for names that cannot be.
@@ -401,7 +406,9 @@ def switch_from_plugin(
         raise ConfigurationError(f"--as {exchange!r} is the name that it has; give a new one, or leave --as out")
     names = IngressNames.of(new_name or exchange, queue=queue, out=out)
     if names.out == exchange:
-        raise ConfigurationError(f"{exchange!r} delays what it gets, so it cannot be OUT; name another with --out")
+        raise ConfigurationError(
+            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with --out"
+        )
     plugin = read_plugin_exchange(snapshot, exchange, names.out)
     if live is not None:
         plugin = plugin.without_the_gone(live)
@@ -409,7 +416,7 @@ def switch_from_plugin(
     topology = IngressTopology(
         names=names,
         out_type=plugin.inner_type,
-        entrance_type=entrance_type or entrance_type_for(plugin.inner_type),
+        exchange_type=exchange_type or exchange_type_for(plugin.inner_type),
         out_arguments=plugin.arguments,
         out_bindings=plugin.copied_bindings(names.out),
         sources=plugin.sources if in_place else (),
@@ -434,19 +441,19 @@ def replace_exchange(
     plugin, topology = switch.plugin, switch.topology
     live = read_plugin_exchange(broker.management.snapshot(), plugin.name, topology.names.out)
     _refuse_change(plugin, live)
-    if live.waiting and not plugin.survives(topology.entrance_type):
+    if live.waiting and not plugin.survives(topology.exchange_type):
         raise TransportSetupError(
             f"{live.waiting:,} messages wait in the plugin for {plugin.name!r}, and would be lost, as the new exchange "
             f"is no {plugin.inner_type} one: wait until they have arrived"
         )
-    prepared = create(broker, topology, entrance=False, on_declared=on_declared)
+    prepared = create(broker, topology, ingress_exchange=False, on_declared=on_declared)
     _swap(broker, topology)
     done = create(broker, topology, on_declared=on_declared)
     return Creation(
         broker=done.broker,
         version=done.version,
         missing=[*prepared.missing, *done.missing],
-        declared=prepared.declared + len(topology.entrance.parts),
+        declared=prepared.declared + len(topology.ingress_exchange.parts),
         unchecked=done.unchecked,
     )
 
@@ -456,13 +463,13 @@ def _refuse_change(exported: PluginExchange, live: PluginExchange) -> None:
         if getattr(exported, what) != getattr(live, what):
             raise TransportSetupError(
                 f"exchange {live.name!r} has other {what.replace('_', ' ')} than in the export: export the definitions "
-                "anew"
+                "again"
             )
 
 
 def _swap(broker: BrokerClient, topology: IngressTopology) -> None:
     """Delete, declare and bind, in frames that are sent at once and ask for no answer: so that the gap is short."""
-    (exchange,), bindings = topology.entrance.exchanges, topology.entrance.bindings
+    (exchange,), bindings = topology.ingress_exchange.exchanges, topology.ingress_exchange.bindings
     try:
         with broker.connections.channel() as channel, quiet_pika():
             frames = frames_of(channel)

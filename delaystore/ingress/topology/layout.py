@@ -20,61 +20,61 @@ from delaystore.transports.rabbitmq.topology.layout import (
     fanout_queue,
 )
 
-ENTRANCE_KEYS: Final[Mapping[str, str]] = {"topic": ANY_WORDS, "fanout": "", "headers": ""}
+CATCH_ALL_KEYS: Final[Mapping[str, str]] = {"topic": ANY_WORDS, "fanout": "", "headers": ""}
 """By which routing key a binding takes everything, for each type of exchange that has such a binding.
 
 A headers exchange gives everything to a binding without arguments.
 """
 GIVEN_BACK: Final = 2**31 - 1
-"""The delivery limit: nobody gives a message back so often, and every client can read the number.
+"""The delivery limit: no consumer gives a message back so often, and every client can read the number.
 
-RabbitMQ 4 has a limit of 20 unless told otherwise, and 3 takes -1 for 0.
+RabbitMQ 4 has a limit of 20 by default, and 3 takes -1 for 0.
 """
 _KEPT: Final[Mapping[str, Any]] = {"x-queue-type": "quorum", "x-delivery-limit": GIVEN_BACK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressTopology:
-    """An ingress on a broker. `entrance_type`: of the exchange to publish to. `out_type`: as users' bindings need it.
+    """An ingress on a broker. `exchange_type`: of the exchange to publish to. `out_type`: as users' bindings need it.
 
     `out_arguments`, `out_bindings`: of the exchange `names.out`, copied from another. `sources`: bindings that lead
     from other exchanges to the one to publish to.
     `old_keys`: by which the ingress queue is bound as well, for what waits in a plugin; see `PluginExchange`.
-    Raises ConfigurationError for an entrance that cannot give everything to one queue.
+    Raises ConfigurationError for an ingress exchange that cannot give everything to one queue.
     """
 
     names: IngressNames
     out_type: str
-    entrance_type: str
+    exchange_type: str
     out_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     out_bindings: tuple[Binding, ...] = ()
     sources: tuple[Binding, ...] = ()
     old_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.entrance_type not in ENTRANCE_KEYS:
+        if self.exchange_type not in CATCH_ALL_KEYS:
             raise ConfigurationError(
-                f"a {self.entrance_type} exchange cannot give every message to the ingress queue; pass --exchange-type "
+                f"a {self.exchange_type} exchange cannot give every message to the ingress queue; pass --exchange-type "
                 "fanout, or topic, and have publishers declare it so: they go on with their routing keys"
             )
 
     @property
-    def entrance(self) -> Layout:
+    def ingress_exchange(self) -> Layout:
         """The exchange to publish to, and what leads from it to the ingress queue and into it.
 
         Declared last, in one go: what is published before it is bound would be dropped.
         """
         exchange, queue = self.names.exchange, self.names.queue
-        keys = dict.fromkeys((*self.old_keys, ENTRANCE_KEYS[self.entrance_type]))  # what waits cannot pause
+        keys = dict.fromkeys((*self.old_keys, CATCH_ALL_KEYS[self.exchange_type]))  # what waits cannot pause
         bindings = (Binding(exchange, queue, DestinationKind.QUEUE, key) for key in keys)
         return Layout(
-            exchanges=(Exchange(exchange, self.entrance_type),),
+            exchanges=(Exchange(exchange, self.exchange_type),),
             bindings=(*bindings, *self.sources),
         )
 
     @property
     def behind(self) -> Layout:
-        """Everything else. It takes no message before the entrance is there."""
+        """Everything else. It takes no message before the ingress exchange is there."""
         out = Layout(
             exchanges=(Exchange(self.names.out, self.out_type, self.out_arguments),), bindings=self.out_bindings
         )
@@ -83,7 +83,7 @@ class IngressTopology:
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All exchanges of it."""
-        return self.behind.exchanges + self.entrance.exchanges
+        return self.behind.exchanges + self.ingress_exchange.exchanges
 
     @property
     def ends(self) -> frozenset[str]:
@@ -101,12 +101,13 @@ class IngressTopology:
         return Queue(self.names.rejected, _KEPT), Queue(self.names.queue, ingress)
 
 
-def entrance_type_for(out_type: str) -> str:
-    """The type of the exchange to publish to, where nobody says: that of the other, where such a one takes everything.
+def exchange_type_for(out_type: str) -> str:
+    """The type of the exchange to publish to, if none is given: that of the output exchange, if that type can give
+    everything to one queue.
 
     Publishers that declare their exchange then name the type that they know. A fanout otherwise.
     """
-    return out_type if out_type in ENTRANCE_KEYS else "fanout"
+    return out_type if out_type in CATCH_ALL_KEYS else "fanout"
 
 
 PLUGIN_TYPE: Final = "x-delayed-message"
@@ -138,21 +139,21 @@ class PluginExchange:
         )
 
     def without_the_gone(self, live: BrokerSnapshot) -> "PluginExchange":
-        """Without bindings to and from what `live` does not have; each is told in `remarks`."""
+        """Without bindings to and from what `live` does not have; `remarks` names each."""
         bindings = tuple(one for one in self.bindings if _can_be_bound(one, live))
         sources = tuple(one for one in self.sources if one.source in live.exchanges)
         gone = {*self.bindings, *self.sources} - {*bindings, *sources}
         remarks = [f"{one} is left out: one of the two is gone, or exclusive" for one in sorted(gone, key=str)]
         return replace(self, bindings=bindings, sources=sources, remarks=(*self.remarks, *remarks))
 
-    def survives(self, entrance_type: str) -> bool:
+    def survives(self, exchange_type: str) -> bool:
         """Whether what waits in the plugin arrives, if an exchange of its name and of that type takes its place.
 
         The plugin delivers what is due by the bindings that the name has by then, as exchanges of its inner type do:
         also if it is another exchange since. A topic exchange looks into a tree of its own, which others do not fill.
         A direct one looks for the routing key itself, so `direct_keys` must be bound.
         """
-        return self.inner_type in (*_BY_ANY_BINDING, "direct") or self.inner_type == entrance_type == "topic"
+        return self.inner_type in (*_BY_ANY_BINDING, "direct") or self.inner_type == exchange_type == "topic"
 
     @property
     def direct_keys(self) -> tuple[str, ...]:
@@ -182,7 +183,7 @@ def read_plugin_exchange(snapshot: BrokerSnapshot, name: str, out: str) -> Plugi
         raise TransportSetupError(
             f"exchange {name!r} is of type {exchange.type}, and not of the delayed-message plugin ({PLUGIN_TYPE}): it "
             "delays nothing, and there is nothing to copy. Check its name; to make it lead to an ingress as it is, "
-            "pass --type TYPE, which OUT gets, in place of --from-plugin or --definitions"
+            "pass --type TYPE, the type of the output exchange, in place of --from-plugin or --definitions"
         )
     arguments = {key: value for key, value in exchange.arguments.items() if key != _INNER_TYPE}
     alternate = _alternate_by_policy(snapshot, name, out)
@@ -242,10 +243,10 @@ _SETTINGS: Final = frozenset({"type", "durable", "auto_delete", "internal", None
 """Of an exchange, beside its arguments. None: the broker did not say which."""
 
 
-def declared(topology: IngressTopology, *, entrance: bool = True) -> DeclaredTopology:
-    """What to declare for `topology`. `entrance` False: all but the exchange to publish to."""
+def declared(topology: IngressTopology, *, ingress_exchange: bool = True) -> DeclaredTopology:
+    """What to declare for `topology`. `ingress_exchange` False: all but the exchange to publish to."""
     return DeclaredTopology(
-        stages=[topology.behind, topology.entrance] if entrance else [topology.behind],
+        stages=[topology.behind, topology.ingress_exchange] if ingress_exchange else [topology.behind],
         words=words_of(topology.names),
         ends=topology.ends,
         exchanges_stay=True,
@@ -260,7 +261,7 @@ def words_of(names: IngressNames) -> LayoutWords:
         create="delaystore ingest create",
         verify="delaystore ingest verify",
         another="choose its own type (--type, --exchange-type) or other names (--queue, --out), or delete it once it "
-        "is empty and nobody uses it",
+        "is empty and unused",
         astray=f"leads around the delay: messages arrive at once, and again when they are due; bind to {names.out!r} "
         "in its place, and unbind this",
         by_management=("which bindings are missing, or lead around the delay: only the management API lists them",),

@@ -180,7 +180,7 @@ class NativeTarget(BrokerTarget):
             self._broker.version()
             return []
         found = cascades.verify(self._broker, self._topology)
-        problems = [Problem(finding.subject, finding.text) for finding in found.hindrances]
+        problems = [Problem(finding.subject, finding.text) for finding in found.blocking]
         missing = sum(finding.kind is FindingKind.MISSING for finding in found.findings)
         if missing:
             text = f"{missing} of its parts are missing, and will be declared"
@@ -188,7 +188,7 @@ class NativeTarget(BrokerTarget):
         problems += (
             Problem(finding.subject, finding.text, fatal=False)
             for finding in found.findings
-            if not finding.hinders and finding.kind is not FindingKind.MISSING
+            if not finding.blocks and finding.kind is not FindingKind.MISSING
         )
         return problems
 

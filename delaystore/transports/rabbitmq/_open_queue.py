@@ -1,7 +1,7 @@
 """How often messages of a queue may be given back, as far as AMQP tells, and copies of those that were too often.
 
 A quorum queue counts how often a message was given back; one that is given back at its limit is dropped, or
-dead-lettered. From RabbitMQ 4.0 on that limit is 20 unless told otherwise (4.3 counts only what a consumer rejects),
+dead-lettered. From RabbitMQ 4.0 on that limit is 20 by default (4.3 counts only what a consumer rejects),
 before it there is none. Looking gives back, too. So a message that has used up half of its limit is put at the end of
 its queue as a copy, which was never given back, and is acknowledged once that is confirmed.
 """
@@ -42,7 +42,7 @@ _OTHER_TYPE: Final = re.compile(r"inequivalent arg 'x-queue-type' ")
 def delivery_limit(channel: Any, name: str) -> int | None:
     """How often a message of the queue, which exists, may be given back; None: as you like.
 
-    AMQP does not tell a queue's arguments, but it refuses to declare one anew with others, and says which it has. So
+    AMQP does not tell a queue's arguments, but it refuses to declare one again with others, and says which it has. So
     the queue is declared as delaystore declares error queues, which changes nothing. A limit that a policy sets is not
     seen: where the arguments set none, or may not be asked for, it is taken to be 20.
     """
@@ -104,7 +104,7 @@ class Renewal:
     def _refusal(self, reason: str) -> TransportError:
         return TransportError(
             f"a message of {self._name!r} was looked at so often that RabbitMQ may drop it, at {self._limit} times, "
-            f"and cannot be put there anew ({reason}); give the queue a policy with a higher delivery-limit first"
+            f"and cannot be put there again ({reason}); give the queue a policy with a higher delivery-limit first"
         )
 
 

@@ -1,11 +1,12 @@
-"""Queues that a transport was made with: they are declared once there is a broker."""
+"""The transport for RabbitMQ, and the queues that it declares once there is a broker."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -20,7 +21,7 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage
 from delaystore.processes import renew_in_children
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.text import DEFAULT_EXCHANGE, Address, named_queue, parse_address
+from delaystore.text import DEFAULT_EXCHANGE, named_queue, parse_address
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq._open_queue import open_queue
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -33,7 +34,6 @@ from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, PublishedBatc
 from delaystore.transports.rabbitmq.queues import (
     QUEUE_TYPES,
     QueueAvailability,
-    QueueLook,
     declare_queue,
     delete_queue,
     exists,
@@ -209,7 +209,7 @@ class RabbitMQTransport(Transport):
 
     @override
     def declare_error_queue(self, queue: str) -> None:
-        """As `declare`; from RabbitMQ 4 on with a delivery limit that nobody reaches, in place of 20.
+        """As `declare`; from RabbitMQ 4 on with a delivery limit that is never reached, in place of 20.
 
         The queues that the transport was made with are declared, too.
         """
@@ -237,7 +237,7 @@ class RabbitMQTransport(Transport):
     def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
         """Take messages of `queue`; see `Transport.open_queue`. Between two calls there may be about two minutes.
 
-        A message that a quorum queue may soon drop, since it was given back so often, is put at its end anew.
+        A message that a quorum queue may soon drop, since it was given back so often, is put at its end again.
         Raises TransportError for a queue that is missing, may not be read, or drops whatever is given back;
         TransportUnavailableError.
         """
@@ -245,7 +245,7 @@ class RabbitMQTransport(Transport):
 
     @override
     def depth(self, queue: str) -> int | None:
-        """How many messages of `queue` are ready; None: there is no such queue, or nobody serves it.
+        """How many messages of `queue` are ready; None: there is no such queue, or it is down.
 
         Raises TransportSetupError for what is no queue, TransportUnavailableError.
         """
@@ -254,7 +254,7 @@ class RabbitMQTransport(Transport):
 
     @override
     def reaches(self, destination: str) -> bool | None:
-        """True: there is such a queue; of an exchange nobody can tell whether anything is bound to it. Two seconds."""
+        """Whether there is such a queue; None for an exchange: its bindings are unknown. Takes at most two seconds."""
         try:
             address = parse_address(destination)
         except UnsupportedMessageError:
@@ -300,10 +300,9 @@ class RabbitMQTransport(Transport):
         )
 
     def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
-        return PublishedBatch(batch, timeout, self._running_owner, self._quarantine, self._look_at).run()
-
-    def _look_at(self, addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
-        return look_at_all(self._looking, addresses)
+        return PublishedBatch(
+            batch, timeout, self._running_owner, self._quarantine, partial(look_at_all, self._looking)
+        ).run()
 
     def _running_owner(self) -> ConnectionOwner:
         with self._lock:

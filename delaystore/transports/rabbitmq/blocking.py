@@ -8,7 +8,7 @@ from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from delaystore.errors import TransportUnansweredError, TransportUnavailableError
-from delaystore.transports.rabbitmq.nodes import Node, nodes_of, told
+from delaystore.transports.rabbitmq.nodes import Node, failures_text, nodes_of
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import (
@@ -49,11 +49,11 @@ def open_connection(
                 return PunctualConnection(attempt, node, answer=answer, decoded=decoded)
         except _NOT_CONNECTED as error:
             failures.append((node.label, reason_of(error, attempt.stack_timeout)))
-    raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {told(failures)}")
+    raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {failures_text(failures)}")
 
 
 _HEARTBEAT: Final = 60
-"""Seconds. Nobody answers heartbeats while the caller handles messages, so it has about two minutes for that."""
+"""Seconds. No heartbeat is answered while the caller handles messages, so it has about two minutes for that."""
 _IDLE_CONNECTIONS: Final = 4
 OPENING: Final = 10
 """Seconds that a broker has to open or close a channel or a connection."""
@@ -138,7 +138,7 @@ class BlockingConnections:
             except SilenceError:
                 self._give_up(connection)
             except exceptions.AMQPError:
-                _close(connection)  # it ended while it was idle, and nobody answered heartbeats: its node may be well
+                _close(connection)  # it ended while it was idle, and no heartbeat was answered: its node may be well
         connection = open_connection(
             self._broker,
             first=self._worked,

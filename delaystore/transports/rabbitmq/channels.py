@@ -375,11 +375,11 @@ def _too_large(size: int, frame_max: int) -> str:
 
 _IDLE_CHANNELS: Final = 8
 PATIENCE: Final = 60.0
-"""Seconds without any answer after which a batch is given up that nobody waits for, counted while all of it has left
+"""Seconds without any answer after which a batch is given up that no `send` waits for, counted while all of it has left
 this machine and the broker has no alarm. A queue whose leader was frozen, or moved, may answer on fresh channels for
 minutes before it does on an old one; after that, a second copy is likelier to arrive than an answer."""
 MOST_LEFT: Final = 64
-"""Batches that nobody waits for, at most; the oldest is given up for one more."""
+"""Batches that no `send` waits for, at most; the oldest is given up for one more."""
 
 
 class ChannelPool:
@@ -390,7 +390,7 @@ class ChannelPool:
         self._on_end = on_end
         self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
         self._left: dict[InFlightBatch, None] = {}
-        """Those that nobody waits for, the oldest first."""
+        """Those that no `send` waits for, the oldest first."""
         self._idle: list[ConfirmChannel] = []
 
     @property
@@ -424,7 +424,7 @@ class ChannelPool:
             self._drop(next(iter(self._left)), Closure("given up for newer ones"))
 
     def go_on(self, gone: int, *, alarm: bool) -> None:
-        """Publish what had no room; give up what nobody waits for any more, and has had no answer for long.
+        """Publish what had no room; give up what no `send` waits for any more, and has had no answer for long.
 
         `gone`: bytes of the connection that have left this machine. `alarm`: the broker says that it reads nothing.
         """
@@ -470,7 +470,7 @@ class ChannelPool:
         # otherwise the connection is lost, which ends all batches, or the channel was discarded
 
     def _drop(self, batch: InFlightBatch, closure: Closure | None) -> None:
-        """End `batch`, and close its channel; nobody waits for the broker's answer to that, which may take a minute."""
+        """End `batch`, and close its channel without waiting for the broker's answer, which may take a minute."""
         channel = self._carrying[batch]
         self._take_off(channel)
         channel.discard()

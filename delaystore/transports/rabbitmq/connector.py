@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
 
-from delaystore.transports.rabbitmq.nodes import Node, Nodes, is_address, nodes_of, told
+from delaystore.transports.rabbitmq.nodes import Node, Nodes, failures_text, is_address, nodes_of
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import reason_of
 from delaystore.transports.rabbitmq.pika_internals import RawConnection
@@ -68,9 +68,9 @@ class Connector:
         if all(is_address(host) for host in self._broker.hosts):
             self._begin(nodes_of(self._broker))
             return
-        threading.Thread(target=self._look_up_aside, name="delaystore-look-up", daemon=True).start()
+        threading.Thread(target=self._look_up_in_background, name="delaystore-look-up", daemon=True).start()
 
-    def _look_up_aside(self) -> None:
+    def _look_up_in_background(self) -> None:
         try:
             nodes = nodes_of(self._broker)
         except Exception as error:  # as where no thread can be started
@@ -121,7 +121,7 @@ class Connector:
         self._on_close(connection, error)
 
     def _fail(self) -> None:
-        reason = f"RabbitMQ at {self._broker.label} cannot be reached: {told(self._failures)}"
+        reason = f"RabbitMQ at {self._broker.label} cannot be reached: {failures_text(self._failures)}"
         self._on_failed(reason)
         self.connect(at_once=False)
         self._rounds.attempt_number += 1

@@ -49,8 +49,8 @@ class Acknowledgements:
         together = [Acknowledgement(covered[-1], multiple=True)] if covered else []
         return together + [Acknowledgement(tag, multiple=False) for tag in fresh[len(covered) :]]
 
-    def keep_back(self) -> None:
-        """One delivery may never be done; from now on each is acknowledged by itself."""
+    def acknowledge_singly(self) -> None:
+        """One delivery may never be done; from now on each is acknowledged on its own."""
         self._unacknowledged = True
         self._behind.clear()
 
@@ -87,10 +87,12 @@ class Consumer:
         self._queues = queues
         self._prefetch = prefetch
         self._acknowledgements = Acknowledgements()
+        self.acknowledge_singly = self._acknowledgements.acknowledge_singly
+        """To be called once a message that was taken may stay in its queue."""
         self._connection: Any = None
         self._channel: Any = None
         self._awake = False
-        """Whether the `receive` under way has been told that there is enough."""
+        """Whether the `receive` under way has been woken since there is enough."""
         self._enough = 0
         """Bytes that are."""
         self._read_at = time.monotonic()
@@ -102,12 +104,14 @@ class Consumer:
             with self._translated("cannot be read"):
                 self._consume()
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        with quiet_pika(), suppress(exceptions.AMQPError):
+            if self._connection.is_open:
+                self._connection.close()
 
     def receive(self, patience: float, enough: int = 0) -> None:
         """Add what comes to `prefetched`; returns as soon as it is enough, or after `patience` seconds, or at `wake`.
@@ -141,9 +145,12 @@ class Consumer:
         taken: list[Consumed] = []
         size = 0
         waiting = self.prefetched
-        while waiting and len(taken) < most and (not taken or size + waiting[0].delivery.size <= most_bytes):
+        while waiting and len(taken) < most:
+            after = size + waiting[0].delivery.size
+            if taken and after > most_bytes:
+                break
             taken.append(waiting.popleft())
-            size += taken[-1].delivery.size
+            size = after
         self.prefetched_bytes -= size
         return taken
 
@@ -154,14 +161,10 @@ class Consumer:
                 self._channel.basic_ack(tag, multiple=multiple)
 
     def give_back(self, tags: Iterable[int]) -> None:
-        """Have messages, after `keep_back`, come again from their queues; raises as `receive`."""
+        """Have messages, after `acknowledge_singly`, come again from their queues; raises as `receive`."""
         with self._translated("did not take messages back"):
             for tag in tags:
                 self._channel.basic_nack(tag, requeue=True)
-
-    def keep_back(self) -> None:
-        """Some messages that were taken may stay in their queue."""
-        self._acknowledgements.keep_back()
 
     def stop(self) -> None:
         """Have no more come: what is prefetched stays there, to go back at the end. Raises as `receive`."""
@@ -214,8 +217,3 @@ class Consumer:
             raise TransportUnavailableError(
                 f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
             ) from None
-
-    def _close(self) -> None:
-        with quiet_pika(), suppress(exceptions.AMQPError):
-            if self._connection.is_open:
-                self._connection.close()

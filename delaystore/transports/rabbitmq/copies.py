@@ -1,4 +1,4 @@
-"""Copies of messages: published as they came, or put aside until they are restored."""
+"""Copies of messages: published as they came, or kept with a reason until they are restored."""
 
 import re
 import threading
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaystore import text
-from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, REJECTED_PROPERTIES, Address
+from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, Address
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.owner import ConnectionOwner
 from delaystore.transports.rabbitmq.parameters import Broker
@@ -78,10 +78,10 @@ class CopyPublisher:
             return self._owner
 
 
-_SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
+_MOVED_HEADERS: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARBON_COPIES.items()}
-"""Headers that would have copies sent elsewhere, and those that keep them."""
+"""Headers that would have copies sent to other queues, and those that keep them."""
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
 _PERSISTENT: Final = {"delivery_mode": b"\x02"}
@@ -90,16 +90,13 @@ _MOST: Final = 112 * 1024
 """Bytes of properties that fit into a frame, whatever it is that is said beside them."""
 
 
-class PutAsideWholeError(ValueError):
-    """The properties were put aside as bytes, in a header or before the body."""
+class PropertiesKeptAsBytesError(ValueError):
+    """The properties were kept as bytes, in a header or before the body."""
 
 
-def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[TableEntry]) -> Copy:
-    """A copy for a rejected queue, as `copy_aside` makes it."""
-    return copy_aside(queue, properties, body, said, REJECTED_PROPERTIES)
-
-
-def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequence[TableEntry], whole: str) -> Copy:
+def copy_with_reason(
+    queue: str, properties: RawProperties, body: bytes, said: Sequence[TableEntry], whole: str
+) -> Copy:
     """A copy that only people look at, with the headers `said`.
 
     What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
@@ -107,22 +104,22 @@ def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequenc
     the header `whole` with `-size` behind it says how many bytes they are. A sender's own headers that begin as `whole`
     does, such as `delaystore.rejected-`, are left out: only delaystore says where a message was published to.
     """
-    aside = _changed(properties, said, whole)
-    if len(aside.encoded) > _MOST:
+    kept = _changed(properties, said, whole)
+    if len(kept.encoded) > _MOST:
         size = TableEntry(_size_of(whole), integer_value(len(properties.encoded)))
-        aside, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
-    return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
+        kept, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
+    return Copy(Address(DEFAULT_EXCHANGE, queue), kept, body)
 
 
 def restored(properties: RawProperties, whole: str) -> RawProperties:
-    """What `copy_aside` was given, with the headers `said` beside its own. `whole`: as it was told.
+    """What `copy_with_reason` was given, with the headers `said` beside its own. `whole`: as given there.
 
-    user_id stays in its header: the broker takes it from that user alone. Raises PutAsideWholeError, and
+    user_id stays in its header: the broker takes it from that user alone. Raises PropertiesKeptAsBytesError, and
     MalformedPropertiesError.
     """
     found = dict(properties.headers)
     if not found.keys().isdisjoint({whole.encode(), _size_of(whole)}):
-        raise PutAsideWholeError(whole)
+        raise PropertiesKeptAsBytesError(whole)
     expiration = _expiration_of(found)
     own = [
         TableEntry(_NAMES.get(name, name), value)
@@ -136,7 +133,7 @@ def restored(properties: RawProperties, whole: str) -> RawProperties:
 
 
 def _expiration_of(headers: dict[bytes, bytes]) -> bytes | None:
-    """The expiration that was set aside; None: there is none, or it is somebody else's header, and none could be so."""
+    """The expiration that a header keeps; None: there is none, or the header is a sender's own and no expiration."""
     text = text_of(headers.get(EXPIRATION.encode())) or ""
     return text.encode() if _MILLISECONDS.fullmatch(text) else None
 
@@ -148,9 +145,9 @@ def _size_of(whole: str) -> bytes:
 
 def _changed(properties: RawProperties, said: Sequence[TableEntry], whole: str) -> RawProperties:
     try:
-        aside = [
+        moved = [
             TableEntry(header.encode(), text_value(value))
-            for name, header in _SET_ASIDE.items()
+            for name, header in _MOVED_HEADERS.items()
             if (value := properties.text(name)) is not None
         ]
         forged = whole.removesuffix("properties").encode()
@@ -159,7 +156,7 @@ def _changed(properties: RawProperties, said: Sequence[TableEntry], whole: str) 
             for name, value in properties.headers
             if not name.startswith(forged)
         ]
-        return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
+        return properties.changed(with_entries(own, *moved, *said), without=list(_MOVED_HEADERS))
     except MalformedPropertiesError:
         return RawProperties.of(_PERSISTENT).changed(
             [*said, TableEntry(whole.encode(), bytes_value(properties.encoded))]

@@ -26,7 +26,7 @@ COUNTED_BY_QUEUE: Final = ("x-delivery-count", "x-acquired-count")
 def time_sent(headers: Mapping[str, Any]) -> datetime | None:
     """When the message was sent, by its header; None: it has none that can be read.
 
-    Others may write it without zeros in front, which NServiceBus' tools refuse; `dated` writes it anew.
+    Others may write it without zeros in front, which NServiceBus' tools refuse; `dated` writes it again.
     """
     return parsed_time(headers.get(TIME_SENT))
 
@@ -50,7 +50,7 @@ def time_sent_text(instant: datetime) -> str:
 def dated(headers: Mapping[str, Any], due: datetime, now: datetime) -> dict[str, Any]:
     """`headers` with both that say when the message is due, as NServiceBus writes them.
 
-    An older TimeSent stays, written anew, and the delay is counted from it. It is `now` where it cannot be read, or is
+    An older TimeSent stays, written again, and the delay is counted from it. It is `now` where it cannot be read, or is
     after `due`, or so long ago that the delay would not fit; for a delay that does not fit from `now` on, it is later.
     """
     sent = time_sent(headers)

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 ASK_AGAIN_AFTER: Final = 30.0
-"""Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
+"""Seconds after which a queue or exchange is declared again: it may have been deleted, and its bindings."""
 _OWN_LAYOUT: Final = ""
 """No queue's name."""
 
@@ -102,7 +102,7 @@ class NativeDelay(ABC):
         if self._layout is not None and _OWN_LAYOUT in stale:
             declare(connections, self._layout)
             prepared[_OWN_LAYOUT] = time.monotonic()
-            stale |= queues  # an exchange that is declared anew has lost its bindings
+            stale |= queues  # an exchange that is declared again has lost its bindings
         reasons, unanswered = {}, False
         for queue in queues & stale:
             try:
@@ -129,7 +129,7 @@ class NativeDelay(ABC):
     def required(self, queue: str) -> Sequence[Queue | Binding]:
         """What a message for `queue` needs, and is asked for right before it is published.
 
-        What was prepared a while ago may be gone: a queue that somebody deletes and declares anew has no bindings.
+        What was prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
         """
         return (Queue(queue),)
 

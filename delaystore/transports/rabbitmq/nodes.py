@@ -47,7 +47,7 @@ class Nodes:
     unknown: Mapping[str, str]
 
     def in_turn(self, *, first: Node | None = None, last: Node | None = None) -> Sequence[Node]:
-        """All of them, in the order of the URL, which begins anew at its end.
+        """All of them, in the order of the URL, which begins again at its end.
 
         `first`: begin with this one; `last`: end with it. None, or one that is no longer there: begin with any host.
         """
@@ -93,7 +93,7 @@ def is_address(host: BrokerHost) -> bool:
     return True
 
 
-def told(failures: Iterable[tuple[str, str]]) -> str:
+def failures_text(failures: Iterable[tuple[str, str]]) -> str:
     """Why none of the nodes was connected to: (label, reason) of each; the reason alone where all have the same.
 
     The same text whichever was tried first.

@@ -25,7 +25,7 @@ _GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.Co
 _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
 NOT_FOUND: Final = 404
-"""The reply code for a queue or an exchange that does not exist, and for a queue that exists and nobody serves."""
+"""The reply code for a queue or an exchange that does not exist, and for a queue that exists and is down."""
 _NO_SUCH: Final = ("NOT_FOUND - no queue ", "NOT_FOUND - no exchange ")
 """How RabbitMQ begins to say that it does not exist; its name follows, which may hold anything. What else it says with
 that code is of a queue that does: its node is down, it crashed, it does not answer (rabbit_amqqueue)."""

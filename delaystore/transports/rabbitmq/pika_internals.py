@@ -27,12 +27,12 @@ from delaystore.transports.rabbitmq.nodes import Node
 from delaystore.transports.rabbitmq.properties import decoded_properties
 from delaystore.transports.rabbitmq.raw import (
     CONTENT,
+    DELIVER,
     FRAME,
     INCOMPLETE,
     OTHERWISE,
     RawDelivery,
     RawProperties,
-    begins_delivery,
     delivery_in,
     end_of_content,
 )
@@ -40,7 +40,7 @@ from delaystore.transports.rabbitmq.raw import (
 _READ_AT_ONCE: Final = 64 * 1024
 """Bytes. pika reads 4 KiB at a time, ten small messages or so."""
 ANSWER: Final = 30.0
-"""Seconds that a broker has for an answer, unless told otherwise. Declaring a queue may take a busy one some."""
+"""Seconds that a broker has for an answer, by default. Declaring a queue may take a busy one some."""
 _NUMBER: Final = struct.Struct("i")
 
 
@@ -105,7 +105,11 @@ class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class
                 end = at + FRAME.size + size + 1
                 if end > len(data):
                     break
-                if kind == spec.FRAME_METHOD and self.on_delivery is not None and begins_delivery(data, at):
+                if (
+                    kind == spec.FRAME_METHOD
+                    and self.on_delivery is not None
+                    and data.startswith(DELIVER, at + FRAME.size)
+                ):
                     after = end_of_content(data, end, channel)
                     if after == INCOMPLETE:
                         break

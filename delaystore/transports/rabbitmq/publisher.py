@@ -25,7 +25,7 @@ _UNKNOWN: Final = QueueLook(QueueAvailability.UNKNOWN, reason="it could not be l
 def look_at_all(
     connections: BlockingConnections, addresses: Iterable[Address], seconds: float = LOOK_SECONDS
 ) -> Mapping[Address, QueueLook]:
-    """How each queue among `addresses` stands, within about so many seconds; exchanges are left out."""
+    """The availability of each queue among `addresses`, within about so many seconds; exchanges are left out."""
     deadline = time.monotonic() + seconds
     looks: dict[Address, QueueLook] = {}
     for address in addresses:
@@ -44,7 +44,7 @@ def look_at_all(
 def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
     """What the return of a message means. `look`: at its queue; None: it was for an exchange.
 
-    A queue that exists has no route to it while its node is down. Of an exchange nobody can tell which queues are bound
+    A queue that exists has no route to it while its node is down. For an exchange it is unknown which queues are bound
     to it: no route is no route.
     """
     if look is None:

@@ -31,7 +31,7 @@ class QueueAvailability(Enum):
     THERE = "there"
     MISSING = "missing"
     DOWN = "down"
-    """It exists, and nobody serves it: its node is down."""
+    """It exists, but its node is down."""
     UNKNOWN = "unknown"
     """The broker does not say."""
 
@@ -80,7 +80,7 @@ def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
 
 
 def surely_missing(broker: Broker, queue: str) -> bool:
-    """Whether there is no queue of that name. False also where it is down, or where nobody tells within 3 seconds."""
+    """Whether there is no queue of that name. False also where it is down, or does not answer within 3 seconds."""
     with closing(BlockingConnections(broker, answer=_LOOKING)) as connections:
         try:
             return look_at(connections, queue).standing is QueueAvailability.MISSING
@@ -126,8 +126,10 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
 QUEUE_TYPES: Final = ("quorum", "classic")
 _TYPE: Final = "x-queue-type"
 LIFTED_LIMIT: Final = 100_000
-"""A delivery limit that nobody reaches, as NServiceBus sets it. RabbitMQ 3 takes -1 for 0, and 4.0 and 4.1 write to the
-log of a queue every five seconds if a policy says -1."""
+"""A delivery limit that is never reached, as NServiceBus sets it.
+
+RabbitMQ 3 takes -1 for 0, and 4.0 and 4.1 write to the log of a queue every five seconds if a policy says -1.
+"""
 _FIRST_WITH_LIMIT: Final = 4
 _FIRST_WAIT: Final = 0.1
 """Seconds for a ready message to arrive, where the caller does not want to wait."""

@@ -1,4 +1,4 @@
-"""Messages as the bytes they came in: tables, properties and deliveries, decoded only as far as somebody asks.
+"""Messages as the bytes they came in: tables, properties and deliveries, decoded only as far as is asked for.
 
 pika decodes floats to whole numbers, forgets how wide a number was, and fails for times beyond the year 9999. So what
 is only moved is never decoded: a table is a list of entries, and a value stays as bytes.
@@ -220,11 +220,16 @@ def _split(encoded: bytes) -> dict[str, bytes]:
     """Every property that is set."""
     if len(encoded) < _FLAGS.size:
         raise MalformedPropertiesError("properties without flags")
-    flags, at = _FLAGS.unpack_from(encoded)[0], _FLAGS.size
+    flags, at, end = _FLAGS.unpack_from(encoded)[0], _FLAGS.size, len(encoded)
     found = {}
     for _, name, size in _fields_of(flags):
-        after = at + (size if size > 0 else _sized(encoded, at, table=size < 0))
-        if after > len(encoded):
+        if size > 0:
+            after = at + size
+        elif at + (_LENGTH.size if size else 1) > end:
+            raise MalformedPropertiesError("a size that is cut off")
+        else:
+            after = at + (_LENGTH.size + _LENGTH.unpack_from(encoded, at)[0] if size else 1 + encoded[at])
+        if after > end:
             raise MalformedPropertiesError(f"property {name} is cut off")
         found[name] = encoded[at:after]
         at = after
@@ -239,21 +244,12 @@ def _fields_of(flags: int) -> tuple[_PropertyField, ...]:
     return tuple(field for field in _FIELDS if flags & field.flag)
 
 
-def _sized(encoded: bytes, at: int, *, table: bool) -> int:
-    """The size of the short string or table at `at`, its length field included."""
-    if at + (_LENGTH.size if table else 1) > len(encoded):
-        raise MalformedPropertiesError("a size that is cut off")
-    if not table:
-        return 1 + encoded[at]
-    length: int = _LENGTH.unpack_from(encoded, at)[0]
-    return _LENGTH.size + length
-
-
 FRAME: Final = struct.Struct(">BHI")
 """Type, channel and size, before a frame's payload."""
 CONTENT: Final = struct.Struct(">HHQ")
 """Class, weight and body size, before the properties."""
-_DELIVER: Final = struct.pack(">HH", spec.Basic.INDEX, spec.Basic.Deliver.INDEX & 0xFFFF)
+DELIVER: Final = struct.pack(">HH", spec.Basic.INDEX, spec.Basic.Deliver.INDEX & 0xFFFF)
+"""How the payload of a basic.deliver begins."""
 _TAG: Final = struct.Struct(">QB")
 """The delivery tag, and whether it is redelivered."""
 INCOMPLETE: Final = -1
@@ -275,11 +271,6 @@ class RawDelivery(NamedTuple):
     def size(self) -> int:
         """Bytes of its body and of its properties, headers too."""
         return len(self.body) + len(self.properties.encoded)
-
-
-def begins_delivery(data: bytes, at: int) -> bool:
-    """Whether the method frame at `at` is a basic.deliver."""
-    return data.startswith(_DELIVER, at + FRAME.size)
 
 
 def end_of_content(data: bytes, at: int, channel: int) -> int:
@@ -306,29 +297,23 @@ def end_of_content(data: bytes, at: int, channel: int) -> int:
 
 def delivery_in(data: bytes, start: int, header: int) -> RawDelivery:
     """What a basic.deliver at `start`, a header at `header` and the body behind it say."""
-    at = start + FRAME.size + len(_DELIVER)
-    consumer, at = _short(data, at)
-    tag, redelivered = _TAG.unpack_from(data, at)
-    exchange, at = _short(data, at + _TAG.size)
-    key, at = _short(data, at)
+    at = start + FRAME.size + len(DELIVER)
+    exchange = at + 1 + data[at] + _TAG.size
+    key = exchange + 1 + data[exchange]
+    tag, redelivered = _TAG.unpack_from(data, exchange - _TAG.size)
     size = FRAME.unpack_from(data, header)[2]
     properties = data[header + FRAME.size + CONTENT.size : header + FRAME.size + size]
     body_size = CONTENT.unpack_from(data, header + FRAME.size)[2]
     body = header + FRAME.size + size + 1 + FRAME.size
     return RawDelivery(
-        consumer.decode(),
+        data[at + 1 : exchange - _TAG.size].decode(),
         tag,
         bool(redelivered & 1),
-        _text(exchange),
-        _text(key),
+        _text(data[exchange + 1 : key]),
+        _text(data[key + 1 : key + 1 + data[key]]),
         RawProperties(properties),
         data[body : body + body_size],
     )
-
-
-def _short(data: bytes, at: int) -> tuple[bytes, int]:
-    end = at + 1 + data[at]
-    return data[at + 1 : end], end
 
 
 def _text(key: bytes) -> str | bytes:

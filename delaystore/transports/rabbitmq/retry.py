@@ -25,7 +25,7 @@ from delaystore.text import (
     parse_address,
     without_carbon_copies,
 )
-from delaystore.text import EXPIRATION as SET_ASIDE
+from delaystore.text import EXPIRATION as KEPT_EXPIRATION
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
@@ -117,7 +117,7 @@ def delayed_properties(
 
 def failed_properties(first: Original, failure: Mapping[str, Any]) -> spec.BasicProperties:
     """The properties for an error queue: the message does not expire there, and retries count from 0 again."""
-    properties = _publishable(first, SET_ASIDE)
+    properties = _publishable(first, KEPT_EXPIRATION)
     properties.headers.update(failure)
     return properties
 

@@ -86,8 +86,8 @@ class LeasedRows(QueueClaim):
     def give_back(self) -> None:
         if self.rows:
             with writing(self._connections) as connection:
-                nobody = {"claimed_by": None, "claimed_until": None}
-                connection.execute(update(self._table).where(self._ours()).values(nobody))
+                unclaimed = {"claimed_by": None, "claimed_until": None}
+                connection.execute(update(self._table).where(self._ours()).values(unclaimed))
 
     def _any_free(self) -> bool:
         """Whether there is a free row, asked without the write lock, so that waiting readers do not delay writers."""
@@ -119,7 +119,7 @@ def received(row: Row[Any]) -> ReceivedMessage:
 
 
 def _decoded(text: str | None) -> Mapping[str, Any]:
-    """The headers or properties in `text`; the text itself, if somebody else wrote it and it cannot be decoded."""
+    """The headers or properties in `text`; the text itself, if another program wrote it and it cannot be decoded."""
     try:
         return decode_mapping(text)
     except ValueError:
@@ -175,7 +175,7 @@ class OpenTable(OpenQueue):
 
     @abstractmethod
     def _next_rows(self, limit: int) -> Sequence[Row[Any]]:
-        """The next rows behind `_after` that nobody has, which are this caller's from now on."""
+        """The next unclaimed rows behind `_after`, which are this caller's from now on."""
 
     @abstractmethod
     def _writing(self) -> Any:
@@ -256,9 +256,9 @@ class LeasedTable(OpenTable):
     def give_back(self) -> None:
         if self._marked:
             with transport_errors(self._queue), writing(self._connections) as connection:
-                nobody = {"claimed_by": None, "claimed_until": None}
+                unclaimed = {"claimed_by": None, "claimed_until": None}
                 ours = self._table.c.claimed_by == self._reader
-                connection.execute(update(self._table).where(ours).values(nobody))
+                connection.execute(update(self._table).where(ours).values(unclaimed))
 
     @override
     def _next_rows(self, limit: int) -> Sequence[Row[Any]]:

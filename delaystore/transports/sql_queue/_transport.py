@@ -101,7 +101,7 @@ class SqlQueueTransport(Transport):
                     with writing(self._connections) as connection:
                         connection.execute(CreateTable(table, if_not_exists=True))
                 except (exc.IntegrityError, exc.ProgrammingError):
-                    # PostgreSQL: somebody else creates it at this very moment
+                    # PostgreSQL: another program creates it at this very moment
                     if attempt == _CREATE_ATTEMPTS:
                         raise
                 else:

@@ -1,4 +1,4 @@
-"""`delaystore.due-time`: a time, for whoever can write one."""
+"""`delaystore.due-time`: a time, for publishers that can write one."""
 
 from datetime import datetime
 from typing import ClassVar
