@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import hypothesis
 import pytest
 
+from tests.long import MARKERS, mark_long
 from tests.quick_disk import use_memory
 from tests.scheduling import Scheduling, place_of
 from tests.servers import (
@@ -58,10 +59,12 @@ private_servers: dict[str, Restorable] = {}
 """By the names of their fixtures."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that `-m long` selects by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes long, and campaigns, unless they are asked for. Let workers begin with the longest files."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place_of(item.nodeid))
+    mark_long(items)
     soak = ENVIRONMENT.get("DELAYSTORE_SOAK") == "1"
     if not soak:
         _leave_out(config, items, lambda item: item.get_closest_marker("soak") is not None)
@@ -69,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, lambda item: item.get_closest_marker("long") is not None)
     if config.getoption("mysql"):
         _leave_out(config, items, lambda item: not _has_mariadb(item))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marks of tests/long.py known."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -83,9 +83,10 @@ class _StoppedEarlyError(BaseException):
 
 @contextmanager
 def stop_told() -> Iterator[None]:
-    """Within the block SIGTERM ends the process as by default, and it says `stopped` first.
+    """Within the block SIGTERM and SIGINT end the process as by default, and it says `stopped` first.
 
-    For the time before a command runs, in which nothing is to be finished.
+    For the time before a command runs, in which nothing is to be finished. A KeyboardInterrupt would be lost where
+    Python ignores exceptions, such as in a callback of its import system. A SIGINT that is ignored stays so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -98,11 +99,15 @@ def stop_told() -> Iterator[None]:
         finally:
             os.kill(os.getpid(), number)
 
+    interrupts = signal.getsignal(signal.SIGINT)
+    if interrupts is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end)
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupts)
 
 
 @contextmanager

@@ -163,6 +163,7 @@ def test_a_quorum_queue_and_replies_by_queue(rabbitmq_url: str, sqlite_url: str,
         app.backend.result_consumer.stop()
 
 
+@pytest.mark.long
 def test_a_retry_of_a_task_that_came_by_a_native_delay_is_stored_for_its_queue(
     rabbitmq_url: str, sqlite_url: str, tmp_path: Path
 ) -> None:

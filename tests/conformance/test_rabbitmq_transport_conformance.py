@@ -10,6 +10,7 @@ from tests.conformance.outages import outage_of
 from tests.servers import RabbitMQ
 
 
+@pytest.mark.long_tests("test_an_outage_leaves_all_unconfirmed_and_passes")
 class TestRabbitMQ(TransportConformance):
     capabilities: ClassVar = TransportCapabilities(
         native_delays=True, outages=True, availability=True, open_queues=True, decimal_scale=False

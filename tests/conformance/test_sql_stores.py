@@ -1,23 +1,27 @@
 """The SQL store on each database it is for."""
 
 import multiprocessing
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import Column, MetaData, String, Table, create_engine, select, text, update
+from sqlalchemy import Column, MetaData, String, Table, create_engine, inspect, make_url, select, text, update
 from typing_extensions import override
 
 from delaystore.message import DelayedMessage
+from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
+from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
 multiprocessing.set_forkserver_preload([__name__])  # the processes that the kit kills start with it imported
 
@@ -38,6 +42,49 @@ ROW_LOCKS = StoreCapabilities(
     unreadable_rows=True,
     hostile_sessions=True,
 )
+
+
+def set_up(url: str) -> str:
+    """Make the tables in an empty database; its URL. Tests get copies, as to make them takes as long as most tests."""
+    store = SqlDelayedMessageStore(url, table=TABLE)
+    store.initialize("conformance", TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    store.close()
+    return url
+
+
+@pytest.fixture(scope="module")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the tables in it."""
+    template = tmp_path_factory.mktemp("template") / "delaystore.db"
+    set_up(f"sqlite:///{template}")
+    return template
+
+
+@pytest.fixture(scope="module")
+def postgresql_template(postgresql: PostgreSQLDatabases) -> Iterator[str]:
+    """A database with the tables in it."""
+    url = postgresql.create_database()
+    yield set_up(url)
+    postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def mariadb_database(mariadb: MariaDBDatabases) -> Iterator[str]:
+    """A database with the tables in it. MariaDB copies none: tests have this one in turn, and leave it empty."""
+    url = mariadb.create_database()
+    yield set_up(url)
+    mariadb.drop_database(url)
+
+
+def empty(url: str) -> None:
+    """Delete all rows but the version of the tables."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for name in inspect(connection).get_table_names():
+            if not name.endswith("_version"):
+                connection.execute(text(f"DELETE FROM {engine.dialect.identifier_preparer.quote_identifier(name)}"))
+    engine.dispose()
 
 
 class SqlStoreTests(StoreConformance):
@@ -82,14 +129,17 @@ class SqlStoreTests(StoreConformance):
             with engine.begin() as connection:
                 for row in connection.execute(select(heartbeats)).all():
                     one = heartbeats.c.dispatcher_id == row.dispatcher_id
-                    connection.execute(
-                        update(heartbeats).where(one).values(heartbeat=row.beat - timedelta(seconds=seconds))
-                    )
+                    connection.execute(update(heartbeats).where(one).values(beat=row.beat - timedelta(seconds=seconds)))
             engine.dispose()
 
         return pass_by
 
 
+@pytest.mark.long_tests(
+    "test_any_filter_finds_what_matches_it",
+    "test_an_id_that_stays_claimed_is_told_apart_from_one_that_waits",
+    "test_what_a_killed_process_had_not_committed_is_undone",
+)
 class TestSqlite(SqlStoreTests):
     lease: ClassVar = timedelta(seconds=8)
     capabilities: ClassVar = StoreCapabilities(
@@ -107,7 +157,8 @@ class TestSqlite(SqlStoreTests):
     )
 
     @pytest.fixture
-    def url(self, sqlite_url: str) -> str:
+    def url(self, sqlite_url: str, sqlite_template: Path) -> str:
+        shutil.copy(sqlite_template, str(make_url(sqlite_url).database))
         return sqlite_url
 
     @pytest.fixture
@@ -136,8 +187,10 @@ class TestPostgreSQL(SqlStoreTests):
     capabilities: ClassVar = replace(ROW_LOCKS, wake_ups=True)
 
     @pytest.fixture
-    def url(self, postgresql_url: str) -> str:
-        return postgresql_url
+    def url(self, postgresql: PostgreSQLDatabases, postgresql_template: str) -> Iterator[str]:
+        url = postgresql.create_database(template=postgresql_template)
+        yield url
+        postgresql.drop_database(url)
 
     @pytest.fixture
     def hostile_store_factory(self, url: str) -> StoreFactory:
@@ -159,6 +212,45 @@ class TestPostgreSQL(SqlStoreTests):
         assert shown(hostile_store_factory, "SHOW bytea_output") == "escape"
 
 
+SHELVES_CORE = (
+    "test_headers_and_properties_come_back_with_their_types",
+    "test_any_batch_comes_back_as_it_went_in",
+    "test_message_ids_that_look_alike_are_told_apart",
+    "test_a_message_is_due_at_its_due_time_and_not_a_microsecond_sooner",
+    "test_the_longest_waiting_comes_first",
+    "test_a_message_stored_late_still_comes_first",
+    "test_due_times_far_away_are_kept",
+    "test_next_is_the_earliest_due_time",
+    "test_next_is_none_again_when_everything_is_gone",
+    "test_what_was_fetched_is_not_fetched_again",
+    "test_a_message_id_that_waits_is_refused_and_only_the_due_time_of_what_waits_is_marked",
+    "test_a_message_id_may_be_used_again_once_its_message_is_gone",
+    "test_a_removed_message_is_gone_and_removing_it_again_says_so",
+    "test_a_failed_message_keeps_its_due_time_and_hides_until_its_next_attempt",
+    "test_failures_add_up",
+    "test_what_a_killed_process_had_claimed_is_found_again",
+    "test_what_a_killed_process_had_not_committed_is_undone",
+    "test_each_message_goes_to_one_dispatcher_alone",
+    "test_what_matches_is_cancelled_and_nothing_else",
+    "test_pages_cover_everything_once_also_of_one_instant",
+    "test_what_waits_is_counted",
+    "test_a_cancelled_message_is_gone",
+    "test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed",
+    "test_a_message_is_either_cancelled_or_dispatched",
+    "test_due_times_are_counted_by_bucket",
+    "test_random_histories_are_those_of_the_in_memory_store",
+    "test_what_is_parked_is_not_fetched_and_keeps_its_due_time",
+    "test_resuming_shows_all_of_it_step_by_step",
+    "test_postponed_messages_are_shown_then_at_no_failures_cost",
+    "test_a_message_is_found_as_it_was_stored",
+    "test_pages_of_a_search_cover_ids_of_any_script_once",
+    "test_a_cancel_is_noted_with_what_the_message_was",
+    "test_a_replacement_is_noted",
+    "test_another_process_message_wakes_the_subscriber",
+)
+"""What else differs in shelves is in tests/integration/shelves."""
+
+
 class ShelvingStore(SqlDelayedMessageStore):
     """Whose messages wait in shelves, but for those that are stored in a transaction of the caller's."""
 
@@ -169,6 +261,7 @@ class ShelvingStore(SqlDelayedMessageStore):
         self.store_many([message])
 
 
+@pytest.mark.long_but(*SHELVES_CORE)
 class TestPostgreSQLShelves(TestPostgreSQL):
     @pytest.fixture
     def store_factory(self, url: str) -> StoreFactory:
@@ -178,12 +271,20 @@ class TestPostgreSQLShelves(TestPostgreSQL):
     def test_one_of_several_senders_of_an_id_succeeds(self, open_store: StoreFactory) -> None: ...
 
 
+@pytest.mark.long_tests(
+    "test_any_filter_finds_what_matches_it",
+    "test_random_histories_of_operators_are_those_of_the_in_memory_store",
+    "test_messages_stored_meanwhile_are_found_once",
+    "test_an_id_that_stays_claimed_is_told_apart_from_one_that_waits",
+)
 class TestMariaDB(SqlStoreTests):
     capabilities: ClassVar = ROW_LOCKS
 
     @pytest.fixture
-    def url(self, mariadb_url: str) -> str:
-        return mariadb_url
+    def url(self, mariadb: MariaDBDatabases, mariadb_database: str) -> Iterator[str]:
+        yield mariadb_database
+        mariadb.disconnect(mariadb_database)
+        empty(mariadb_database)
 
     @pytest.fixture
     def hostile_store_factory(self, url: str) -> StoreFactory:

@@ -88,6 +88,7 @@ def store_in_the_middle(store: SqlDelayedMessageStore, *bad: DelayedMessage) -> 
     return ids(before + after)
 
 
+@pytest.mark.long_runs("bad expiration", "missing exchange")
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_message_alone_goes_to_the_error_queue(
     kind: str, store: SqlDelayedMessageStore, transport: Transport

@@ -91,6 +91,7 @@ def has_queue(url: str) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_loses_no_request_and_cancels_each_once(
     delivery: DelayedDelivery, postgresql_url: str, rabbitmq_url: str
 ) -> None:
@@ -282,6 +283,7 @@ def test_a_rejected_request_waits_until_the_rejected_queue_takes_it(
         assert [body for _, body in asker.bodies(REJECTED)] == [b"nonsense"]
 
 
+@pytest.mark.long
 def test_it_begins_although_the_rejected_queue_answers_nothing(
     delivery: DelayedDelivery, private_rabbitmq: RabbitMQ
 ) -> None:

@@ -134,6 +134,7 @@ def listed(store: ManagedDelayedMessageStore, limit: int) -> list[Any]:
     raise AssertionError("the pages do not end")
 
 
+@pytest.mark.long_runs("mariadb")
 def test_each_goes_to_the_error_queue_and_stops_nothing(
     store: SqlDelayedMessageStore, garbled: dict[str, dict[str, str]]
 ) -> None:
@@ -149,6 +150,7 @@ def test_each_goes_to_the_error_queue_and_stops_nothing(
         assert store.count() == 0, kind
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_many_at_once_are_listed_and_counted_and_go_to_the_error_queue(
     store: SqlDelayedMessageStore, garbled: dict[str, dict[str, str]]
 ) -> None:

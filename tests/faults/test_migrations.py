@@ -101,6 +101,7 @@ def kill_at_random(migration: Migration, number: int) -> set[str]:
     return migration.in_flight()
 
 
+@pytest.mark.long
 def test_a_run_killed_again_and_again_loses_nothing_and_repeats_only_what_was_in_flight(
     postgresql_url: str, rabbitmq_url: str
 ) -> None:

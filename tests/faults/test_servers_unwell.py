@@ -169,6 +169,7 @@ def kill(store_url: str, which: str) -> int:
         return len(connection.execute(statement).fetchall())
 
 
+@pytest.mark.long
 def test_an_early_message_of_another_process_wakes_a_sleeping_dispatcher(
     delivery: DelayedDelivery, transport: Transport, store_url: str
 ) -> None:

@@ -28,6 +28,7 @@ def test_three_dispatchers_forward_each_message_once(
     assert_arrived(drain(rabbitmq_transport, DESTINATION), ids(sent), duplicates=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["mariadb", "sqlite"])
 def test_three_dispatchers_on_other_databases_forward_each_message_once(
     database: str, request: pytest.FixtureRequest

@@ -124,6 +124,7 @@ def test_the_former_release_beside_this_one(
     store.close()
 
 
+@pytest.mark.long_runs(after=1)
 def test_the_former_release_refuses_to_start_with_newer_tables(former: FormerRelease, postgresql_url: str) -> None:
     open_store(postgresql_url).close()
     refused = former.run("setup")

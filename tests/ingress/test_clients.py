@@ -92,6 +92,7 @@ def queue(service: Service, routing: Routing, channel: Any) -> Iterator[str]:
     channel.queue_delete(name)
 
 
+@pytest.mark.long_runs("fanout", "headers")
 @pytest.mark.parametrize("name", CLIENTS)
 def test_messages_arrive_in_their_time_and_as_the_plugin_delivers_them(
     service: Service, routing: Routing, channel: Any, queue: str, name: str
@@ -121,6 +122,7 @@ def test_messages_arrive_in_their_time_and_as_the_plugin_delivers_them(
         assert _next(channel, "error") == b"for nobody", "the plugin drops what no binding takes when it is due"
 
 
+@pytest.mark.long_runs("fanout", "headers")
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_worker_that_delays_anew_what_failed_goes_on_unchanged(
     service: Service, routing: Routing, queue: str, name: str

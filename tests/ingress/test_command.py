@@ -32,6 +32,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stderr.readline()
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_takes_messages_in_until_it_is_stopped(
     environment: dict[str, str], ground: Ground, sqlite_url: str, number: signal.Signals

@@ -31,6 +31,8 @@ from tests.ingress.ground import (
 from tests.ingress.process import IngressProcess
 from tests.integration.test_sql_operating import downgrade
 
+pytestmark = pytest.mark.long_runs("mariadb", "sqlite")
+
 SOON = timedelta(seconds=0.1)
 
 

@@ -31,6 +31,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.mark.long_runs("sqlite")
 def test_what_is_published_with_a_delay_arrives_when_it_is_due(ground: Ground, database_url: str) -> None:
     with endpoint(database_url, ground.url) as delivery, running(delivery, ground.url):
         began = time.time()
@@ -144,6 +145,7 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
         assert delivery.count() == 2
 
 
+@pytest.mark.long_runs("keep")
 @pytest.mark.parametrize(("on_duplicate", "waits"), [("keep", b"0"), ("replace", b"2499")])
 def test_an_id_that_a_whole_batch_has(
     ground: Ground, sqlite_url: str, on_duplicate: str, waits: bytes, caplog: pytest.LogCaptureFixture

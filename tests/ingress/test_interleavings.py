@@ -248,6 +248,7 @@ def test_in_memory_nothing_is_lost(rule: IngressOnDuplicate) -> None:
     histories(rule, scaled(100, 5000), begin)
 
 
+@pytest.mark.long_runs("replace", "sqlite")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("rule", list(IngressOnDuplicate))
 @pytest.mark.parametrize("database", ["postgresql", "sqlite", long("mariadb")])

@@ -103,6 +103,7 @@ def endpoint(service: Service, rabbitmq: RabbitMQVhosts) -> Iterator[Endpoint]:
     endpoint.close()
 
 
+@pytest.mark.long_runs("classic")
 @pytest.mark.parametrize("of_a_saga", [True, False])
 def test_a_timeout_becomes_what_the_timeout_manager_would_have_sent(endpoint: Endpoint, of_a_saga: bool) -> None:
     own, saga = str(uuid4()), str(uuid4())
@@ -131,6 +132,7 @@ def test_a_timeout_that_is_due_is_sent_on_as_it_is(endpoint: Endpoint) -> None:
     assert found.body == BODY
 
 
+@pytest.mark.long_runs("classic")
 def test_a_saga_that_ends_clears_its_timeouts_and_no_others(endpoint: Endpoint) -> None:
     ended, other = str(uuid4()), str(uuid4())
     due = datetime.now(UTC) + timedelta(hours=1)

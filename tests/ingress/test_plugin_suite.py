@@ -105,6 +105,7 @@ def test_wrong_exchange_argument_type(service: Service, channel: Channel, out_ty
         channel.amqp.exchange_declare("x-fail", passive=True)
 
 
+@pytest.mark.long
 def test_exchange_argument_type_not_self(service: Service, channel: Channel) -> None:
     test_wrong_exchange_argument_type(service, channel, "x-delayed-message")
 
@@ -154,6 +155,7 @@ def test_e2e_delay(channel: Channel) -> None:
     assert_end_to_end(channel, DELAYS)
 
 
+@pytest.mark.long_runs("e2e_delay")
 @pytest.mark.parametrize("delays", [(0,), DELAYS], ids=["e2e_nodelay", "e2e_delay"])
 def test_fine_stats(service: Service, private_rabbitmq: RabbitMQ, channel: Channel, delays: Sequence[int]) -> None:
     """The broker counts what is due, once it is."""
@@ -233,6 +235,7 @@ def test_no_message_for_index(service: Service, channel: Channel) -> None:
     assert channel.delays(1) == [6_500]
 
 
+@pytest.mark.long
 def test_string_delay_header(channel: Channel) -> None:
     channel.bind(f"{DIRECT}.out", "")
     channel.publish(DIRECT, DELAYS, text=True)

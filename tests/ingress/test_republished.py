@@ -86,6 +86,7 @@ def claimed(url: str) -> Iterator[threading.Event]:
         store.close()
 
 
+@pytest.mark.long_runs("sqlite")
 @pytest.mark.parametrize("database_url", databases(quick=("postgresql", "sqlite")), indirect=True)
 @pytest.mark.parametrize("rule", ["both", *(long(rule) for rule in ("keep", "replace"))])
 def test_what_stays_claimed_keeps_the_message_in_its_queue_while_others_go_on(

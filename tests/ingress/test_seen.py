@@ -78,6 +78,7 @@ def tell(delivery: DelayedDelivery, **given: object) -> None:
     store.heartbeat_of_ingress(a_record(delivery, **given))
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_status_lists_ingresses_and_what_they_rejected(ground: Ground, run: CommandLine, database_url: str) -> None:
     with endpoint(database_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"bad", delay="soon")

@@ -40,6 +40,7 @@ def test_good_messages_go_on_and_each_copy_arrives_once(
         assert ground.depth(QUEUE) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("queue_type", [long("quorum"), "classic"])
 def test_an_ingress_begins_although_the_rejected_queue_answers_nothing(
     private_rabbitmq: RabbitMQ, sqlite_url: str, queue_type: str

@@ -285,6 +285,7 @@ def test_large_bodies_of_small_pickles_are_read_and_moved_few_at_a_time(sqlite_u
     assert rows_of(sqlite_url) == []
 
 
+@pytest.mark.long_runs("mariadb_url", "sqlite_url")
 def test_a_large_batch_takes_statements_of_few_parameters(url: str) -> None:
     most = 0
 

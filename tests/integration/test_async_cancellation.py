@@ -97,6 +97,7 @@ def url(request: pytest.FixtureRequest) -> str:
     return with_driver(request.getfixturevalue(DRIVERS[request.param]), request.param)
 
 
+@pytest.mark.long_runs("theirs")
 @pytest.mark.parametrize(
     ("url", "whose"),
     [("psycopg", "ours"), ("psycopg", "theirs"), ("asyncpg", "ours"), ("aiomysql", "theirs"), ("asyncmy", "theirs")],

@@ -207,6 +207,7 @@ def test_both_are_made_alike() -> None:
     assert all(ours[name] == theirs[name] for name in ours if name != "store")
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 def test_the_loop_goes_on_while_the_database_is_frozen(freezing: Freezing) -> None:
     server, url = freezing
 
@@ -232,6 +233,7 @@ def test_the_loop_goes_on_while_the_database_is_frozen(freezing: Freezing) -> No
     asyncio.run(program())
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call asks the database for the time, as after a while, and by the transaction's own connection alone."""
     monkeypatch.setattr(_parts, "FRESH_FOR", 0.0)
@@ -257,6 +259,7 @@ def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing, monkeypa
         assert delivery.count() == 2
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 @pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)
 def test_a_send_that_takes_too_long_ends_and_may_be_repeated(freezing: Freezing) -> None:
     server, url = freezing
@@ -274,6 +277,7 @@ def test_a_send_that_takes_too_long_ends_and_may_be_repeated(freezing: Freezing)
     asyncio.run(program())
 
 
+@pytest.mark.long_runs("asyncpg")
 def test_closing_ends_while_the_database_is_frozen(freezing: Freezing) -> None:
     server, url = freezing
 
@@ -309,6 +313,7 @@ def test_a_send_waits_for_another_s_open_transaction_and_the_loop_goes_on(url: s
     asyncio.run(program())
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: Freezing) -> None:
     _, url = freezing
 
@@ -582,6 +587,7 @@ def test_tasks_cancelled_at_random_lose_nothing_of_sqlite_s(tmp_path: Path, data
     gc.collect()  # what is left behind is told here
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 @pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)
 def test_a_timeout_of_the_caller_s_ends_a_send(freezing: Freezing) -> None:
     server, url = freezing
@@ -838,6 +844,8 @@ FORKING = """
 import asyncio, gc, os, sys
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDeliverySettings
 
+pytestmark = pytest.mark.long_runs("aiomysql")
+
 loop = asyncio.new_event_loop()
 settings = DelayedDeliverySettings(store_timeout=10)
 delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(sys.argv[1]), settings=settings)
@@ -853,6 +861,7 @@ loop.run_until_complete(delivery.close())
 """
 
 
+@pytest.mark.long_runs("psycopg", "aiomysql")
 @pytest.mark.parametrize("url", ON_POSTGRESQL, indirect=True)
 def test_a_forked_child_leaves_the_parent_s_connections_alone(url: str) -> None:
     ended = subprocess.run([sys.executable, "-c", FORKING, url], check=True, timeout=60, capture_output=True)

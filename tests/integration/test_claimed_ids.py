@@ -68,6 +68,7 @@ def test_an_enlisted_send_waits_for_the_dispatcher(
     assert sorted(each.message_id for each in store.list().messages) == ["a", "after", "before"]
 
 
+@pytest.mark.long_runs("mariadb")
 @pytest.mark.parametrize("stores", ["postgresql", "mariadb", "sqlite"], indirect=True)
 def test_an_enlisted_send_tells_what_stays_claimed_from_what_waits(
     stores: tuple[str, SqlDelayedMessageStore, SqlDelayedMessageStore],
@@ -85,6 +86,7 @@ def test_an_enlisted_send_tells_what_stays_claimed_from_what_waits(
         assert len(dispatcher.fetch_due(other.now(), 10)) == 1
 
 
+@pytest.mark.long
 def test_a_send_gives_up_after_a_few_seconds(mariadb_url: str) -> None:
     """MySQL's own limit for a lock is 50 s."""
     with opened(mariadb_url) as store, opened(mariadb_url) as other:
@@ -97,6 +99,7 @@ def test_a_send_gives_up_after_a_few_seconds(mariadb_url: str) -> None:
             assert time.monotonic() - began < 30
 
 
+@pytest.mark.long
 def test_only_claimed_ids_are_told_to_be_dispatched(mariadb_url: str) -> None:
     with opened(mariadb_url) as store, opened(mariadb_url) as other:
         names = [f"{number:02}" for number in range(12)]
@@ -166,6 +169,7 @@ def test_a_callers_transaction_marks_duplicates_beside_a_claimed_message(mariadb
     engine.dispose()
 
 
+@pytest.mark.long
 def test_an_insert_goes_by_a_shorter_limit_of_the_callers(mariadb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = create_engine(mariadb_url)
     with opened(mariadb_url) as store, opened(mariadb_url) as other:

@@ -46,6 +46,7 @@ def test_people_get_a_table(run: CommandLine) -> None:
     assert "exactly once" in result.err
 
 
+@pytest.mark.long_runs("mariadb")
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"])
 def test_on_a_server_the_demo_cleans_up_after_itself(
     run: CommandLine, database: str, request: pytest.FixtureRequest

@@ -12,6 +12,8 @@ from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import opened
 from tests.servers import PostgreSQLDatabases
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 LATER = ("--delay", "1h")
 
 

@@ -21,6 +21,8 @@ from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.sql_stores import message
 from tests.integration.test_rabbitmq_transport import declare_with
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 FULL = "the queue is full; it holds 1 message, and takes no more than that"
 
 
@@ -175,6 +177,7 @@ def test_status_shows_dispatchers_and_what_they_did(run: CommandLine, failing: S
     assert (listed["waiting"], listed["dispatchers"]) == (7, 1)
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_dispatcher_is_shown_by_the_name_that_it_was_given(
     run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str
 ) -> None:
@@ -191,6 +194,7 @@ def test_a_dispatcher_is_shown_by_the_name_that_it_was_given(
     assert "a dispatcher's name cannot be 'a\\nb'" in line
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_the_log_says_why(run: CommandLine, store: SqlDelayedMessageStore, rabbitmq_url: str) -> None:
     declare_with(rabbitmq_url, "full", {"x-max-length": 1, "x-overflow": "reject-publish"})
     delivery = DelayedDelivery("sales", store)

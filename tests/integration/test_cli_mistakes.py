@@ -23,6 +23,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sql
     return command
 
 
+@pytest.mark.long_runs(after=16)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -151,6 +152,7 @@ def test_a_schema_needs_a_sql_store(run: CommandLine) -> None:
     assert "SQL store" in run.refused("demo", "--store", "memory://", "--schema", "x")
 
 
+@pytest.mark.long_runs(after=10)
 @pytest.mark.parametrize("command", [["setup"], ["send", "billing", "--delay", "1"], ["dispatch"], *LOOKING])
 @pytest.mark.parametrize("url", ["memory://", "Memory://name"])
 def test_a_store_that_ends_with_the_command_is_refused(run: CommandLine, command: list[str], url: str) -> None:
@@ -167,6 +169,7 @@ def test_a_transport_that_ends_with_the_command_is_refused(run: CommandLine, com
     assert run("count").out == "0\n"
 
 
+@pytest.mark.long_runs(after=10)
 @pytest.mark.parametrize("command", LOOKING)
 @pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+pysqlite:///{}", "sqlite:///file:{}?uri=true"])
 def test_looking_creates_no_file(run: CommandLine, command: list[str], url: str, tmp_path: Path) -> None:

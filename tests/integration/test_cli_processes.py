@@ -31,6 +31,7 @@ def first_line_of(process: subprocess.Popen[str]) -> str:
     return process.stderr.readline()
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_dispatcher_asked_to_stop_exits_with_0_and_its_counts(
     environment: dict[str, str], sqlite_url: str, number: signal.Signals
@@ -81,6 +82,7 @@ def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
 STOPPED = "stopped: 0 delivered, 0 failed attempts, 0 moved to the error queue\n"
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("server", "scheme"), [("store", "postgresql+psycopg"), ("transport", "amqp")])
 def test_a_dispatcher_waits_for_a_server_until_it_is_asked_to_stop(
@@ -132,6 +134,7 @@ def test_a_dispatcher_begins_when_its_broker_is_there(environment: dict[str, str
     assert process.returncode == 0
 
 
+@pytest.mark.long_runs("143")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_demo_shows_what_was_so_far_and_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, code: int

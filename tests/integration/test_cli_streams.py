@@ -46,6 +46,7 @@ def shell(script: str, environment: dict[str, str]) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize(
     "command",
     ["list", "list --json", "show m00000", "show m00000 --body", "count --by day", "setup", "cancel m00000"],

@@ -86,6 +86,7 @@ def environment_of(url: str) -> dict[str, str]:
     return {"DELAYSTORE_STORE": url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_STATUS_EVERY": "0.2"}
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_screen_is_redrawn_and_remains_when_it_ends(sqlite_url: str, number: signal.Signals) -> None:
     store = SqlDelayedMessageStore(sqlite_url)
@@ -123,6 +124,7 @@ def test_a_store_may_go_away_and_come_back(private_postgresql: PostgreSQL) -> No
     private_postgresql.drop_database(url)
 
 
+@pytest.mark.long
 def test_a_small_terminal_gets_what_fits(sqlite_url: str) -> None:
     store = SqlDelayedMessageStore(sqlite_url)
     DelayedDelivery("sales", store).send("billing", b"", delay=3600)

@@ -92,6 +92,7 @@ def test_the_program_for_pika_looks_a_message_up(rabbitmq_url: str, tmp_path: Pa
     assert "'outcome': 'done', 'message_id': 'invoice-7', 'message': {'message_id': 'invoice-7'," in printed
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_ends_when_it_is_told_to(control: subprocess.Popen[str], number: signal.Signals) -> None:
     control.send_signal(number)

@@ -163,6 +163,7 @@ def test_bodies_may_be_hidden(delivery: DelayedDelivery, rabbitmq_url: str) -> N
     assert not {"body", "body_base64"} & shown.keys()
 
 
+@pytest.mark.long
 def test_many_large_messages_are_looked_up_a_few_at_a_time(asker: Asker, delivery: DelayedDelivery) -> None:
     ids = [delivery.send("billing", bytes(2 * 2**20), delay=3600) for _ in range(12)]
     sent = [asker.send({"get": message_id}) for message_id in ids]

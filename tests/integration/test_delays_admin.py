@@ -179,6 +179,7 @@ def test_a_queue_of_another_kind_is_refused_before_anything_is_declared(
         assert by_argument["x-overflow"] == ("reject-publish", None)
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize("with_management", [True, False])
 @pytest.mark.parametrize(
     ("permissions", "tags"),

@@ -70,6 +70,7 @@ def _as_given(wanted: Queue, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key in wanted.arguments or value != "classic"}
 
 
+@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize("cascade", CASCADES)
 def test_a_broker_has_the_whole_cascade_from_the_definitions(
     cascade: str, run: CommandLine, broker: RabbitMQ, vhost_url: str

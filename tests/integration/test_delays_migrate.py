@@ -172,6 +172,7 @@ def test_properties_and_headers_of_any_kind_survive_unchanged(command: CommandLi
     assert properties.encoded == odd.encoded
 
 
+@pytest.mark.long
 def test_what_the_broker_left_on_a_message_is_taken_off(command: CommandLine, broker: str) -> None:
     own = {**nservicebus_headers(5000), "number": 7}
     death = {"x-death": [{"queue": "q", "count": 1}], "x-first-death-queue": "q", "x-last-death-reason": "expired"}
@@ -224,6 +225,7 @@ def test_what_cannot_be_moved_goes_to_the_poison_queue_with_the_reason(command: 
     assert depth(broker, ["sales"]) == 0
 
 
+@pytest.mark.long
 def test_messages_without_headers_go_by_their_key_if_told(command: CommandLine, broker: str) -> None:
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated")
@@ -278,6 +280,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(command: CommandLi
     assert depth(broker, ["sales"]) == 0
 
 
+@pytest.mark.long
 def test_what_a_dry_run_read_is_not_taken_for_copied_twice(command: CommandLine, broker: str) -> None:
     put_many(broker, NSERVICEBUS_V1, range(5), "sales")
     dry, moved = command(*MIGRATE, "--dry-run"), command(*MIGRATE)
@@ -359,6 +362,7 @@ def test_what_neither_target_nor_poison_queue_takes_stays_and_is_told(
     assert depth(broker, level_queues(V1)) == 1
 
 
+@pytest.mark.long
 def test_a_full_poison_queue_ends_it_with_nothing_lost(command: CommandLine, broker: str) -> None:
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     with channel_to(broker) as channel:
@@ -370,6 +374,7 @@ def test_a_full_poison_queue_ends_it_with_nothing_lost(command: CommandLine, bro
     assert depth(broker, level_queues(V1)) == 1
 
 
+@pytest.mark.long
 def test_a_message_of_another_user_goes_to_the_poison_queue(
     command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts
 ) -> None:
@@ -476,6 +481,7 @@ def publish_raw(url: str, properties: RawProperties, address: str) -> None:
         assert cascade.publish([copy], PATIENCE) == [DELIVERED]
 
 
+@pytest.mark.long
 def test_headers_that_fill_a_frame_keep_no_message_from_the_poison_queue(command: CommandLine, broker: str) -> None:
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 130_900})
@@ -489,6 +495,7 @@ def test_headers_that_fill_a_frame_keep_no_message_from_the_poison_queue(command
     assert (body[size:], body[:size].count(b"x") >= 130_900) == (b"undated", True)
 
 
+@pytest.mark.long
 def test_headers_without_room_for_the_due_time_are_told(command: CommandLine, broker: str) -> None:
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 131_000})

@@ -128,6 +128,7 @@ def test_every_metric_of_the_dashboard_is_served(served: Served) -> None:
     assert metrics_in(variable["definition"].partition(",")[0]) <= served.names
 
 
+@pytest.mark.long
 def test_every_metric_of_the_rules_is_served(served: Served) -> None:
     named = metrics_in(re.sub(r"^ *(summary|description|#).*$", "", RULES.read_text(), flags=re.MULTILINE))
     assert len(named) >= 7

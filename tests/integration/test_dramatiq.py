@@ -194,6 +194,7 @@ def test_a_retry_whose_id_is_taken_is_stored_unless_it_is_there(
         assert (message.encode() in {one.body for one in delivery.list().messages}) == (count == 2)
 
 
+@pytest.mark.long
 def test_what_a_dispatcher_is_just_removing_stands_for_nothing(
     delivery: DelayedDelivery, rabbitmq_url: str, sqlite_url: str
 ) -> None:

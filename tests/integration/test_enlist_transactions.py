@@ -71,6 +71,7 @@ def test_fifteen_transactions_need_no_sixteenth_connection(url: str, *, tables: 
     engine.dispose()
 
 
+@pytest.mark.long_runs("mariadb_url")
 def test_an_id_in_an_open_transaction_is_not_waited_for_in_vain(
     url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 MANY, MORE = 3000, 1000
 CHILD = '"more: 50% of \\ them"'
 """A name of every kind of sign."""

@@ -74,11 +74,13 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.long_runs("apscheduler_jobs.py")
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_an_example_prints_what_it_promises(name: str) -> None:
     assert run("-W", "error", str(EXAMPLES / name)).splitlines() == PRINTED[name]
 
 
+@pytest.mark.long_runs("celery_app.py")
 @pytest.mark.parametrize("name", sorted(PRINTED_BY_RABBITMQ))
 def test_an_example_with_rabbitmq_prints_what_it_promises(
     name: str, rabbitmq_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

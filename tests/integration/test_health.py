@@ -43,6 +43,7 @@ def failing_since_20_minutes(store: SqlDelayedMessageStore) -> None:
         transaction.increment_failure_count(failed, now + MINUTE)
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_what_failed_is_overdue_since_it_was_due_though_many_others_come_first(
     store: SqlDelayedMessageStore, database_url: str, run: CommandLine
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_read_only_mariadb_is_not_healthy(private_mariadb: MariaDB, sqlite_url
     private_mariadb.drop_database(url)
 
 
+@pytest.mark.long_runs("private_mariadb")
 def test_a_database_that_freezes_is_unhealthy_in_time(
     url: str, request: pytest.FixtureRequest, run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

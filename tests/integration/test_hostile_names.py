@@ -39,6 +39,7 @@ def management(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Manageme
         yield management
 
 
+@pytest.mark.long_runs("mariadb")
 @pytest.mark.parametrize("name", IN_SQL)
 def test_an_endpoint_with_a_migration(database_url: str, name: str) -> None:
     """Its table, indexes, the side tables of a run, and their return."""
@@ -71,6 +72,7 @@ def test_an_endpoint_called_like_a_parameter(database_url: str, name: str) -> No
         assert store.count() == 0
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize("name", IN_SQL)
 def test_an_endpoint_whose_dispatchers_are_woken(postgresql_url: str, name: str) -> None:
     """LISTEN takes no parameter: its channel is a digest."""

@@ -55,6 +55,7 @@ def is_harmless(text: str) -> bool:
     )
 
 
+@pytest.mark.long_runs(after=12)
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 @pytest.mark.parametrize(
     "command",

@@ -65,6 +65,7 @@ def send_by_key(url: str, on_key: str, seed: int) -> list[Send]:
     return sends
 
 
+@pytest.mark.long_runs("mariadb", "keep")
 @pytest.mark.parametrize("on_key", [OnKey.KEEP, OnKey.REPLACE])
 def test_processes_that_send_the_same_keys_while_a_dispatcher_works(
     store: SqlDelayedMessageStore, database_url: str, on_key: OnKey
@@ -108,6 +109,7 @@ def impatient(database_url: str, store: SqlDelayedMessageStore) -> Iterator[Dela
     impatient.close()
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_whoever_is_waited_for_too_long_is_told_of(store: SqlDelayedMessageStore, impatient: DelayedDelivery) -> None:
     store.store(message(store.now(), key="k"))
     with store.transaction() as dispatcher:
@@ -122,6 +124,7 @@ def test_whoever_is_waited_for_too_long_is_told_of(store: SqlDelayedMessageStore
     assert store.count() == 1
 
 
+@pytest.mark.long_runs("mariadb")
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_others_do_not_wait_for_a_callers_transaction_without_end(
     store: SqlDelayedMessageStore, impatient: DelayedDelivery
@@ -395,6 +398,7 @@ def test_what_was_sent_before_the_first_debounce_has_no_bound_of_its_own(store: 
     assert before <= found.due_time - rule.max_wait <= store.now()  # type: ignore[operator]
 
 
+@pytest.mark.long_runs("sqlite")
 @pytest.mark.parametrize("database_url", ["postgresql", "sqlite"], indirect=True)
 @pytest.mark.parametrize("on_key", OnKey)
 def test_without_the_index_of_keys_nothing_is_called_a_duplicate(store: SqlDelayedMessageStore, on_key: OnKey) -> None:

@@ -102,6 +102,7 @@ def test_a_new_name_is_undone(page: Walk, plugin: PluginExchange) -> None:
     assert plugin.bound() == bindings(plugin)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plugin", [long("topic"), "direct"], indirect=True)
 def test_in_place_and_back(page: Walk, plugin: PluginExchange) -> None:
     prepare, run, export, replace, verify, back = page.commands("In place")

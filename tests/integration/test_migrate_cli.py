@@ -284,6 +284,7 @@ def test_messages_that_were_sent_again_meanwhile_pass(run: CommandLine, sqlite_u
     assert run("migrate", "cleanup", *ends).code == 0
 
 
+@pytest.mark.long
 def test_messages_that_were_changed_meanwhile_do_not_pass(
     run: CommandLine, sqlite_url: str, postgresql_url: str
 ) -> None:
@@ -340,6 +341,7 @@ def test_the_second_run_says_who_is_at_it(run: CommandLine, postgresql_url: str,
     assert "'sales_delayed' is being migrated by" in line
 
 
+@pytest.mark.long
 def test_where_a_later_endpoint_fails_the_report_of_the_earlier_ones_is_printed(
     run: CommandLine, postgresql_url: str, sqlite_url: str
 ) -> None:
@@ -385,6 +387,7 @@ def test_only_what_is_due_goes_directly_to_its_queue(
     assert kept(postgresql_url) == [originals[1]]
 
 
+@pytest.mark.long
 def test_a_dry_run_of_all_endpoints_moves_nothing(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
 ) -> None:
@@ -398,6 +401,7 @@ def test_a_dry_run_of_all_endpoints_moves_nothing(
     assert kept(postgresql_url, "support") == support
 
 
+@pytest.mark.long
 def test_a_dry_run_counts_what_the_run_then_rejects(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
 ) -> None:
@@ -410,6 +414,7 @@ def test_a_dry_run_counts_what_the_run_then_rejects(
     assert (moved["counts"]["moved"], moved["counts"]["rejected"]) == (2, 1)
 
 
+@pytest.mark.long_runs("broker")
 @pytest.mark.parametrize("kind", ["broker", "store"])
 def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, sqlite_url: str, broker: Any, kind: str
@@ -456,6 +461,7 @@ def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_
     assert kept(postgresql_url) == originals
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize(("answer", "moved"), [("y\n", 3), ("n\n", 0)])
 def test_on_a_terminal_it_asks_first(
     run: CommandLine, sqlite_url: str, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, answer: str, moved: int
@@ -543,6 +549,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 }
 
 
+@pytest.mark.long_runs(after=10)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_answered_in_one_line_and_harms_nothing(
     run: CommandLine, postgresql_url: str, sqlite_url: str, mistake: str

@@ -23,6 +23,8 @@ from tests.integration.migrating import HOLDER, START, begun, connected, count, 
 from tests.integration.sql_stores import message, opened
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 PATIENCE = 60
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +73,7 @@ def fill(store: SqlDelayedMessageStore, number: int, seconds: float = 3600) -> s
     return {f"m-{i:05d}" for i in range(number)}
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_process_killed_while_it_hides_rows_leaves_each_in_one_table(
     store: SqlDelayedMessageStore, database_url: str
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_process_killed_while_it_hides_rows_leaves_each_in_one_table(
     assert waiting(database_url) == []
 
 
+@pytest.mark.long_runs("mariadb", "postgresql")
 def test_a_death_between_any_two_statements_leaves_each_row_in_one_table(
     store: SqlDelayedMessageStore, database_url: str
 ) -> None:
@@ -114,6 +118,7 @@ def test_a_death_between_any_two_statements_leaves_each_row_in_one_table(
     assert waiting(database_url) == []
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_second_migration_is_told_who_is_at_it(store: SqlDelayedMessageStore, database_url: str) -> None:
     fill(store, 10)
     with hiding_process(database_url, 5) as process, source_of(database_url) as source:
@@ -214,6 +219,7 @@ def test_rows_that_a_dispatcher_holds_stay_with_it(store: SqlDelayedMessageStore
     assert len(hidden(database_url)) == 6
 
 
+@pytest.mark.long_runs
 def test_each_message_is_dispatched_or_hidden_never_both(store: SqlDelayedMessageStore, database_url: str) -> None:
     ids = fill(store, 2000, seconds=-100)
     dispatched: list[str] = []

@@ -38,6 +38,8 @@ from tests.integration.killed_migration import BATCH_SIZE
 from tests.integration.migrating import connected, execute, tables_of
 from tests.servers import PostgreSQLDatabases
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 COUNT = 45
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 LATER = SOON + timedelta(days=9)
@@ -140,6 +142,7 @@ def receipts(url: str) -> set[str]:
     return {name for name in tables_of(url) if "_received_" in name}
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_resumed_run_sends_nothing_again_whatever_became_of_it(source_url: str, database_url: str) -> None:
     killed(source_url, database_url)
     with ends(source_url, database_url) as (source, target):
@@ -155,6 +158,7 @@ def test_a_resumed_run_sends_nothing_again_whatever_became_of_it(source_url: str
         assert not receipts(database_url)
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_an_abort_leaves_at_the_target_what_has_arrived_there(source_url: str, database_url: str) -> None:
     killed(source_url, database_url)
     with ends(source_url, database_url) as (source, target):
@@ -168,6 +172,7 @@ def test_an_abort_leaves_at_the_target_what_has_arrived_there(source_url: str, d
         assert not receipts(database_url)
 
 
+@pytest.mark.long_runs("aborted")
 @pytest.mark.parametrize("goes_on", [True, False], ids=["resumed", "aborted"])
 def test_of_a_batch_that_was_sent_in_part_the_rest_is_sent_or_goes_back(
     tmp_path: Path, postgresql_url: str, goes_on: bool
@@ -183,6 +188,7 @@ def test_of_a_batch_that_was_sent_in_part_the_rest_is_sent_or_goes_back(
         assert len(assert_each_once(source, postgresql_url, *touched)) == (0 if goes_on else COUNT - 4)
 
 
+@pytest.mark.long_runs
 def test_a_row_that_the_target_refused_is_refused_again_and_no_other_harmed(database_url: str, tmp_path: Path) -> None:
     source_url = filled_file(tmp_path)
     with target_store(database_url) as store:

@@ -162,6 +162,7 @@ def test_what_has_not_moved_goes_back_bit_for_bit(
     assert list(source.give_back(run, rejected=True)) == []
 
 
+@pytest.mark.long_runs("mariadb")
 @pytest.mark.parametrize("rejected", [False, True])
 def test_rejected_rows_go_back_only_when_told(
     source: SqlSource, store: SqlDelayedMessageStore, database_url: str, rejected: bool

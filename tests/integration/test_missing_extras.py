@@ -31,6 +31,7 @@ def run_without(libraries: str, *arguments: str, folder: Path) -> subprocess.Com
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.long_runs(after=7)
 @pytest.mark.parametrize(
     ("library", "extra", "arguments"),
     [

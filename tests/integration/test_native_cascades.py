@@ -122,6 +122,7 @@ def test_the_binding_of_nservicebus_would_take_what_is_for_others(channel: Any) 
     assert {each.queue for each in arrivals(channel, ["b", "a.b"], 2)} == {"b", "a.b"}
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("skipping", [False, True])
 def test_what_has_no_destination_is_kept_apart_and_holds_nobody_up(channel: Any, skipping: bool) -> None:
     topology = custom("own", levels=3, skipping=skipping)

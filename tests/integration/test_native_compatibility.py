@@ -55,6 +55,7 @@ def everything(rabbitmq: RabbitMQVhosts, url: str) -> Any:
     )
 
 
+@pytest.mark.long_runs("classic")
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 def test_celery_declares_the_same_as_we_do_in_either_order(

@@ -185,6 +185,7 @@ def test_a_name_with_a_line_break_is_refused_and_asked_of_no_broker(transport: R
             made()
 
 
+@pytest.mark.long
 def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
     sqlite_url: str, rabbitmq_url: str, transport: RabbitMQTransport
 ) -> None:
@@ -356,6 +357,7 @@ def delays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
     return made[request.param]
 
 
+@pytest.mark.long_runs("fixed", "ephemeral")
 def test_a_queue_that_was_declared_anew_gets_what_is_sent_next(
     rabbitmq_url: str, delays: CascadeTopology | NativeDelay
 ) -> None:
@@ -367,6 +369,7 @@ def test_a_queue_that_was_declared_anew_gets_what_is_sent_next(
             transport.delete("billing")
 
 
+@pytest.mark.long_runs("fixed", "ephemeral")
 def test_a_queue_that_was_deleted_a_moment_ago_is_noticed_before_anything_is_published(
     rabbitmq_url: str, delays: CascadeTopology | NativeDelay
 ) -> None:
@@ -427,6 +430,7 @@ def test_a_silent_broker_holds_up_no_send_for_long(private_rabbitmq: RabbitMQ) -
         private_rabbitmq.resume()
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("delays", [FixedDelay(1500 * MILLISECOND), EphemeralQueueDelay()], ids=["fixed", "ephemeral"])
 def test_other_ways_of_delaying(rabbitmq_url: str, delays: NativeDelay) -> None:
     with closing(RabbitMQTransport(rabbitmq_url, delays=delays)) as transport:

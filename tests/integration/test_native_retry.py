@@ -68,6 +68,7 @@ def test_a_message_comes_back_after_the_delay_as_it_was_sent(channel: Any) -> No
     }
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("topology", [FAST, SKIPPING], ids=["walking", "skipping"])
 def test_a_message_comes_back_fifty_times(channel: Any, topology: CascadeTopology) -> None:
     declare(channel, topology.layout())

@@ -28,6 +28,8 @@ from delaystore.testing import RecordingTransport
 from tests.dispatching import PATIENCE, wait_until
 from tests.integration.sql_stores import message
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 HOUR = 3600
 BILLING = MessageFilter(destination="billing")
 ODD = ["bill'ing", 'bill"ing', "bill%", "bill_ng", "bill\\ing", "/queues/a%2Fb", "<b>ü☃", "BILLING", "billing "]
@@ -52,6 +54,7 @@ def fill(store: SqlDelayedMessageStore, count: int, seconds: float = HOUR, **fie
     )
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 @pytest.mark.parametrize("odd", ["", "\0", "a\0b", "'", "\ud800", "x" * 10_000])
 def test_an_id_that_no_operation_can_have_is_unknown(operations: Operations, odd: str) -> None:
     assert operations.operation(odd) is None
@@ -64,6 +67,7 @@ def test_a_search_goes_on_from_an_id_that_can_be(operations: Operations) -> None
     assert not operations.search(EVERYTHING, after=Position.parse("2031-01-01T00:00:00+00:00~a%'b")).messages
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("destination", ODD)
 def test_a_destination_of_odd_characters_is_that_one_and_no_other(
     store: SqlDelayedMessageStore, operations: Operations, destination: str
@@ -90,6 +94,7 @@ def test_an_id_s_prefix_is_no_pattern(store: SqlDelayedMessageStore, operations:
     assert sorted(each.message_id for each in late) == fits
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("value", ["a'; DROP TABLE x", '"quoted"', "%", "_", "\\", "ü☃", "{}", "1", "true", ""])
 def test_a_header_is_compared_as_text(store: SqlDelayedMessageStore, operations: Operations, value: str) -> None:
     for number, each in enumerate([value, value + "x", "x" + value, 1, True, None, b"\xff"]):
@@ -133,6 +138,7 @@ def killed_anywhere(url: str, operation_id: str, seconds: float) -> None:
         process.kill()
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 @pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_a_cancel_that_is_killed_and_resumed_cancels_exactly_those_that_match(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str, many: int
@@ -152,6 +158,7 @@ def test_a_cancel_that_is_killed_and_resumed_cancels_exactly_those_that_match(
     assert store.count() == store.count(destination="abroad") == 1_000
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 @pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_a_reschedule_that_is_killed_and_resumed_changes_nothing_twice(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str, many: int
@@ -171,6 +178,7 @@ def test_a_reschedule_that_is_killed_and_resumed_changes_nothing_twice(
     assert store.count() == many + 1_000
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_two_who_run_one_operation_take_steps_in_turn(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:
@@ -213,6 +221,7 @@ def test_what_a_dispatcher_has_is_told_and_not_waited_for(
     assert store.count() == 2
 
 
+@pytest.mark.long_runs
 def test_a_paused_destination_is_parked_and_comes_back(store: SqlDelayedMessageStore, operations: Operations) -> None:
     fill(store, 2 * STEP + 5, seconds=-1)
     fill(store, 5, seconds=-1, destination="shipping")
@@ -243,6 +252,7 @@ def test_a_paused_destination_gets_nothing_until_it_is_resumed(
         wait_until(lambda: len(transport.sent) == 40, "what was paused")
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_the_same_is_awaited(store: SqlDelayedMessageStore, database_url: str) -> None:
     fill(store, STEP + 10)
     asynchronous = database_url.replace("+psycopg", "+asyncpg").replace("+pymysql", "+aiomysql")

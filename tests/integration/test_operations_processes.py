@@ -87,6 +87,7 @@ def test_an_interrupted_pause_is_a_pause(store: SqlDelayedMessageStore, environm
     assert [each.name for each in store.destinations()] == ["billing"]
 
 
+@pytest.mark.long_runs("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_export_that_is_ended_is_not_there_and_goes_on(
     store: SqlDelayedMessageStore, environment: dict[str, str], tmp_path: Path, number: signal.Signals

@@ -37,6 +37,14 @@ def asyncpg_url(postgresql_url: str) -> str:
     return postgresql_url.replace("+psycopg", "+asyncpg")
 
 
+@pytest.mark.long_runs(
+    "docs/leaving-celery-eta.md",
+    "docs/taskiq.md",
+    "docs/dramatiq.md",
+    "docs/error-queue.md",
+    "docs/keys.md",
+    "docs/command-line.md",
+)
 @pytest.mark.parametrize(
     "page", [long(page) if page in LONG else page for page in pages_with_code() if page not in OWN_TESTS]
 )

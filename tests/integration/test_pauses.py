@@ -19,6 +19,8 @@ from tests.dispatching import running, wait_until
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL, ShiftedClock
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 EXACTLY_ONCE = DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE, max_body_bytes=1000)
 
 
@@ -36,6 +38,7 @@ def arrived(transport: SqlQueueTransport, queue: str) -> int:
         return len(messages)
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("settings", [EXACTLY_ONCE, DelayedDeliverySettings(max_body_bytes=1000)])
 def test_a_pass_parks_postpones_and_forwards_in_one_transaction(
     store: SqlDelayedMessageStore, transport: SqlQueueTransport, settings: DelayedDeliverySettings
@@ -85,6 +88,7 @@ def change_limit(store: SqlDelayedMessageStore, how: str) -> None:
         store.resume("slow", by="test")
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 @pytest.mark.parametrize("how", ["lift", "raise", "pause", "lower"])
 def test_another_limit_lets_go_at_once_what_the_one_before_had_postponed(
     store: SqlDelayedMessageStore, transport: SqlQueueTransport, how: str
@@ -116,6 +120,7 @@ def test_a_clock_that_steps_back_keeps_nothing_postponed_for_longer_than_a_limit
         assert [each.resuming for each in store.destinations()] == [False]
 
 
+@pytest.mark.long
 def test_a_server_whose_clock_steps_back_keeps_nothing_postponed(start_server: Callable[[Any], PostgreSQL]) -> None:
     server = start_server(lambda: PostgreSQL(clock=ShiftedClock()))
     assert server.clock is not None

@@ -96,6 +96,7 @@ def test_two_dispatchers_of_two_workers_deliver_each_message_once(
     assert "prepared statement" not in caplog.text
 
 
+@pytest.mark.long_runs("psycopg")
 @pytest.mark.parametrize("option", ["", "?prepare_threshold=none"])
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_many_tasks_send_at_once(pooled_url: str, driver: str, option: str) -> None:

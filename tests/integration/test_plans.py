@@ -36,6 +36,7 @@ def store(private_postgresql: PostgreSQL) -> Iterator[SqlDelayedMessageStore]:
     private_postgresql.drop_database(url)
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize(
     ("rows", "pages"),
     [
@@ -89,6 +90,7 @@ LOOKS: Mapping[str, Callable[[SqlDelayedMessageStore, datetime], object]] = {
 }
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_look_at_what_waits_goes_by_the_index(much_waits: SqlDelayedMessageStore, look: str) -> None:
     middle = much_waits.now() + timedelta(seconds=WAITING / 2)
@@ -98,6 +100,7 @@ def test_a_look_at_what_waits_goes_by_the_index(much_waits: SqlDelayedMessageSto
         assert_by_index(plan)
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("look", ["next", "status"])
 def test_a_look_behind_deleted_rows_goes_by_the_index(
     much_waits: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch, look: str

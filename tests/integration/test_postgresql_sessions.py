@@ -47,6 +47,7 @@ def german_url(postgresql: PostgreSQLDatabases) -> Iterator[str]:
     postgresql.drop_database(url)
 
 
+@pytest.mark.long_runs("UTF8")
 def test_a_message_goes_from_set_up_to_its_queue(odd_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = CommandLine(capsys, {})
     ends = ["--store", odd_url, "--transport", odd_url, "--endpoint", "sales"]
@@ -60,6 +61,7 @@ def test_a_message_goes_from_set_up_to_its_queue(odd_url: str, capsys: pytest.Ca
     assert (received["message_id"], received["headers"]["größe"]) == (TEXT, TEXT)
 
 
+@pytest.mark.long_runs("UTF8")
 def test_what_waits_moves_to_another_store(odd_url: str, sqlite_url: str) -> None:
     kept = [
         message(NOON, 0.000001, TEXT, body=bytes(range(256)), headers={"a": TEXT, "b": b"\xff", "at": NOON}),

@@ -84,6 +84,7 @@ def dispatched(url: str) -> list[str]:
         return [message_id for sent in pool.map(dispatch, range(2)) for message_id in sent]
 
 
+@pytest.mark.long_runs("idle sessions", "nothing hidden", "repeatable read", "statements in time")
 def test_all_that_is_done_with_a_store_works(
     url: str, run: CommandLine, tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def type_of(url: str, queue: str) -> str:
     raise AssertionError(f"{queue} is neither")
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("automatic_setup", [True, False])
 def test_a_program_starts_while_the_broker_is_down_and_its_queues_come_with_it(
     private_rabbitmq: RabbitMQ, tmp_path: Path, automatic_setup: bool

@@ -20,6 +20,8 @@ from delaystore.testing import FakeTransaction, SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import ScriptedTransport, settings
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 KEY = "order 17"
 Store = SqlDelayedMessageStore | InMemoryDelayedMessageStore
@@ -240,6 +242,7 @@ TIMES = [
 ]
 
 
+@pytest.mark.long_runs
 def test_a_sender_is_told_of_times_everywhere(ground: Ground) -> None:
     """Only the due time changes, and again each time."""
     for number, time in enumerate(TIMES):

@@ -142,6 +142,7 @@ def test_of_a_broker_that_does_not_answer(check: Callable[..., str], arguments: 
     assert "cannot be reached" in check(*arguments)
 
 
+@pytest.mark.long_runs(after=8)
 @pytest.mark.parametrize(
     "arguments",
     [[command, "--from", DATABASES[0], *to] for command, to in OF_A_MIGRATION.items()]
@@ -157,6 +158,7 @@ def test_of_a_migration_whose_ends_do_not_answer(
     assert "cannot be used now" in said or "cannot be reached" in said
 
 
+@pytest.mark.long_runs(after=24)
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize(
     ("scheme", "command"),

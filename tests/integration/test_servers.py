@@ -147,6 +147,7 @@ def test_the_broker_refuses_a_wrong_password(private_rabbitmq: RabbitMQ) -> None
         pika.BlockingConnection(parameters)
 
 
+@pytest.mark.long
 def test_rabbitmqctl_speaks_to_the_private_broker_alone(private_rabbitmq: RabbitMQ, vhost_url: str) -> None:
     assert private_rabbitmq.vhost_name(vhost_url) in private_rabbitmq.ctl("list_vhosts").splitlines()
     with pytest.raises(ServerFailedError, match="no_such_command"):
@@ -191,6 +192,7 @@ def test_a_server_listens_on_loopback_only(server: Server) -> None:
     assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
+@pytest.mark.long_runs("RabbitMQ")
 @pytest.mark.parametrize("make", [PostgreSQL, MariaDB, RabbitMQ])
 def test_closing_leaves_no_process_and_no_file(
     start_server: Callable[[Callable[[], Server]], Server], make: Callable[[], Server]

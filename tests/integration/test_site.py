@@ -78,6 +78,7 @@ def test_each_document_is_in_the_menu_once() -> None:
     assert written - set(pages) == set(), "website/zensical.toml has the menu"
 
 
+@pytest.mark.long
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text()] == []  # whose script is elsewhere
@@ -161,6 +162,7 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.long_runs("dark")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, scheme: str) -> None:
     with opened(browser, address, color_scheme=scheme) as page:
@@ -174,6 +176,7 @@ def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, sch
         page.wait_for_url(re.compile("keys|reference"))
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("name", ["index", "tutorial", "keys", "glossary", "reference/delivery", "reference/commands"])
 def test_a_page_fits_a_telephone(browser: Browser, address: str, name: str) -> None:
     """What is too wide, a table or a program, scrolls by itself."""

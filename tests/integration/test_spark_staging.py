@@ -63,6 +63,8 @@ from tests.integration.sql_stores import message, opened
 from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
+pytestmark = pytest.mark.long_runs("shelves", "mariadb")
+
 ODD = [
     row("a\tb\nc\\N\r", 5, body=b""),
     row("Ünï 日本 🎉", 4, body=b"\0\xff" * 3, headers={"name": "Zoë", "raw": b"\0"}),
@@ -146,6 +148,7 @@ def end_lease(url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.long_runs
 def test_nothing_is_seen_until_all_of_it_is(store: SqlDelayedMessageStore, database_url: str) -> None:
     with begun(database_url) as staging:
         attempts = [staged(staging, ODD[:3], ODD[3:]), staged(staging, rows(50))]
@@ -159,6 +162,7 @@ def test_nothing_is_seen_until_all_of_it_is(store: SqlDelayedMessageStore, datab
     assert tables(database_url) == ["sales_delayed_loads"]
 
 
+@pytest.mark.long_runs
 def test_many_chunks_are_one_load(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +193,7 @@ def test_a_promotion_asked_for_again_says_what_was(store: SqlDelayedMessageStore
     assert store.count() == 3
 
 
+@pytest.mark.long_runs
 def test_only_attempts_that_won_are_promoted(store: SqlDelayedMessageStore, database_url: str) -> None:
     with begun(database_url) as staging:
         with pytest.raises(RuntimeError), staging.attempt() as failing:
@@ -210,6 +215,7 @@ def test_an_attempt_that_outlives_the_load_harms_nothing(store: SqlDelayedMessag
     assert sorted(everything(store)) == [message.message_id for message in rows(5)]
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "replace", "ignore")
 @pytest.mark.parametrize("on_duplicate", OnDuplicate)
 def test_missing_rows_are_noticed(store: SqlDelayedMessageStore, database_url: str, on_duplicate: OnDuplicate) -> None:
     with begun(database_url) as staging:
@@ -223,6 +229,7 @@ def test_missing_rows_are_noticed(store: SqlDelayedMessageStore, database_url: s
     assert load(database_url, "one", rows(3)).stored == 3
 
 
+@pytest.mark.long_runs
 def test_duplicates_are_named_and_nothing_is_stored(store: SqlDelayedMessageStore, database_url: str) -> None:
     waiting = rows(12)
     store.store_many(waiting)
@@ -268,6 +275,7 @@ def test_duplicates_that_are_gone_when_they_are_looked_for_are_not_blamed(
     assert store.count() == 1
 
 
+@pytest.mark.long_runs
 def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: str) -> None:
     waiting = row("m-00001", 99, body=b"first")
     store.store(waiting)
@@ -279,6 +287,7 @@ def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: 
     assert everything(store) == {message.message_id: message for message in [*rows(3), kept]}
 
 
+@pytest.mark.long_runs
 def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url: str) -> None:
     store.store(row("m-00001", 99, body=b"first", headers={"a": 1}))
     with store.transaction() as claimed:
@@ -305,6 +314,7 @@ def test_replaced_messages_are_one_audit_entry_of_the_load(store: SqlDelayedMess
     assert len(store.changes()) == 1
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "k")
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_row_that_replaces_its_like_differs_from_all_before_it(
     store: SqlDelayedMessageStore, database_url: str, key: str | None
@@ -358,6 +368,7 @@ def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMess
     assert everything(store) == {message.message_id: message for message in rows(3, body=b"new")}
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.IGNORE])
 @pytest.mark.parametrize("key", [None, long("k")])
 def test_a_message_that_is_being_dispatched_is_no_duplicate(
@@ -405,6 +416,7 @@ def test_dispatchers_take_what_waits_while_a_load_leaves_its_ids_out(
     assert {each.body for each in everything(store).values() if each.message_id in first} == {b"first"}
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_a_message_that_comes_and_is_claimed_while_a_load_is_stored_is_waited_for(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,6 +502,7 @@ def test_a_load_given_up_while_it_leaves_ids_out_says_so(
     assert {each.due_time for each in everything(store).values()} == {each.due_time for each in rows(2)}
 
 
+@pytest.mark.long_runs
 def test_a_load_keeps_its_lease_while_it_leaves_ids_out(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,6 +561,7 @@ def test_a_staging_has_an_index_before_hundreds_of_ids_are_left_out(
     assert indexes == [1, 0]
 
 
+@pytest.mark.long_runs
 def test_a_load_in_progress_is_refused(database_url: str) -> None:
     with begun(database_url):
         with pytest.raises(LoadInProgressError, match=r"'one' is in progress: process 7 on here, since 20.*last seen"):
@@ -556,6 +570,7 @@ def test_a_load_in_progress_is_refused(database_url: str) -> None:
         assert cleanup(options(database_url)).tables == ()
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_of_several_at_once_one_wins(store: SqlDelayedMessageStore, database_url: str) -> None:
     load(database_url, "zero", [])
     together = threading.Barrier(4)
@@ -654,6 +669,7 @@ def test_a_body_that_mariadb_would_not_take_is_named(mariadb_url: str) -> None:
     load(mariadb_url, "two", [row("plain", body=b"x" * (packet // 2 - 2**18))])
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_only_loads_without_a_name_are_forgotten(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -679,6 +695,7 @@ def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url
     assert load_status(options(database_url), "ONE") is None
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_an_attempt_keeps_the_lease(database_url: str) -> None:
     with begun(database_url, lease=1) as staging:
         (before,) = list_loads(options(database_url))
@@ -716,6 +733,7 @@ def test_a_load_that_was_discarded_can_be_begun_again(store: SqlDelayedMessageSt
     assert load(database_url, "one", rows(3)).stored == 3
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_two_loads_at_once_end_well(store: SqlDelayedMessageStore, database_url: str) -> None:
     with begun(database_url, "one") as one, begun(database_url, "two") as two, ThreadPoolExecutor() as pool:
         shared = rows(400)
@@ -728,11 +746,23 @@ def test_two_loads_at_once_end_well(store: SqlDelayedMessageStore, database_url:
     assert store.count() == 600
 
 
-def test_a_promotion_that_met_a_deadlock_is_done_again(postgresql_url: str) -> None:
-    with opened(postgresql_url) as store, begun(postgresql_url) as staging, ThreadPoolExecutor() as pool:
-        attempts = [staged(staging, rows(3))]
-        with store.transaction() as other:
-            other.store(rows(3)[2])
+def test_a_promotion_that_met_a_deadlock_is_done_again(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    """PostgreSQL ends the one that looks for a deadlock first, which has to be the promotion."""
+    database = make_url(postgresql_url)
+
+    def look_for_deadlocks_after(seconds: int) -> None:
+        """Of sessions that begin from now on."""
+        admin = make_url(postgresql.admin_url).set(drivername="postgresql", database=database.database)
+        with psycopg.connect(admin.render_as_string(hide_password=False), autocommit=True) as connection:
+            role = f'"{database.username}" IN DATABASE "{database.database}"'
+            connection.execute(f"ALTER ROLE {role} SET deadlock_timeout = '{seconds}s'".encode())
+
+    look_for_deadlocks_after(60)
+    with opened(postgresql_url) as store, store.transaction() as other, ThreadPoolExecutor() as pool:
+        other.store(rows(3)[2])
+        look_for_deadlocks_after(2)
+        with begun(postgresql_url) as staging:
+            attempts = [staged(staging, rows(3))]
             promoting = pool.submit(staging.promote, attempts, OnDuplicate.ERROR)
             waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             wait_until(lambda: other.connection.execute(waiting).scalar() == 1)
@@ -740,10 +770,11 @@ def test_a_promotion_that_met_a_deadlock_is_done_again(postgresql_url: str) -> N
                 other.store(rows(3)[0])
                 other.store(rows(3)[2])
             other.connection.rollback()
-        assert promoting.result(timeout=60).stored == 3
+            assert promoting.result(timeout=60).stored == 3
         assert store.count() == 3
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_batches_of_a_stream_are_loaded_once_each(store: SqlDelayedMessageStore, database_url: str) -> None:
     for number in (0, 1, 5):
         key, messages = LoadKey("query", number), rows(4, f"batch-{number}")
@@ -782,6 +813,7 @@ def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessage
     assert store.count() == 4
 
 
+@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
 def test_tasks_join_at_once(store: SqlDelayedMessageStore, database_url: str) -> None:
     load(database_url, "zero", [])
     together = threading.Barrier(4)
@@ -838,6 +870,7 @@ def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> N
         assert store.count() == 100
 
 
+@pytest.mark.long_runs("inserted")
 @pytest.mark.parametrize("shelves", [False, True], ids=["inserted", "shelf"])
 def test_the_outage_that_cost_staged_rows_is_told(
     start_server: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch, shelves: bool
@@ -895,6 +928,7 @@ def test_an_attempt_that_still_writes_keeps_nobody_waiting(postgresql_url: str) 
         assert cleanup(options(postgresql_url)).tables == (name,)
 
 
+@pytest.mark.long
 def test_patience_for_a_table_in_use_is_as_before(mariadb_url: str) -> None:
     own = make_url(mariadb_url).update_query_dict({"init_command": "SET lock_wait_timeout=777"})
     store_options = options(own.render_as_string(hide_password=False))

@@ -120,6 +120,7 @@ def forget_the_clock(delivery: DelayedDelivery) -> None:
         transaction.connection.info.clear()
 
 
+@pytest.mark.long_runs("mariadb_url")
 def test_a_call_that_takes_too_long_ends_nobody_elses_statement(single: Engine) -> None:
     """It has given its connection back, and waits for one, while somebody else uses that very one."""
     store = SqlDelayedMessageStore(single)

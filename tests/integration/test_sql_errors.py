@@ -34,6 +34,7 @@ def mariadb_engine(mariadb_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.mark.long_runs(after=5)
 @pytest.mark.parametrize("number", STATE_OF_THE_SERVER)
 def test_callers_try_again_what_the_state_of_mariadb_forbids(mariadb_engine: Engine, number: int) -> None:
     with mariadb_engine.connect() as connection, pytest.raises(StoreUnavailableError), translated_errors():

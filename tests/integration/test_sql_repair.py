@@ -20,6 +20,8 @@ from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
 
+pytestmark = pytest.mark.long_runs("mariadb")
+
 BESIDE = ("destinations", "dispatchers", "activity", "operations", "changes")
 
 
@@ -88,6 +90,7 @@ def test_all_but_the_version_may_be_missing(store: SqlDelayedMessageStore) -> No
     works(store)
 
 
+@pytest.mark.long_runs
 def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     tables = expected_tables(store.table, store_dialect_of(store.engine))
     indexes = [(str(index.name), table.name) for table in tables for index in table.indexes]
@@ -100,6 +103,7 @@ def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     works(store)
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("how", ["missing", "empty"])
 def test_a_version_that_is_gone_is_reported_and_made(
     store: SqlDelayedMessageStore, database_url: str, run: CommandLine, how: str
@@ -118,6 +122,7 @@ def test_a_version_that_is_gone_is_reported_and_made(
     works(store)
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_message_table_without_its_primary_key_is_reported(
     store: SqlDelayedMessageStore, database_url: str, run: CommandLine
 ) -> None:
@@ -209,6 +214,7 @@ def test_keys_that_are_there_twice_are_reported(store: SqlDelayedMessageStore) -
     assert repaired(store)[1] == []
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_a_column_that_must_be_given_is_reported(store: SqlDelayedMessageStore) -> None:
     change(store, "DROP TABLE sales_delayed_changes", "CREATE TABLE sales_delayed_changes (other INT NOT NULL)")
     made, left = repaired(store)
@@ -220,6 +226,7 @@ def test_a_column_that_must_be_given_is_reported(store: SqlDelayedMessageStore) 
     assert any("'sales_delayed_changes' has no primary key (made_at, change_id)" in each for each in left)
 
 
+@pytest.mark.long_runs("mariadb", "sqlite")
 def test_eight_processes_repair_at_once(database_url: str) -> None:
     with opened(database_url) as store:
         change(store, "DROP TABLE sales_delayed_destinations")

@@ -66,6 +66,7 @@ def test_set_up_twice_changes_nothing(store: SqlDelayedMessageStore) -> None:
     assert store.get(kept.message_id) == kept
 
 
+@pytest.mark.long_runs("sqlite")
 def test_eight_processes_set_up_at_once(database_url: str) -> None:
     def set_up(_: int) -> None:
         with opened(database_url) as each:

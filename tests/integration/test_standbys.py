@@ -153,6 +153,7 @@ def set_isolation(replication: PostgreSQLReplication, database: str, level: str)
         replication.await_streaming(node)
 
 
+@pytest.mark.long_runs(after=8)
 @pytest.mark.parametrize(
     "write",
     [

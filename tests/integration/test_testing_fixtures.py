@@ -43,6 +43,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.long_runs("mariadb_url")
 @pytest.mark.parametrize("database", ["postgresql_url", "mariadb_url"])
 def test_a_transaction_left_open_is_not_waited_for_without_end(
     pytester: pytest.Pytester, request: pytest.FixtureRequest, database: str

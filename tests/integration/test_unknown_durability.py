@@ -78,6 +78,7 @@ def store(request: pytest.FixtureRequest, database: str) -> Iterator[SqlDelayedM
     engine.dispose()
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize(
     ("write", "left"),
     [

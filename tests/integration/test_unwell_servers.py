@@ -59,6 +59,7 @@ def test_a_server_on_a_full_disk_writes_no_more_until_there_is_room(small_disk: 
         assert connection.execute("SELECT count(*) FROM filler").fetchone() == (0,)
 
 
+@pytest.mark.long_runs("memory")
 @pytest.mark.parametrize("resource", ["memory", "disk"])
 def test_a_broker_with_an_alarm_reads_from_no_publisher(private_rabbitmq: RabbitMQ, resource: Any) -> None:
     parameters = pika.URLParameters(private_rabbitmq.url)

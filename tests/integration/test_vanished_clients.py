@@ -24,6 +24,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield store
 
 
+@pytest.mark.long_runs("mysql")
 def test_what_a_vanished_dispatcher_has_claimed_is_free_again(store: SqlDelayedMessageStore) -> None:
     store.store(message(store.now(), -1, "claimed"))
     address = store.engine.url

@@ -3,6 +3,7 @@
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,12 +45,17 @@ class MariaDBDatabases:
 
     def drop_database(self, url: str) -> None:
         """Drop a database that create_database() made; ends what is still connected to it, whose locks would bar us."""
+        self.disconnect(url)
+        self._execute(f"DROP DATABASE IF EXISTS `{make_url(url).database}`")
+
+    def disconnect(self, url: str) -> None:
+        """End what is connected to a database."""
         name = make_url(url).database or ""
         with _connect(self._url) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (name,))
             for (session,) in cursor.fetchall():
-                cursor.execute(f"KILL {int(session)}")
-            cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
+                with suppress(pymysql.OperationalError):  # it has ended by itself
+                    cursor.execute(f"KILL {int(session)}")
 
     def create_role(self, name: str, password: str, database_url: str) -> str:
         """Make a user who may log in and nothing else; the URL of the database for that user."""

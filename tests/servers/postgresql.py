@@ -39,12 +39,19 @@ class PostgreSQLDatabases:
         """The URL that roles are created by: the superuser's, on a private server."""
         return self._admin_url.render_as_string(hide_password=False)
 
-    def create_database(self, encoding: str | None = None, settings: Mapping[str, str] = NOTHING) -> str:
-        """Make an empty database; its URL. `encoding`: None: the server's own; `settings`: of its sessions."""
+    def create_database(
+        self, encoding: str | None = None, settings: Mapping[str, str] = NOTHING, template: str | None = None
+    ) -> str:
+        """Make a database; its URL. `encoding`: None: the server's own; `settings`: of its sessions.
+
+        `template`: the URL of the database that it is a copy of, to which nothing is connected; None: it is empty.
+        """
         name = f"delaystore_{secrets.token_hex(6)}"
         create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if encoding is not None:
             create += sql.SQL(" TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C' ENCODING {}").format(encoding)
+        if template is not None:
+            create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(make_url(template).database or ""))
         self._execute(create)
         for setting, value in settings.items():
             change = sql.SQL("ALTER DATABASE {} SET {} = {}").format(

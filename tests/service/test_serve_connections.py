@@ -93,6 +93,7 @@ def test_more_connections_than_there_is_room_for_are_closed_and_all_else_goes_on
     assert len(service.lines) < 12
 
 
+@pytest.mark.long
 def test_connections_that_are_kept_alive_lock_out_no_probe_and_end_no_request(service: Serving) -> None:
     metrics = service.says(r"^serving metrics at (\S+)").group(1)
     health = service.says(r"^serving health at (\S+)/").group(1)
@@ -133,6 +134,7 @@ def test_a_client_that_is_silent_is_left(service: Serving) -> None:
         wait_for(lambda: ended(deaf), "an end")
 
 
+@pytest.mark.long
 def test_connections_that_cannot_be_accepted_are_no_flood_of_log_lines(sqlite_url: str, tmp_path: Path) -> None:
     with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
         delivery.send("billing", b"x", delay=60)

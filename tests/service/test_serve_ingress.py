@@ -244,6 +244,7 @@ def bodies(broker: str, queue: str) -> list[str]:
             found.append(body.decode())
 
 
+@pytest.mark.long
 def test_a_message_of_a_hundred_mebibytes_takes_its_own_size(
     rabbitmq_url: str, sqlite_url: str, create: Callable[[str, str], None], tmp_path: Path
 ) -> None:

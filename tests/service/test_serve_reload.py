@@ -27,6 +27,7 @@ def change(busy: Busy, drain: str, what: str) -> None:
     busy.service.process.send_signal(signal.SIGHUP)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["removed", long("dispatcher"), long("store")])
 def test_the_end_waits_for_what_a_reload_has_left_behind(busy: Busy, private_rabbitmq: RabbitMQ, what: str) -> None:
     change(busy, "3s", what)
@@ -76,6 +77,7 @@ def test_a_request_to_stop_interrupts_a_reload(busy: Busy, private_rabbitmq: Rab
     assert busy.service.end() == 0
 
 
+@pytest.mark.long
 def test_fifty_reloads_in_a_moment_leave_all_as_it_should_be(sqlite_url: str, tmp_path: Path) -> None:
     config = write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     with serving("--config", str(config)) as service:
@@ -93,6 +95,7 @@ def test_fifty_reloads_in_a_moment_leave_all_as_it_should_be(sqlite_url: str, tm
     assert not any("Traceback" in line for line in service.lines)
 
 
+@pytest.mark.long
 def test_a_pipe_in_place_of_the_file_is_said_to_be_none(sqlite_url: str, tmp_path: Path) -> None:
     config = write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     text = config.read_text()
@@ -108,6 +111,7 @@ def test_a_pipe_in_place_of_the_file_is_said_to_be_none(sqlite_url: str, tmp_pat
         assert service.stop() == 0
 
 
+@pytest.mark.long
 def test_a_fault_of_a_plug_in_while_reloading_is_logged_and_all_goes_on(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "odd_store.py").write_text("def opened(url):\n    raise KeyError('odd')\n")
     package = tmp_path / "odd-1.dist-info"

@@ -95,6 +95,7 @@ def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: s
     assert len(waiting(sqlite_url)) == 51
 
 
+@pytest.mark.long_runs("parquet", "jsonl")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_other_files_under_the_id_of_a_finished_load_are_noticed(run: CommandLine, folder: Path, kind: str) -> None:
     rows = [{"message_id": str(n), "due_time": SOON.isoformat(), "body": f"line\nend {n}"} for n in range(4)]
@@ -465,6 +466,7 @@ def test_the_end_of_java_is_one_line_with_its_cause(
     assert "--conf spark.driver.memory=" in line
 
 
+@pytest.mark.long
 def test_large_rows_come_in_small_batches(spark: SparkSession, tmp_path: Path) -> None:
     """Else Spark puts 4,096 rows of Parquet, and 10,000 for Python, into Java's memory at once."""
     large = tmp_path / "large.parquet"

@@ -23,6 +23,7 @@ def has_gateway(_: psutil.Process, log: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
+@pytest.mark.long_runs("options0")
 @pytest.mark.parametrize("moment", [has_java, has_gateway])
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_an_interrupt_while_spark_starts_ends_it(

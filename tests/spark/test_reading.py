@@ -115,6 +115,7 @@ def test_headers_are_json_for_spark(spark: SparkSession, postgresql_url: str) ->
     assert kind == [("reminder",)]
 
 
+@pytest.mark.long_runs("spread")
 @pytest.mark.parametrize("due", [lambda number: number * 7919 % 5000, lambda number: 0.0], ids=["spread", "at once"])
 def test_partitions_are_of_about_equal_size(
     spark: SparkSession, postgresql_url: str, due: Callable[[int], float]
@@ -136,6 +137,7 @@ def test_a_small_store_is_read_in_one_partition_without_a_snapshot(spark: SparkS
         assert connection.execute(RELEASED).fetchall() == []
 
 
+@pytest.mark.long_runs("meanwhile")
 @pytest.mark.parametrize("at_once", [False, True], ids=["before", "meanwhile"])
 def test_a_read_keeps_no_messages_from_a_shelf(
     spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, at_once: bool
@@ -228,6 +230,7 @@ def filtered_urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         server.drop_database(urls[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgresql", long("mariadb"), long("sqlite")])
 def test_filters_find_what_they_say(spark: SparkSession, filtered_urls: dict[str, str], kind: str) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == ODD_TIME_ZONE  # 17:47 there is 12:02 UTC
@@ -348,6 +351,7 @@ def moving(url: str) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
+@pytest.mark.long
 def test_a_snapshot_that_has_gone_is_told_in_one_line(spark: SparkSession, postgresql_url: str) -> None:
     with opened(postgresql_url) as store:
         store.store_many(many(1000, float))
@@ -405,6 +409,7 @@ def test_a_temporary_view_shows_what_waits(spark: SparkSession, filtered_urls: d
         spark.catalog.dropTempView("waiting")
 
 
+@pytest.mark.long
 def test_a_table_is_refused_when_it_is_made_or_when_it_is_read(
     spark: SparkSession, filtered_urls: dict[str, str]
 ) -> None:
@@ -432,6 +437,7 @@ def test_plans_show_no_password(spark: SparkSession, filtered_urls: dict[str, st
     assert "delaystore" in plan
 
 
+@pytest.mark.long
 def test_a_source_registered_by_hand_reads_in_one_partition(spark: SparkSession, filtered_urls: dict[str, str]) -> None:
     class ByHand(DelaystoreDataSource):
         @classmethod

@@ -110,6 +110,7 @@ def rejected(folder: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in sorted(lines)]
 
 
+@pytest.mark.long_runs("json lines", "parquet of local times")
 @pytest.mark.parametrize(
     ("name", "content", "options", "good", "bad"),
     [
@@ -196,6 +197,7 @@ TIMES: dict[str, tuple[pa.DataType, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize("times", TIMES)
 def test_far_times_are_the_same_to_load_send_and_migrate(run: CommandLine, times: str) -> None:
     kind, options = TIMES[times]
@@ -217,6 +219,7 @@ def test_far_times_are_the_same_to_load_send_and_migrate(run: CommandLine, times
         assert {each.message_id: each.due_time for each in stored("load")} == expected
 
 
+@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", ["UTC", None])
 def test_a_time_beyond_all_years_is_rejected_by_send_and_migrate(run: CommandLine, unit: str, zone: str | None) -> None:

@@ -211,6 +211,7 @@ def test_unknown_columns_become_headers_or_the_body(spark: SparkSession, url: st
     assert message_of(url, "m2").body == b'{"tenant":"acme"}'
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 def test_databases_of_other_encodings_and_settings_give_the_same(
     spark: SparkSession, postgresql: PostgreSQLDatabases, encoding: str
@@ -225,6 +226,7 @@ def test_databases_of_other_encodings_and_settings_give_the_same(
     postgresql.drop_database(url)
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize(
     ("changes", "options", "word"),
     [
@@ -261,6 +263,7 @@ def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
     assert not tables(url)
 
 
+@pytest.mark.long
 def test_a_table_of_messages_is_refused(spark: SparkSession, url: str) -> None:
     writer = rows(spark, 5).write.format("delaystore").options(store=url, endpoint=ENDPOINT).mode("append")
     with refused(ConfigurationError, 'write with .mode("append").save()'):
@@ -321,6 +324,7 @@ def test_a_load_that_stores_nothing_says_why(spark: SparkSession, url: str, capl
     ]
 
 
+@pytest.mark.long
 def test_a_load_whose_messages_are_dispatched_at_once_is_not_loaded_again(spark: SparkSession, url: str) -> None:
     store, transport = store_of(url), RecordingTransport()
     with running(Dispatcher(store, transport)):
@@ -332,6 +336,7 @@ def test_a_load_whose_messages_are_dispatched_at_once_is_not_loaded_again(spark:
     store.close()
 
 
+@pytest.mark.long
 def test_a_load_without_rows_is_finished_as_well(spark: SparkSession, url: str) -> None:
     load(rows(spark, 0), url, loadId="empty")
     load(spark.createDataFrame([], rows(spark, 1).schema), url, loadId="no partitions")
@@ -440,6 +445,7 @@ def test_duplicates_may_be_ignored(spark: SparkSession, url: str) -> None:
     assert tuple(query(url, f"SELECT stored, skipped FROM {TABLE}_loads WHERE load_id = 'i'")[0]) == (4, 3)
 
 
+@pytest.mark.long
 def test_duplicates_may_replace_what_waits(spark: SparkSession, url: str) -> None:
     load(one_row(spark, message_id="'m3'"), url)
     load(rows(spark, 5), url, onDuplicate="replace")
@@ -474,6 +480,7 @@ def bad_row(spark: SparkSession, changes: dict[str, str]) -> DataFrame:
     return one_row(spark, **{**every, **changes})
 
 
+@pytest.mark.long_runs(after=3)
 @pytest.mark.parametrize("reason", BAD)
 def test_a_row_that_cannot_be_a_message(spark: SparkSession, url: str, reason: str) -> None:
     with refused(RejectedRowsError, f"1 row cannot be messages: 1 x {reason} (such as", "; nothing was loaded: "):
@@ -556,6 +563,7 @@ def test_an_hour_that_does_not_exist_is_rejected(spark: SparkSession, url: str) 
         load(one_row(spark, due_time="timestamp_ntz'2027-03-28 02:30:00'"), url, timeZone="Europe/Berlin")
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize(("choice", "hour"), [("earliest", 0), ("latest", 1)])
 def test_an_hour_that_exists_twice(spark: SparkSession, url: str, choice: str, hour: int) -> None:
     frame = one_row(spark, due_time="timestamp_ntz'2027-10-31 02:30:00'")
@@ -610,6 +618,7 @@ def test_a_store_that_is_not_there_or_refuses(spark: SparkSession, url: str, pos
     assert not tables(url)
 
 
+@pytest.mark.long
 def test_a_role_that_may_not_make_tables(spark: SparkSession, url: str, postgresql: PostgreSQLDatabases) -> None:
     load(rows(spark, 10), url)
     role = postgresql.create_role("clerk", "Toy-pa55word", url)

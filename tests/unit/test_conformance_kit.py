@@ -275,6 +275,7 @@ def found_in_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[s
     return failures(tmp_path_factory.mktemp("stores"), modules)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defect", BROKEN_STORES)
 def test_the_store_kit_finds(found_in_stores: dict[str, set[str]], defect: str) -> None:
     assert found_in_stores[defect] == BROKEN_STORES[defect][1]
@@ -559,6 +560,7 @@ def found_in_transports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return failures(tmp_path_factory.mktemp("transports"), modules)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defect", BROKEN_TRANSPORTS)
 def test_the_transport_kit_finds(found_in_transports: dict[str, set[str]], defect: str) -> None:
     assert found_in_transports[defect] == BROKEN_TRANSPORTS[defect][1]

@@ -297,6 +297,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return failures(tmp_path_factory.mktemp("operable"), modules)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defect", BROKEN)
 def test_the_store_kit_finds_what_is_wrong_with_operations(found: dict[str, set[str]], defect: str) -> None:
     assert found[defect] == BROKEN[defect][1]

@@ -454,6 +454,7 @@ def test_a_store_that_is_down_triggers_the_fetch_breaker_and_is_tried_again(
     assert all(record.exc_info is None for record in caplog.records)
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), ZeroDivisionError(), TypeError("naive and aware")])
 def test_an_unexpected_exception_is_logged_and_the_loop_goes_on(
     store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture, error: Exception

@@ -203,6 +203,7 @@ def test_what_waits_in_the_plugin_is_a_message_as_it_would_deliver_it(tmp_path: 
     assert found.headers == {"x-delay": -4294967295}
 
 
+@pytest.mark.long_runs(after=4)
 @pytest.mark.parametrize(
     ("delay", "reason"),
     [
@@ -598,6 +599,7 @@ def test_a_second_run_is_told_who_is_at_it(tmp_path: Path, opened: Any) -> None:
         pytest.fail("two had the lock")
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, opened: Any) -> None:
     path = tmp_path / "dump.jsonl"
     with path.open("w") as stream:

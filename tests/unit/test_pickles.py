@@ -189,6 +189,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.long
 def test_a_pickle_that_asks_for_much_is_one_unreadable_row(tmp_path: Path) -> None:
     """Each with half a gigabyte of memory, and ten seconds of one processor."""
     program = dedent("""

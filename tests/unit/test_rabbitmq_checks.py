@@ -184,6 +184,7 @@ def test_what_stands_beside_a_float_is_told_from_it(headers: dict[str, Any], say
         encoded_properties(message(headers=headers))
 
 
+@pytest.mark.long
 @given(headers=st.dictionaries(st.text(max_size=20), values, max_size=4))
 def test_a_float_changes_nothing_of_what_stands_beside_it(headers: dict[str, Any]) -> None:
     assume("ratio" not in headers)

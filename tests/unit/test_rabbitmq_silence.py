@@ -385,6 +385,7 @@ def test_bytes_that_leave_slowly_are_no_silence(acknowledging: Mapping[type, Ans
     ended(send, broker)
 
 
+@pytest.mark.long_runs("bodies leave slowly")
 @pytest.mark.parametrize("slowly", [False, True], ids=["confirms come late", "bodies leave slowly"])
 def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mapping[type, Answer], slowly: bool) -> None:
     published: list[str] = []

@@ -18,6 +18,7 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
+@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("left", ["", "def test_three(): pass\n", "def test_three(): pass\ndef test_four(): pass\n"])
 def test_a_worker_that_crashed_is_replaced_and_the_rest_runs(tmp_path: Path, left: str, workers: int) -> None:

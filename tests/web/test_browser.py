@@ -161,6 +161,7 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
         operations.limit_rate("reminders", None)
 
 
+@pytest.mark.long_runs("light", "dark")
 @pytest.mark.parametrize("look", ["light", "dark", "narrow"])
 def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures: Path, look: str) -> None:
     options = {
@@ -288,6 +289,7 @@ def test_failures_are_shown_with_their_reasons(page: Page, shop: Shop) -> None:
         delivery.cancel("web-refused")
 
 
+@pytest.mark.long_runs(after=1)
 @pytest.mark.parametrize("scripts", [True, False])
 def test_many_are_previewed_confirmed_and_changed(browser: Browser, shop: Shop, scripts: bool) -> None:
     header = {"batch": f"scripts-{scripts}"}

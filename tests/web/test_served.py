@@ -108,6 +108,7 @@ def test_who_hangs_up_in_the_midst_of_a_form_is_not_logged(environment: dict[str
         assert page.stop()[1].splitlines() == ["stopped"]
 
 
+@pytest.mark.long
 def test_a_flood_of_logins_takes_neither_the_memory_nor_the_page(environment: dict[str, str]) -> None:
     user = {"DELAYSTORE_WEB_USERS": f"ada:operate:{hashed('lovelace')}"}
     with served(environment={**environment, **user}) as page, httpx.Client(base_url=page.url, timeout=60) as client:
