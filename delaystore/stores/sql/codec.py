@@ -159,32 +159,37 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value if _is_postgresql(dialect) else value.replace(tzinfo=None)
 
     @override
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None or not isinstance(value, datetime):
-            return value
-        return value.astimezone(UTC) if _is_postgresql(dialect) else value.replace(tzinfo=UTC)
-
-    @override
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        """What is no time goes back as it came, to be compared with."""
-        write = super().bind_processor(dialect)
-        if write is None:
-            return None
-        return lambda value: write(value) if value is None or isinstance(value, datetime) else value
+        """Write a time as `process_bind_param` does; the database is decided once, as this runs for each value.
+
+        Any other value is returned unchanged: a search compares with what an earlier row had in its place.
+        """
+        is_aware, write = _is_postgresql(dialect), self.impl_instance.bind_processor(dialect)
+
+        def written(value: Any) -> Any:
+            if not isinstance(value, datetime):
+                return value
+            value = value.astimezone(UTC)
+            if not is_aware:
+                value = value.replace(tzinfo=None)
+            return value if write is None else write(value)
+
+        return written
 
     @override
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """What is no time comes as the driver gives it: one such row must not make a search fail.
+        """Read a time in UTC. Any other value is returned as the driver reads it: such a row must not fail a search.
 
-        Somebody's own connection to SQLite may have a converter that makes a time of it before.
+        A caller's own connection to SQLite may have a converter that makes a time of the text before.
         """
-        read = super().result_processor(dialect, coltype)
-        if read is None:
-            return None
+        is_aware, read = _is_postgresql(dialect), self.impl_instance.result_processor(dialect, coltype)
 
         def read_or_leave(value: Any) -> Any:
             try:
-                return read(value)
+                found = value if read is None else read(value)
+                if not isinstance(found, datetime):
+                    return found
+                return found.astimezone(UTC) if is_aware else found.replace(tzinfo=UTC)
             except (ValueError, TypeError, OverflowError):
                 is_naive = isinstance(value, datetime) and value.tzinfo is None
                 return value.replace(tzinfo=UTC) if is_naive else value
@@ -222,11 +227,25 @@ class ExactText(TypeDecorator[str]):
         return value.encode(errors="surrogateescape") if value is not None and dialect.name in _MYSQL else value
 
     @override
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """Bytes where the database keeps text are no text: SQLite has them where somebody has written them."""
-        if dialect.name in _MYSQL and isinstance(value, bytes | bytearray):
-            return bytes(value).decode(errors="surrogateescape")
-        return value
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """Encode for MySQL and MariaDB; other databases take the text as it is, without a call for each value."""
+        return super().bind_processor(dialect) if dialect.name in _MYSQL else self.impl_instance.bind_processor(dialect)
+
+    @override
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """Decode the bytes of MySQL and MariaDB.
+
+        SQLite may have bytes where text is expected, if another program has written them; they are returned as bytes.
+        """
+        read = self.impl_instance.result_processor(dialect, coltype)
+        if dialect.name not in _MYSQL:
+            return read
+
+        def decoded(value: Any) -> Any:
+            value = value if read is None else read(value)
+            return bytes(value).decode(errors="surrogateescape") if isinstance(value, bytes | bytearray) else value
+
+        return decoded
 
 
 class Json(TypeDecorator[str]):
@@ -260,7 +279,7 @@ class JsonList(TypeDecorator[list[str]]):
 
 
 class Body(TypeDecorator[bytes]):
-    """Bytes of any length; in SQLite also what else somebody has written there."""
+    """Bytes of any length; in SQLite also any other value that a program has written there."""
 
     impl = LargeBinary
     cache_ok = True
