@@ -98,8 +98,8 @@ KEPT: Final = 8_000
 class FailedAttempt:
     """One attempt to forward a message that failed.
 
-    `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unready, Unsettled, Unroutable,
-    Unreadable. `reason`: for people, on one line.
+    `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unavailable, Unconfirmed,
+    Unroutable, Unreadable. `reason`: for people, on one line.
     """
 
     at: datetime

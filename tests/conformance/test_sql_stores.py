@@ -82,9 +82,7 @@ class SqlStoreTests(StoreConformance):
             with engine.begin() as connection:
                 for row in connection.execute(select(heartbeats)).all():
                     one = heartbeats.c.dispatcher_id == row.dispatcher_id
-                    connection.execute(
-                        update(heartbeats).where(one).values(heartbeat=row.beat - timedelta(seconds=seconds))
-                    )
+                    connection.execute(update(heartbeats).where(one).values(beat=row.beat - timedelta(seconds=seconds)))
             engine.dispose()
 
         return pass_by

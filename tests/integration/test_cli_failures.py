@@ -42,12 +42,12 @@ def failing(store: SqlDelayedMessageStore) -> SqlDelayedMessageStore:
     store.pause("shipping", by="me")
     while store.park(now):
         pass
-    for kind, reason in (("Unready", "no leader"), ("Refused", FULL)):
+    for kind, reason in (("Unavailable", "no leader"), ("Refused", FULL)):
         with store.transaction() as transaction:
             (bad,) = transaction.fetch_due(store.now(), 10)
             attempt = FailedAttempt(now, kind, reason)
-            later = store.now() - timedelta(seconds=kind == "Unready")
-            shown = later if kind == "Unready" else now + timedelta(hours=1)
+            later = store.now() - timedelta(seconds=kind == "Unavailable")
+            shown = later if kind == "Unavailable" else now + timedelta(hours=1)
             transaction.count_failures([FailedDelivery(message=bad, next_attempt=shown, attempt=attempt)])
     return store
 
@@ -91,9 +91,9 @@ def test_a_search_goes_on_until_its_page_is_full(run: CommandLine, monkeypatch: 
 @pytest.mark.usefixtures("failing")
 def test_show_has_all_failures_and_says_parked(run: CommandLine) -> None:
     shown = run("show", "bad").out
-    assert "Unready: no leader\n" in shown
+    assert "Unavailable: no leader\n" in shown
     assert f"Refused: {FULL}\n" in shown
-    assert [one["kind"] for one in run("show", "bad", "--json").document["failures"]] == ["Unready", "Refused"]
+    assert [one["kind"] for one in run("show", "bad", "--json").document["failures"]] == ["Unavailable", "Refused"]
     parked = run("show", "parked").out
     assert "parked: at once when its destination is resumed" in parked
     assert "9999" not in parked

@@ -38,7 +38,7 @@ def test_each_kind_of_failure_is_kept_with_its_reason(store: SqlDelayedMessageSt
         "no such queue; the error queue: refused: it is full, too",
     )
     assert last_failure(store, "silent") == (1, "Unconfirmed", "no answer in time")
-    assert last_failure(store, "leaderless") == (1, "Unready", "its leader is gone since 12:00")
+    assert last_failure(store, "leaderless") == (1, "Unavailable", "its leader is gone since 12:00")
     assert store.count_failing(10) == 4
 
 

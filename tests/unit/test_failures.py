@@ -11,7 +11,7 @@ from delaystore.testing._kit._base import instants
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 LINE = '["2031-01-01T12:00:00+00:00","Refused","no"]\n'
-ATTEMPTS = st.builds(FailedAttempt, instants(), st.sampled_from(["Refused", "Unready"]), st.text())
+ATTEMPTS = st.builds(FailedAttempt, instants(), st.sampled_from(["Refused", "Unavailable"]), st.text())
 
 
 def test_a_line_is_json() -> None:
