@@ -230,7 +230,7 @@ class DestinationGate:
         self._timeout = timeout
 
     def give(self, messages: Sequence[DelayedMessage], give: Give) -> GateOutcomes:
-        """Give `messages` out; what is held back is UNAVAILABLE."""
+        """Send `messages` by `give`; messages for suspended destinations are not sent, and are UNAVAILABLE."""
         now = self._monotonic()
         if not self.suspended:
             outcomes, kinds = self._give(messages, give, self._timeout, now)

@@ -139,8 +139,8 @@ class Intake:
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them, or earlier arrivals of their ids are yet to be stored. `unacknowledged`: the ids of such
-        arrivals. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        result keeps it.
+        arrivals. In an outage of the store it tries for a while, and then raises the store's error; entries that have
+        a result keep it.
         """
         self._unacknowledged = set(unacknowledged)
         failing = [entry for entry in _open(entries) if entry.failure is not None]
