@@ -99,7 +99,7 @@ class FailedAttempt:
     """One attempt to forward a message that failed.
 
     `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unavailable, Unconfirmed,
-    Unroutable, Unreadable; rows of earlier releases have other words. `reason`: for people, on one line.
+    Unroutable, Unreadable. `reason`: for people, on one line.
     """
 
     at: datetime

@@ -27,7 +27,7 @@ fi
 
 "$python" -m venv "$work/fresh"
 install "$work/fresh" "$(echo dist/*.whl)[cli]"
-test -f "$work"/fresh/lib/python*/site-packages/delaystore/integrations/django/templates/delaystore/admin/messages.html ||
+test -f "$work"/fresh/lib/python*/site-packages/delaystore/integrations/django/templates/delaystore/admin/change_list.html ||
     { echo "the wheel has no templates" >&2; exit 1; }
 for file in templates/overview.html static/delaystore.css static/mark.svg; do
     test -f "$work"/fresh/lib/python*/site-packages/delaystore/server/web/$file || { echo "the wheel has no $file" >&2; exit 1; }

@@ -15,7 +15,7 @@ from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._pauses_and_limits import is_paused
 from delaystore.dispatcher.error_queue import QueueDepth
-from delaystore.stores.operable import BEAT_EVERY, FURTHEST, STEP, DispatcherRecord, OperableDelayedMessageStore
+from delaystore.stores.operable import FURTHEST, HEARTBEAT_EVERY, STEP, DispatcherRecord, OperableDelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
 LONGEST_BEAT: Final = 5.0
@@ -60,7 +60,7 @@ class DispatcherHeartbeats:
         store = self._context.operability.check()
         if store is not None:
             self._report(store)
-        return BEAT_EVERY.total_seconds()
+        return HEARTBEAT_EVERY.total_seconds()
 
     def _retire(self) -> None:
         self._depth.end()
@@ -81,9 +81,8 @@ class DispatcherHeartbeats:
 
     def _record(self, now: datetime) -> DispatcherRecord:
         obstacle = self._context.transport.unavailable()
-        problem = (
-            None if self._since is None else obstacle
-        )  # the first heartbeat is early: it may only now begin to connect
+        # The first heartbeat is early: the transport may only now begin to connect.
+        problem = None if self._since is None else obstacle
         self._since = self._since or now
         depth = self._depth.latest()
         return DispatcherRecord(

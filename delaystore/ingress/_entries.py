@@ -130,7 +130,7 @@ class UnacknowledgedEntries:
 
     @property
     def trouble(self) -> str | None:
-        """Why they are unacknowledged; None: none are."""
+        """Why entries are unacknowledged; None: none are."""
         if not len(self):
             return None
         return (
@@ -149,7 +149,7 @@ class UnacknowledgedEntries:
         self._let_most_go()
 
     def to_try(self) -> list[IngestEntry]:
-        """Those that are to be tried again now, all or none; they are unacknowledged no longer."""
+        """Return the entries that are to be tried again now, all or none, and forget them."""
         if not self._entries:
             return []
         if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
@@ -160,16 +160,14 @@ class UnacknowledgedEntries:
         return [entry for entry in entries if not _go_together(entry, entries[0])] + last  # others come first each time
 
     def to_give_back(self) -> list[int]:
-        """The tags of what is not in memory any more; it is unacknowledged no longer, and comes again from its
-        queue.
-        """
+        """Return the tags of entries that were dropped from memory, and forget them; RabbitMQ redelivers them."""
         let_go, self._let_go = self._let_go, []
         return [entry.incoming.tag for entry in let_go]
 
     def overdue(self) -> list[int]:
-        """The tags of what has been unacknowledged for long, and is to be given back; it is unacknowledged no longer.
+        """Return the tags of entries that were unacknowledged for too long, and forget them.
 
-        What stays behind it goes back with it, or it would come again behind that.
+        Entries behind them go back with them: otherwise RabbitMQ would redeliver the earlier ones after the later ones.
         """
         if not len(self):
             return []

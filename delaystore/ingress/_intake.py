@@ -137,8 +137,9 @@ class Intake:
         """Give each entry a result. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
-        not take them, or earlier messages of their ids are not stored yet. `unacknowledged`: the ids of these. In an
-        outage of the store it tries for a while, and then raises what the store raised; what has a result keeps it.
+        not take them, or earlier messages of their ids are yet to be stored. `unacknowledged`: the ids of such
+        messages. In an outage of the store it tries for a while, and then raises the store's error; entries that have
+        a result keep it.
         """
         self._unacknowledged = set(unacknowledged)
         undone = _open(entries)

@@ -20,7 +20,7 @@ from delaystore.dispatcher.error_queue import QueueDepth
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressSettings
 from delaystore.stores import documents
-from delaystore.stores.operable import BEAT_EVERY, IngressRecord
+from delaystore.stores.operable import HEARTBEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
 RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
@@ -171,7 +171,7 @@ class IngressHeartbeats:
             store = self._delivery.operable_store()
             if store is not None:
                 store.heartbeat_of_ingress(self._record(store.now()))
-        return BEAT_EVERY.total_seconds()
+        return HEARTBEAT_EVERY.total_seconds()
 
     def _retire(self) -> None:
         if self._since is None:

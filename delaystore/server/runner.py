@@ -170,7 +170,7 @@ def _within(pause: float) -> str:
     return duration_text(timedelta(seconds=pause))
 
 
-_BEAT: Final = 0.5
+_KEEP_ALIVE_EVERY: Final = 0.5
 """Seconds between two calls of `keep_alive`."""
 _MOMENT: Final = 0.5
 """Seconds that a turn has although the ones before have used up the time."""
@@ -191,8 +191,10 @@ def drained(turns: Iterable[Sequence[Runner]], deadline: float, keep_alive: Call
 
 
 def within(done: Callable[[float], bool], deadline: float, keep_alive: Callable[[], bool]) -> bool:
-    """Whether `done`, which waits for so many seconds, says so before `deadline`. `keep_alive`: see `drained`."""
-    while not done(max(0.0, min(_BEAT, deadline - time.monotonic()))):
+    """Whether `done`, which waits for the seconds it is given, returns True before `deadline`. `keep_alive`: see
+    `drained`.
+    """
+    while not done(max(0.0, min(_KEEP_ALIVE_EVERY, deadline - time.monotonic()))):
         if time.monotonic() >= deadline or not keep_alive():
             return False
     return True

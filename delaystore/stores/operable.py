@@ -33,7 +33,7 @@ STEP: Final = 2_000
 """Waiting messages that one step of an operation looks at, at most."""
 HELD_KEPT: Final = 100
 """Message_ids that an operation remembers of those that a dispatcher had."""
-BEAT_EVERY: Final = timedelta(seconds=5)
+HEARTBEAT_EVERY: Final = timedelta(seconds=5)
 """How often a dispatcher or an ingress says that it lives."""
 ALIVE: Final = timedelta(seconds=20)
 """A dispatcher or an ingress lives whose last heartbeat is no longer ago."""
@@ -656,7 +656,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
-        """Say that a dispatcher lives, and add what it did since its last heartbeat, by minute.
+        """Record that a dispatcher lives, and add its activity since its last heartbeat, by minute.
 
         The store's clock says when the heartbeat was, in place of `record.heartbeat`.
         Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, go meanwhile.
@@ -673,7 +673,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     # ingresses; a store need not keep what they tell
 
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:
-        """Say that an ingress lives. The store's clock says when, in place of `record.heartbeat`.
+        """Record that an ingress lives, at the time of the store's clock, in place of `record.heartbeat`.
 
         Records that `ingresses` does not tell of any more go at some time. The default keeps nothing.
         """

@@ -38,7 +38,7 @@ SOON = timedelta(seconds=0.1)
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(health, "HEARTBEAT_EVERY", SOON)
     monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", SOON.total_seconds())
 
 
@@ -82,7 +82,7 @@ def test_an_ingress_shows_while_it_runs_and_not_after_its_end(ground: Ground, da
             assert record.rejected_seen is not None
             assert abs(record.heartbeat - record.rejected_seen) < timedelta(seconds=30)
             assert abs(record.heartbeat - datetime.now(UTC)) < timedelta(seconds=30)
-            wait_until(lambda: known()[0].heartbeat > record.heartbeat, "it heartbeats again")
+            wait_until(lambda: known()[0].heartbeat > record.heartbeat, "another heartbeat")
             assert known()[0].since == record.since
         assert known() == []
 

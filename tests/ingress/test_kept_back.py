@@ -97,7 +97,7 @@ class Ground:
         self.take_in(new)
 
     def try_again(self) -> None:
-        """Whatever is unacknowledged."""
+        """Try all unacknowledged entries again."""
         self.take_in(self.unacknowledged.to_try())
 
     def take_in(self, entries: Sequence[IngestEntry]) -> None:

@@ -29,7 +29,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(health, "HEARTBEAT_EVERY", SOON)
     monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", SOON.total_seconds())
 
 

@@ -218,9 +218,7 @@ def test_keys_that_are_there_twice_are_reported(store: SqlDelayedMessageStore) -
 def test_a_column_that_must_be_given_is_reported(store: SqlDelayedMessageStore) -> None:
     change(store, "DROP TABLE sales_delayed_changes", "CREATE TABLE sales_delayed_changes (other INT NOT NULL)")
     made, left = repaired(store)
-    assert made == [
-        "making the column 'message_key' of the table 'sales_delayed_changes'"
-    ]  # the only one that may be NULL
+    assert made == ["making the column 'message_key' of the table 'sales_delayed_changes'"]
     assert any("the column 'made_by' of the table 'sales_delayed_changes' is missing; restore" in each for each in left)
     assert any("the column 'other' of the table 'sales_delayed_changes' is not delaystore's" in each for each in left)
     assert any("'sales_delayed_changes' has no primary key (made_at, change_id)" in each for each in left)

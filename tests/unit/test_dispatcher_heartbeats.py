@@ -37,7 +37,7 @@ SOON = timedelta(seconds=0.05)
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_background, "BEAT_EVERY", SOON)
+    monkeypatch.setattr(_background, "HEARTBEAT_EVERY", SOON)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ OUTCOMES: Mapping[str, tuple[dict[str, Any], DispatchReport]] = {
     "refused": ({"there": REFUSED}, DispatchReport(fetched=1, failed=1)),
     "unroutable": ({"there": UNROUTABLE}, DispatchReport(fetched=1, moved_to_error_queue=1)),
     "not moved": ({"there": UNROUTABLE, "error": REFUSED}, DispatchReport(fetched=1, failed=1)),
-    "gave way": ({"there": UNCONFIRMED}, DispatchReport(fetched=1, deferred=1)),
+    "deferred": ({"there": UNCONFIRMED}, DispatchReport(fetched=1, deferred=1)),
 }
 
 

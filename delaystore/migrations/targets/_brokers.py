@@ -144,7 +144,7 @@ class DirectTarget(BrokerTarget):
 
     @override
     def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """Publish what is due; the rest is NOT_DELAYABLE."""
+        """Publish due messages; messages that are not due yet are NOT_DELAYABLE."""
         due = [message for message in messages if message.due_time <= now]
         outcomes = iter(self._transport.send(due, None, self.timeout(due)))
         early = Outcome(OutcomeKind.NOT_DELAYABLE, "not due yet")

@@ -50,7 +50,10 @@ class DryRunTarget(MigrationTarget):
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """DELIVERED, but UNROUTABLE for what has no queue there, NOT_DELAYABLE for what the target would not take."""
+        """Return the outcome that each message would have.
+
+        UNROUTABLE: its destination has no queue. NOT_DELAYABLE: the target would refuse it. DELIVERED: any other.
+        """
         try:
             refusals = self.refusals(messages)
         except (StoreUnavailableError, TransportError) as error:

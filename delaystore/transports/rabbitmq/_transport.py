@@ -178,7 +178,7 @@ class RabbitMQTransport(Transport):
 
         What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
         and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
-        NOT_DELAYABLE: also where the destination's queue does not exist, or what is needed may not be declared.
+        NOT_DELAYABLE: also if the destination's queue does not exist, or the user may not declare the native delay.
         """
         if self._delays is None:
             return super().send_delayed(messages, now, timeout)

@@ -96,8 +96,8 @@ class PublishedBatch:
     """One batch on its way.
 
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
-    confirms of the others are lost with it: what is unconfirmed is sent again in halves, suspects apart, until the
-    culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
+    confirms of the others are lost with it: unconfirmed messages are sent again in halves, suspects apart, until
+    the culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
 
     What gets no answer in time stays on its way in the living connection. `look`: at the queues that have nacked or
     returned something.

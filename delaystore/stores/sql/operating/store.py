@@ -26,7 +26,7 @@ log = logging.getLogger("delaystore.stores")
 ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
 TIDIED: Final = 60.0
-"""Seconds after which a heartbeat deletes again what is old."""
+"""Seconds between two heartbeats that also delete old reports and audit entries."""
 
 
 class OperableSqlStore(OperableDelayedMessageStore):
@@ -96,7 +96,9 @@ class OperableSqlStore(OperableDelayedMessageStore):
         self._forget_old()
 
     def _forget_old(self) -> None:
-        """Raises nothing: the heartbeat before is written, and whoever heard of a failure would write it again."""
+        """Delete old reports. Raises nothing: the heartbeat is written, and its caller would write it again on an
+        error.
+        """
         if time.monotonic() < self._tidy_from:
             return
         self._tidy_from = time.monotonic() + TIDIED
