@@ -108,7 +108,8 @@ def check_lines(options: FileOptions, endpoint: str) -> list[Problem]:
         else:
             good += 1
     if delivered.keys() == {NO_DELAY} and not good:
-        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {options.delay_column!r}")]
+        column = options.mapping.columns.get("delay_ms", "")
+        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {column!r}")]
     return [*_bad(options, endpoint, bad, good + delivered.total(), first), *left_out(options.path.name, delivered)]
 
 

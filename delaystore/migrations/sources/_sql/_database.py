@@ -350,7 +350,7 @@ class Database:
             if release is None:
                 other = self.dialect.lock_owner(connection, f"migration {key}")
                 connection.rollback()
-                yield other or "somebody"
+                yield other or "another process"
                 return
             self._keys.add(key)
             try:

@@ -102,7 +102,7 @@ def moved(database: Database, tables: RunTables, run: MigrationRun) -> Iterator[
 
 
 def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> WaitingCounts:
-    """What waits, as the database counts it."""
+    """Waiting messages, as the database counts them."""
     source, shape = tables.source, tables.shape
     time, destination = source.c[shape.time_column], source.c[shape.destination_column]
     found: Select[*tuple[Any, ...]] = (
@@ -169,7 +169,7 @@ _LARGEST: Final = 16 * 2**20
 def would_move(
     database: Database, tables: RunTables, cutoff: datetime | None
 ) -> Iterator[Sequence[MigrationRow | Rejected]]:
-    """Pages of what waits, in the order in which a run would hide it; those that cannot be decoded are Rejected."""
+    """Pages of waiting messages, in the order in which a run would hide them; Rejected: cannot be decoded."""
     source, dialect = tables.source, database.dialect
     order = time, key = tables.order
     search = dialect.limited(select(time, key).where(eligible(tables, cutoff)).order_by(time, key), _PAGE)

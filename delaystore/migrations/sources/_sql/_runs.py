@@ -274,7 +274,7 @@ def set_status(database: Database, tables: RunTables, run: MigrationRun, status:
     change = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
     with database.writing() as connection:
         if connection.execute(change.values(status=status.value, completed=completed)).rowcount != 1:
-            raise MigrationError(f"the run {run.run_id} is not there any more; somebody has cleaned it up")
+            raise MigrationError(f"the run {run.run_id} is not there any more; another process has cleaned it up")
     return replace(run, status=status, completed=completed)
 
 

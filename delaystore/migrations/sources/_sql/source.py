@@ -278,7 +278,7 @@ class DelaystoreShape(TableShape):
 
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        """All of the message, as a store would fetch it; what is parked is shown: nobody may look for it elsewhere."""
+        """All of the message, as a store would fetch it. A parked one is shown: its pause stays at the source."""
         message = to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
         return replace(message, next_attempt=message.due_time) if message.is_parked else message
 
