@@ -62,8 +62,8 @@ def promote(
     """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
 
     Files of rejected rows are kept before: a load that dies in between is run again, and overwrites them. After a lost
-    connection nobody knows whether the promotion was committed: it is tried again, which does nothing if it was. Nor
-    does anybody after an interruption, such as KeyboardInterrupt: the files stay.
+    connection the promotion may have been committed or not: it is tried again, which does nothing if it was. After an
+    interruption, such as KeyboardInterrupt, that is unknown too: the files stay.
     """
     if rejects is not None:
         _patiently(staging.renew)  # a run that has taken the load over has files of the same names
@@ -112,5 +112,5 @@ def _refuse_rejected(reports: Sequence[AttemptReport], staging: Staging) -> None
     rejects = sum((report.rejects for report in reports), Rejects())
     if rejects.count:
         raise RejectedRowsError(
-            f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
+            f"{rejects}; {staging.after_failure}: fix these rows, or name a folder for them with the option rejects"
         )

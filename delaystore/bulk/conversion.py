@@ -57,7 +57,7 @@ from delaystore.transports import Transport, open_transport
 # Whether the transport that messages will be forwarded by can carry them.
 
 _MOST_REASONS: Final = 20
-"""Different ones that a task tells: they may hold values of the row, and each is counted by itself."""
+"""Different reasons that a task reports: they may hold values of the row, and each is counted on its own."""
 _OTHERWISE: Final = "the transport cannot carry it, for a reason such as others"
 
 
@@ -91,10 +91,8 @@ class TransportCheck:
         return None
 
 
-@lru_cache(maxsize=4)
-def _opened(url: str) -> Transport:
-    """The transport, which connects to nothing as long as it is only asked to check."""
-    return open_transport(url)
+_opened = lru_cache(maxsize=4)(open_transport)
+"""The transport of a URL, which connects to nothing while it only checks messages."""
 
 
 def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
@@ -140,7 +138,7 @@ class Conversion:
     """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
     `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
-    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: nobody asks.
+    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: no check.
     """
 
     columns: Mapping[str, MakeColumn]

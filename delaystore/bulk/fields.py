@@ -65,7 +65,7 @@ def given_keys(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
 
 
 def derived_ids(keys: Sequence[Column], load_id: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-    """Ids in the shape of a UUID (RFC 9562, version 8); null where a key column is.
+    """Ids in the form of a UUID (RFC 9562, version 8); null where a key column is.
 
     Each is a blake2b digest of the key's values, salted with the load's id.
     """
@@ -230,7 +230,7 @@ def _of_decimal(delay: Decimal) -> int:
 
 # Headers from a map, a struct, JSON, or columns of their own, as the store's codec writes them.
 #
-# A null value is kept where somebody wrote it: in a map or in JSON. A struct, and so a row of columns, has all of its
+# A null value is kept where it was written: in a map or in JSON. A struct, and so a row of columns, has all of its
 # fields in every row: there null means that the header is absent. What is in JSON stays of the type that is written
 # there.
 

@@ -18,7 +18,7 @@ from delaystore.stores.operable import Change, ChangeAction, Way
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
-"""What becomes of a key that waits where nobody says it."""
+"""What becomes of a key that waits, by default."""
 _UNNAMED: Final = "unnamed-"
 _OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
 _LARGEST_BODY: Final = 2**30
@@ -39,9 +39,9 @@ class OnDuplicate(StrEnum):
     ERROR = "error"
     """Load nothing."""
     IGNORE = "ignore"
-    """Keep what waits; of two in the load, keep one."""
+    """Keep the waiting message; of two in the load, keep one."""
     REPLACE = "replace"
-    """Replace what waits, once no dispatcher has claimed it. Two in the load are an error, for neither is newer."""
+    """Replace the waiting message, once no dispatcher has claimed it. Two in the load are an error."""
 
 
 class UnknownColumns(StrEnum):
@@ -90,7 +90,7 @@ class WriteOptions(StoreOptions):
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of what messages will be
-    forwarded by: rows that it cannot carry are rejected; None: nobody asks. `lease_seconds`: how long a load without a
+    forwarded by: rows that it cannot carry are rejected; None: no check. `lease_seconds`: how long a load without a
     sign of life keeps its staging.
     """
 
@@ -176,7 +176,7 @@ def replacing(way: Way) -> Change:
 
 
 def new_load_id() -> str:
-    """An id for a load that nobody named, and nobody will ask for again."""
+    """Return an id for a load that has no name."""
     return _UNNAMED + new_message_id()
 
 

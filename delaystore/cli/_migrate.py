@@ -63,7 +63,7 @@ def abort(
                 report = runner.abort(
                     from_source, name, target=to_target, listener=bar.show, stopping=lambda: stop.made
                 )
-            remaining += report.set_aside
+            remaining += report.rejected_left
             document["endpoints"].append(report_document(name, report))
             if not as_json:
                 _print_abort(name, report)
@@ -251,8 +251,9 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
         tell(f"good: {name}: everything is accounted for{equal}")
     for finding in verified.findings:
         tell(f"not verified: {name}: {finding}")
-    if verified.set_aside:
-        tell(f"not verified: {name}: {counted(verified.set_aside, 'rejected message')} remain, which nobody dispatches")
+    if verified.rejected_left:
+        left = counted(verified.rejected_left, "rejected message")
+        tell(f"not verified: {name}: {left} remain, which no dispatcher sends")
         say_set_aside(name, verified.counts.rejected, verified.earlier)
     for remark in verified.remarks:
         say(f"{name}: {remark}")

@@ -30,7 +30,7 @@ AllowRejects = Annotated[
     bool,
     environment_option(
         "--allow-rejects",
-        "Begin, and go on, although some messages cannot move; they are set aside, and abort gives them back.",
+        "Begin, and go on, although some messages cannot move; they are rejected, and abort gives them back.",
         group="migrate",
     ),
 ]
@@ -272,7 +272,7 @@ def check_document(checked: "RunCheck") -> dict[str, Any]:
             for one in checked.problems
         ],
         "unfinished_run": run_document(checked.unfinished),
-        "earlier_rejected": set_aside_documents(checked.set_aside),
+        "earlier_rejected": set_aside_documents(checked.earlier),
     }
 
 

@@ -52,7 +52,7 @@ def run(
     them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
     again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
     received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
-    A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is set aside,
+    A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is rejected,
     hidden from every dispatcher, until abort gives it back; in a table of another program it stays where it is.
     Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
     run: some would be rejected.
@@ -96,7 +96,7 @@ def run(
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)
-    if any(report.set_aside or report.remaining or report.extra.get("would_be_rejected") for report in reports):
+    if any(report.rejected_left or report.remaining or report.extra.get("would_be_rejected") for report in reports):
         raise typer.Exit(REJECTED_REMAIN)
 
 

@@ -123,7 +123,7 @@ class RejectedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCounts:
-    """What waits for one endpoint. All but `staying` is about what would move: what is due at the cut-off or later."""
+    """Waiting messages of one endpoint; all but `staying` counts those that would move, due at the cut-off or later."""
 
     endpoint: str
     count: int
@@ -416,7 +416,7 @@ class Report:
         return sum(not isinstance(row, Recurring) for row in self.left)
 
     @property
-    def set_aside(self) -> int:
+    def rejected_left(self) -> int:
         """How many rejected rows remain, of this run and of earlier ones."""
         return self.counts.rejected + sum(one.count for one in self.earlier)
 

@@ -12,7 +12,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import MigrationRun, RunParameters, RunStatus
 from delaystore.migrations.sources._sql.source import SqlSource, open_delaystore_source
-from delaystore.migrations.sources._sql.tables import TableShape
+from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.urls import BESIDE, SHELVES
 
 HOLDER = "this test"
@@ -21,8 +21,8 @@ START = datetime(2036, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
-def source_of(url: str, shape: TableShape | None = None) -> Iterator[SqlSource]:
-    source = open_delaystore_source(url) if shape is None else SqlSource(url, shape)
+def source_of(url: str, layout: TableLayout | None = None) -> Iterator[SqlSource]:
+    source = open_delaystore_source(url) if layout is None else SqlSource(url, layout)
     try:
         yield source
     finally:
@@ -73,7 +73,7 @@ def execute(url: str, *statements: str) -> None:
             connection.execute(text(statement))
 
 
-class AwkwardShape(TableShape):
+class AwkwardLayout(TableLayout):
     """A table whose names must be quoted, of types that are easily changed on the way."""
 
     kind = "awkward"

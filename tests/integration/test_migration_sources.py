@@ -25,7 +25,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import (
     AWKWARD,
     START,
-    AwkwardShape,
+    AwkwardLayout,
     begun,
     count,
     dump,
@@ -317,7 +317,7 @@ def test_a_row_of_text_that_is_no_utf8_harms_itself_alone(sqlite_url: str) -> No
 def test_a_table_of_somebody_elses_comes_back_bit_for_bit(database_url: str) -> None:
     make_awkward_table(database_url, 40)
     before = dump(database_url, AWKWARD)
-    with source_of(database_url, AwkwardShape()) as source, source.lock(AWKWARD, "me"):
+    with source_of(database_url, AwkwardLayout()) as source, source.lock(AWKWARD, "me"):
         assert source.check(AWKWARD) == []
         assert source.endpoints() == [AWKWARD]
         preview = source.waiting(AWKWARD, None)

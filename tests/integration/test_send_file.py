@@ -169,7 +169,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "a.csv", "--map", ""], "--map '' is not of the form NAME=COLUMN"),
         (["q", "--file", "a.csv", "--on-key", "keep"], "--on-key and --max-wait go with --key-column; name the"),
         (["q", "--file", "local.csv"], "due_time has no time zone (see --time-zone)"),
-        (["q", "--file", "local.csv"], "mend these rows, or name a folder for them with --rejects"),
+        (["q", "--file", "local.csv"], "fix these rows, or name a folder for them with --rejects"),
         (["q", "--file", "delays.csv"], "delay is not a finite number of seconds, such as 90 or 0.5"),
         (["q", "--file", "a.csv", "--store", "memory:"], "memory"),
         (["q", "--file", "a.csv", "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),

@@ -42,7 +42,7 @@ from delaystore.bulk.staging._dialects import (
 )
 from delaystore.message import OnKey
 from delaystore.migrations.sources._sql._database import MIGRATION_DIALECTS, MigrationDialect
-from delaystore.migrations.sources._sql.source import DelaystoreShape
+from delaystore.migrations.sources._sql.source import DelaystoreLayout
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 from delaystore.stores.sql._keyed import KEYED, OneStatement
 from delaystore.stores.sql._statements import Statements
@@ -285,7 +285,7 @@ def migration(book: Book, dialect: MigrationDialect, time: Any) -> None:
     side = Column(BATCH), Column(REJECTED, String)
     tables = RunTables(
         endpoint="sales",
-        shape=DelaystoreShape(),
+        layout=DelaystoreLayout(),
         source=copied_table("sales_delayed", time, schema),
         side=copied_table("sales_delayed_migrating", time, schema, *side),
         runs=runs_table("sales_delayed_migration_run", schema),

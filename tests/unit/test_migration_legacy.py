@@ -15,7 +15,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError, UnknownSc
 from delaystore.message import DelayedMessage
 from delaystore.migrations.records.nservicebus import parse_json_headers, parse_xml_headers, without_machine
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, NServiceBusSqlShape, legacy_shape
+from delaystore.migrations.sources.legacy import MsmqSqlLayout, NHibernateLayout, NServiceBusSqlLayout, legacy_layout
 from delaystore.migrations.sources.legacy.nservicebus import TableNames
 from delaystore.text import parse_address
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
@@ -36,10 +36,10 @@ HEADERS = {
 }
 
 
-def nservicebus(headers: Any = HEADERS, shape: NServiceBusSqlShape | None = None, **changed: Any) -> DelayedMessage:
+def nservicebus(headers: Any = HEADERS, layout: NServiceBusSqlLayout | None = None, **changed: Any) -> DelayedMessage:
     row = {"Id": ROW, "Destination": "orders", "SagaId": SAGA, "State": b"\0body\xff", "Time": DUE}
     row["Headers"] = headers if isinstance(headers, str | None) else json.dumps(headers)
-    return (shape or NServiceBusSqlShape()).to_message({**row, **changed, "PersistenceVersion": "5.0"}, "sales")
+    return (layout or NServiceBusSqlLayout()).to_message({**row, **changed, "PersistenceVersion": "5.0"}, "sales")
 
 
 def xml(headers: dict[str, str]) -> str:
@@ -49,7 +49,7 @@ def xml(headers: dict[str, str]) -> str:
 
 def msmq(headers: Any, **changed: Any) -> DelayedMessage:
     row = {"Id": "m-1", "Destination": "orders@SRV1", "State": b"b", "Time": DUE, "Headers": headers, "RetryCount": 3}
-    return MsmqSqlShape().to_message({**row, **changed}, "sales")
+    return MsmqSqlLayout().to_message({**row, **changed}, "sales")
 
 
 def test_headers_become_amqp_properties() -> None:
@@ -145,15 +145,15 @@ def test_json_that_a_driver_has_read_already_is_taken() -> None:
 def test_a_hostile_queue_name_reaches_that_queue(queue: str) -> None:
     destination = nservicebus(Destination=queue).destination
     assert parse_address(destination) == ("", queue)
-    assert NServiceBusSqlShape().destination(queue) == destination
+    assert NServiceBusSqlLayout().destination(queue) == destination
 
 
 def test_a_rows_identity_is_its_messages() -> None:
     row = {"Id": ROW, "Destination": "/x", "Time": DUE, "Headers": json.dumps(HEADERS)}
-    assert NServiceBusSqlShape().identity(row, "e") == ("b9a0a9c0-0001", "/queues/%2Fx", DUE)
-    assert NHibernateShape().identity(row, "e") == ("b9a0a9c0-0001", "/queues/%2Fx", DUE)
+    assert NServiceBusSqlLayout().identity(row, "e") == ("b9a0a9c0-0001", "/queues/%2Fx", DUE)
+    assert NHibernateLayout().identity(row, "e") == ("b9a0a9c0-0001", "/queues/%2Fx", DUE)
     row |= {"Headers": xml({}).encode(), "Destination": "q@m"}
-    assert MsmqSqlShape().identity(row, "e") == (str(ROW), "q", DUE)
+    assert MsmqSqlLayout().identity(row, "e") == (str(ROW), "q", DUE)
 
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -171,18 +171,18 @@ GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
     ids=["uuid", "text", "as .NET", "as MySQL", "text as bytes"],
 )
 def test_guids_of_nhibernate_are_text_however_they_are_stored(stored: object, parameters: str) -> None:
-    shape = legacy_shape("nhibernate", make_url(f"mysql://h/d{parameters}"))
+    layout = legacy_layout("nhibernate", make_url(f"mysql://h/d{parameters}"))
     row = {"Id": stored, "SagaId": stored, "Destination": "q", "State": b"", "Endpoint": "e", "Time": DUE}
-    message = shape.to_message({**row, "Headers": "{}"}, "e")
+    message = layout.to_message({**row, "Headers": "{}"}, "e")
     assert (message.message_id, message.headers) == (str(GUID), {"NServiceBus.SagaId": str(GUID)})
-    assert shape.row_id(row) == str(GUID)
+    assert layout.row_id(row) == str(GUID)
 
 
 def test_bytes_that_are_no_guid_are_refused() -> None:
     row = {"Id": b"123", "SagaId": None, "Destination": "q", "State": b"", "Endpoint": "e", "Time": DUE}
     with pytest.raises(InvalidMessageError, match="its Id is 3 bytes, which are no Guid"):
-        NHibernateShape().to_message({**row, "Headers": "{}"}, "e")
-    assert NHibernateShape().row_id(row) == "313233"
+        NHibernateLayout().to_message({**row, "Headers": "{}"}, "e")
+    assert NHibernateLayout().row_id(row) == "313233"
     for field in ("Id", "SagaId"):
         with pytest.raises(InvalidMessageError, match="id is bytes, not text"):
             nservicebus({}, **{field: GUID.bytes})
@@ -193,8 +193,8 @@ def test_the_machine_of_an_msmq_address_is_left_out() -> None:
     assert message.destination == "orders"
     assert message.properties["reply_to"] == "replies"
     assert message.headers == {"NServiceBus.ReplyToAddress": "replies@SRV2"}
-    assert MsmqSqlShape().destination("orders@SRV1") == "orders"
-    assert nservicebus(shape=NServiceBusSqlShape(address=without_machine), Destination="q@m").destination == "q"
+    assert MsmqSqlLayout().destination("orders@SRV1") == "orders"
+    assert nservicebus(layout=NServiceBusSqlLayout(address=without_machine), Destination="q@m").destination == "q"
     assert nservicebus(Destination="q@m").destination == "q@m"
     with pytest.raises(InvalidMessageError, match="no destination"):
         msmq(b"", Destination="@SRV1")
@@ -283,11 +283,11 @@ def test_an_unreadable_time_sent_is_now() -> None:
 
 
 def test_tables_are_named_after_endpoints() -> None:
-    assert NServiceBusSqlShape().table_name("My.Sales") == "My_Sales_TimeoutData"
-    assert NServiceBusSqlShape("pre{endpoint}Timeouts").table_name("My.Sales") == "preMy.SalesTimeouts"
-    assert MsmqSqlShape().table_name("My.Sales") == "My.Sales.timeouts"
-    assert MsmqSqlShape("{endpoint}.delayed").table_name("a") == "a.delayed"
-    assert NHibernateShape().table_name("any") == "TimeoutEntity"
+    assert NServiceBusSqlLayout().table_name("My.Sales") == "My_Sales_TimeoutData"
+    assert NServiceBusSqlLayout("pre{endpoint}Timeouts").table_name("My.Sales") == "preMy.SalesTimeouts"
+    assert MsmqSqlLayout().table_name("My.Sales") == "My.Sales.timeouts"
+    assert MsmqSqlLayout("{endpoint}.delayed").table_name("a") == "a.delayed"
+    assert NHibernateLayout().table_name("any") == "TimeoutEntity"
 
 
 def test_endpoints_are_found_in_the_names_of_tables() -> None:
@@ -346,9 +346,9 @@ def test_sources_are_opened_by_what_stands_before_the_plus(tmp_path: Path) -> No
 
 
 def test_sql_server_is_asked_for_one_endpoints_rows() -> None:
-    shape = NHibernateShape()
-    table = Table(shape.table_name("any"), MetaData(), *(Column(name) for name in shape.columns), quote=True)
-    condition = shape.of_endpoint(table, "it's")
+    layout = NHibernateLayout()
+    table = Table(layout.table_name("any"), MetaData(), *(Column(name) for name in layout.columns), quote=True)
+    condition = layout.of_endpoint(table, "it's")
     assert condition is not None
     found = condition.compile(dialect=mssql.dialect())
     assert (str(found), found.params) == ("[TimeoutEntity].[Endpoint] = :Endpoint_1", {"Endpoint_1": "it's"})
@@ -356,6 +356,6 @@ def test_sql_server_is_asked_for_one_endpoints_rows() -> None:
 
 def test_postgresql_folds_the_names_that_nhibernate_does_not_quote() -> None:
     url = make_url("postgresql://h/d")
-    assert legacy_shape("nhibernate", url).id_column == "id"
-    assert legacy_shape("nhibernate", url).table_name("any") == "timeoutentity"
-    assert legacy_shape("nhibernate", url.set(drivername="mssql+pyodbc")).id_column == "Id"
+    assert legacy_layout("nhibernate", url).id_column == "id"
+    assert legacy_layout("nhibernate", url).table_name("any") == "timeoutentity"
+    assert legacy_layout("nhibernate", url.set(drivername="mssql+pyodbc")).id_column == "Id"

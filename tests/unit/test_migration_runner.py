@@ -241,7 +241,7 @@ def test_rows_that_cannot_move_are_rejected_and_the_others_go() -> None:
     }
     verified = verify(source, target, "sales")
     assert not verified.findings
-    assert verified.set_aside == 2
+    assert verified.rejected_left == 2
     assert not verified.good
 
 

@@ -23,7 +23,7 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
 from delaystore.migrations.sources._sql._database import SqlServerMigration
-from delaystore.migrations.sources._sql.source import DelaystoreShape
+from delaystore.migrations.sources._sql.source import DelaystoreLayout
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 
 DIALECT = SqlServerMigration("mssql")
@@ -37,7 +37,7 @@ def table(name: str, *more: Column[Any]) -> Table:
 
 TABLES = RunTables(
     endpoint="sales",
-    shape=DelaystoreShape(),
+    layout=DelaystoreLayout(),
     source=table("sales_delayed"),
     side=table("sales_delayed_migrating", Column(BATCH, Integer), Column(REJECTED, Text)),
     runs=table("unused"),

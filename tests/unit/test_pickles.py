@@ -197,7 +197,7 @@ def test_a_pickle_that_asks_for_much_is_one_unreadable_row(tmp_path: Path) -> No
         from datetime import UTC, datetime
         from pathlib import Path
         from delaystore.errors import InvalidMessageError
-        from delaystore.migrations.sources.legacy import ApschedulerShape
+        from delaystore.migrations.sources.legacy import ApschedulerLayout
 
         def read(bomb):
             limit = 2**29 + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -205,7 +205,7 @@ def test_a_pickle_that_asks_for_much_is_one_unreadable_row(tmp_path: Path) -> No
             resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
             row = {"id": "bomb", "next_run_time": datetime.now(UTC), "job_state": bomb.read_bytes()}
             try:
-                ApschedulerShape("jobs").to_message(row, "app")
+                ApschedulerLayout("jobs").to_message(row, "app")
             except InvalidMessageError as error:
                 return str(error).startswith("its ")
 

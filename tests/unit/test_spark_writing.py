@@ -110,7 +110,7 @@ def test_a_tasks_worker_imports_nothing_that_only_setting_up_or_dispatching_need
 def test_of_a_load_with_rejected_rows_nothing_is_loaded(sqlite_url: str) -> None:
     writer = run(sqlite_url)
     task = writer.write(iter([batch(ROWS)]))
-    with pytest.raises(RejectedRowsError, match="; nothing was loaded: mend these rows, or name a folder"):
+    with pytest.raises(RejectedRowsError, match="; nothing was loaded: fix these rows, or name a folder"):
         writer.commit([task])
     writer.abort([task])
 
@@ -121,6 +121,6 @@ def test_of_a_store_without_a_way_back_it_is_said_what_stays(monkeypatch: pytest
     monkeypatch.setattr(_stores, "open_store", lambda url: store)
     writer = run("redis://localhost", onDuplicate="ignore")
     tasks = [writer.write(iter([batch(some)])) for some in (rows(), ROWS)]
-    with pytest.raises(RejectedRowsError, match="; what was stored until then stays: mend these rows, or name"):
+    with pytest.raises(RejectedRowsError, match="; what was stored until then stays: fix these rows, or name"):
         writer.commit(tasks)
     assert store.count() == 1

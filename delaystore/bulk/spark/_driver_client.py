@@ -120,7 +120,7 @@ class DriverClient:
         return bool(self._call("makes_table"))
 
     def warn(self, text: str) -> None:
-        """Log a warning in the driver, where the user sees it: nobody looks at what a planning worker logs."""
+        """Log a warning in the driver, where the user sees it: logs of planning workers are not shown."""
         self._call("warn", text)
 
     def renew_lease(self, name: str, staging: "Staging", every: float) -> None:

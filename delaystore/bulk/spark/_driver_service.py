@@ -121,7 +121,7 @@ class ExportedSnapshot(Resource):
     def __init__(self, options: StoreOptions) -> None:
         self._began = self._used = self._busy = time.monotonic()
         self.idle = False
-        """Whether no job has run for long: nobody reads from it now, and another snapshot may replace it."""
+        """Whether no job has run for long: no task reads from it now, and another snapshot may replace it."""
         source = open_table(options)
         self._connection = source.connect()
         try:
@@ -130,12 +130,13 @@ class ExportedSnapshot(Resource):
                 self._connection.rollback()
                 self._connection.execute(_BEGIN)
                 if is_there:
-                    self._keep_shelves(source.table)  # a lock, before any SELECT takes the snapshot
-                self._connection.execute(text(SENDS_NOTHING))  # else it keeps loads from their shelves while it is held
+                    self._keep_partitions(source.table)  # a lock, before any SELECT takes the snapshot
+                # else the transaction keeps loads from bulk partitions while the snapshot is held
+                self._connection.execute(text(SENDS_NOTHING))
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
                 if is_there:
-                    self._keep_shelves(source.table)  # those, too, that were attached meanwhile
+                    self._keep_partitions(source.table)  # those, too, that were attached meanwhile
         except BaseException:
             self.close()
             raise
@@ -143,8 +144,8 @@ class ExportedSnapshot(Resource):
     def __repr__(self) -> str:
         return f"Snapshot({self.name!r})"
 
-    def _keep_shelves(self, table: Table) -> None:
-        """Let the shelves that are there now stay until the end, though their messages may go."""
+    def _keep_partitions(self, table: Table) -> None:
+        """Let the bulk partitions that are there now stay until the end, though their messages may go."""
         name = quoted_name(table, self._connection.dialect)
         execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
 
@@ -451,7 +452,7 @@ FILTERS = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "delaystore" known to `spark`; may be called again, in each of several sessions, and threads.
+    """Make the format "delaystore" known to a session; may be called again, in each of several sessions, and threads.
 
     It sets spark.sql.python.filterPushdown.enabled, and starts the driver service: a thread in this process that serves
     all sessions of the Spark application until that stops. It listens on 127.0.0.1, holds the snapshots that reads in
@@ -459,8 +460,14 @@ def register(spark: SparkSession) -> None:
 
     Workers run PYSPARK_PYTHON; without that, spark.pyspark.python, or with a local master this Python.
 
-    A session of Spark Connect has its driver elsewhere: it has no driver service, and reads in one partition.
-    Raises ConfigurationError if the workers' Python cannot run delaystore.
+    A session of Spark Connect has its driver in another process: it has no driver service, and reads in one partition.
+
+    Args:
+        spark: The session.
+
+    Raises:
+        ConfigurationError: The workers' Python cannot run delaystore.
+
     """
     if _is_classic(spark):
         settle_worker_python(spark.sparkContext)

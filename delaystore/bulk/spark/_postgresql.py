@@ -31,7 +31,7 @@ _WAITS: Final = text(
     "(tableoid = CAST(:live AS REGCLASS) "
     "OR tableoid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)))"
 )
-"""Not so, in an older snapshot, of a shelf that was attached since: PostgreSQL looks at the shelves of now."""
+"""Not so, in an older snapshot, of a bulk partition attached since: PostgreSQL looks at the present partitions."""
 
 
 class SnapshotGoneError(Exception):

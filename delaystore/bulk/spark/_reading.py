@@ -106,7 +106,7 @@ class Part(InputPartition):
 
 
 class DelaystoreReader(DataSourceReader):
-    """Reads what waits, claimed by a dispatcher or not, as of one instant.
+    """Reads waiting messages, claimed by a dispatcher or not, as of one instant.
 
     PostgreSQL: in several parts, which share a snapshot. The driver service holds it until Spark has run no job for a
     minute (a stream's jobs do not count, unless they are reading), for an hour at most. That long the database keeps

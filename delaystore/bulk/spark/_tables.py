@@ -85,7 +85,7 @@ def open_readable(options: StoreOptions) -> SqlTable | ManagedDelayedMessageStor
     if isinstance(store, InMemoryDelayedMessageStore):
         raise ConfigurationError("Spark's workers cannot see a store in this process's memory; use a database")
     if not isinstance(store, ManagedDelayedMessageStore):
-        raise ConfigurationError(f"{type(store).__name__} cannot list what waits in it, so it cannot be read")
+        raise ConfigurationError(f"{type(store).__name__} cannot list its waiting messages, so it cannot be read")
     if options.schema is not None or options.table is not None:
         raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
     store.initialize(options.endpoint, TransactionMode.NONE)
@@ -255,4 +255,4 @@ _SIZES: Final = text(
     " greatest(reltuples / greatest(relpages, 1), 1), pg_table_size(oid)"
     " FROM pg_class WHERE oid = CAST(:name AS regclass)"
 )
-"""How many pages a table has, how many rows on each (1: nobody has counted), and its bytes with all that is large."""
+"""Pages of a table, rows on each (1: PostgreSQL has not counted them), and bytes, with those of large values."""

@@ -94,7 +94,7 @@ def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRepor
     return reports
 
 
-# What a user is told of a load that has not stored all rows, though nothing failed.
+# What is reported to the user about a load that has not stored all rows, though nothing failed.
 
 
 def warn(driver: DriverClient | None, text: str) -> None:
@@ -261,7 +261,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What tasks have staged stays where nobody sees it; the query's next batch empties it."""
+        """Staged rows stay, and are not visible; the query's next batch empties it."""
 
     def _rejects(self, key: LoadKey) -> RejectFolder | None:
         return reject_folder(self._options, key)

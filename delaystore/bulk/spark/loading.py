@@ -321,7 +321,7 @@ def _rejects(checked: DataFrame) -> Rejects:
 
 
 def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tuple[int | None, Sequence[str]]:
-    """How many ids wait in the store already, and some of them; None: the store cannot list what waits."""
+    """How many ids wait in the store already, and some of them; None: the store cannot list its messages."""
     with closing(open_store(request.given.store)) as store:
         if not isinstance(store, ManagedDelayedMessageStore):
             return None, ()

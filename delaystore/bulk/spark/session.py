@@ -188,7 +188,7 @@ def spark_session(
     """The session that there is (under spark-submit, in a notebook), or one that ends with the block.
 
     `master`: None: the one that there is, or local[*]. `settings`: Spark's, over ours. `log`: a file for what Spark
-    says; None: it is lost. `java`: what starts it, so that it can be killed; None: nobody will.
+    says; None: it is lost. `java`: what starts it, so that it can be killed; None: it is not killed.
     `small`: there is little to do.
     Raises ConfigurationError where Spark cannot run, LoadError where it does not start.
     """

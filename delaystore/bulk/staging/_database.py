@@ -78,11 +78,11 @@ class LoadDatabase:
             return load_tables(connection, self.live)
 
     def drop(self, name: str) -> bool:
-        """Drop a staging, if it is there; False: somebody still works on it."""
+        """Drop a staging, if it is there; False: a process still works on it."""
         return self._unless_locked(self.dialect.drop, name)
 
     def empty(self, name: str) -> bool:
-        """Remove the rows of a staging; False: somebody still works on it."""
+        """Remove the rows of a staging; False: a process still works on it."""
         return self._unless_locked(self.dialect.empty, name)
 
     @contextmanager
@@ -134,7 +134,7 @@ def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[L
 def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
     """The same for a task: it stays connected for the next one in this process, most of a small task's time saved.
 
-    It is closed after some seconds without use, so that nobody who drops the database is in for a surprise.
+    It is closed after some seconds without use, so that no idle connection keeps the database from being dropped.
     """
     key = StoreOptions(store=options.store, endpoint=options.endpoint, schema=options.schema, table=options.table)
     database, closing_it = _idle.pop(key, (None, None))

@@ -219,14 +219,14 @@ class StagingDialect(StoreDialect):
         changed = [name for name in names if name != KEY] if on_duplicate is OnDuplicate.REPLACE else []
         return self.merging(live, names, staged, changed)
 
-    def beside_shelves(
+    def beside_partitions(
         self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
-        """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
+        """What of `staged` is to be inserted: the primary key does not know the messages in bulk partitions.
 
-        A row that is replaced moves, with its due time, from its shelf to the table, where the insert replaces it; rows
-        that are ignored are left out. Raises DuplicateMessageError, and StoreUnavailableError for a row in a shelf that
-        is not attached. Asked only where there are shelves.
+        A row that is replaced moves, with its due time, from its bulk partition to the table, where the insert replaces
+        it; rows that are ignored are left out. Raises DuplicateMessageError, and MessageBeingStoredError for a row in a
+        bulk partition that is not attached. Called only where there are bulk partitions.
         """
         raise NotImplementedError
 
@@ -305,18 +305,18 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
                 copy.write(piece)
 
     @override
-    def beside_shelves(
+    def beside_partitions(
         self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
         """A replaced message is waited for, if a dispatcher has it."""
-        rows = staged.subquery("shelved")
+        rows = staged.subquery("in_partitions")
         is_there, is_announced = shelves.c[KEY] == rows.c[KEY], self.is_announced(shelves, live)
         if on_duplicate is OnDuplicate.IGNORE:
             staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
         elif on_duplicate is OnDuplicate.REPLACE:
             own = cast(literal(quoted_name(live, connection.dialect)), postgresql.REGCLASS)
-            in_shelves = column("tableoid", postgresql.OID()) != own
-            removing = delete(live).where(live.c[KEY] == rows.c[KEY], in_shelves)
+            in_partitions = column("tableoid", postgresql.OID()) != own
+            removing = delete(live).where(live.c[KEY] == rows.c[KEY], in_partitions)
             columns = [live.c[DUE_TIME] if each.name == DUE_TIME else each for each in rows.c]
             removed = removing.returning(*columns).cte("removed")
             moving = insert(live).from_select(rows.c.keys(), select(removed), include_defaults=False)

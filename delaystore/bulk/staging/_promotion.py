@@ -73,18 +73,18 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
-        self._shelf: PendingPartition | None = None
+        self._partition: PendingPartition | None = None
         self._earliest: datetime | None = None
 
     def run(self) -> FinishedLoad:
         """Promote, once; see the contract."""
         try:
-            return self._run_shelved()
+            return self._run_in_partition()
         except _FinishedError as error:
             return error.load
 
-    def _run_shelved(self) -> FinishedLoad:
-        """Many rows wait in a shelf of their own, unless some wait already."""
+    def _run_in_partition(self) -> FinishedLoad:
+        """Many rows wait in a bulk partition of their own, unless some wait already."""
         if self._on_duplicate is OnDuplicate.IGNORE:
             with self._holding():
                 pass
@@ -98,10 +98,10 @@ class Promotion:
         with self._holding():
             pass
         try:
-            with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
+            with translated_errors(), shelves.filled(self._fill, fewest) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
-            self._shelf = None  # `_run` knows what is to be done with others' messages
+            self._partition = None  # `_run` knows what is to be done with others' messages
             outage = error if isinstance(error, StoreUnavailableError) else None
         try:
             return self._run()
@@ -198,7 +198,7 @@ class Promotion:
         connection = bound.connection
         self._database.dialect.take_time(connection)
         self._standing(connection)
-        earliest = self._check(connection) if self._shelf is None else self._earliest
+        earliest = self._check(connection) if self._partition is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
             self._note_replaced(bound)
@@ -218,7 +218,7 @@ class Promotion:
         if change is None:
             return
         replaced, staging = 0, self._staging
-        if self._on_duplicate is OnDuplicate.REPLACE and self._shelf is None:
+        if self._on_duplicate is OnDuplicate.REPLACE and self._partition is None:
             live = self._database.live
             ids = select(staging.c.message_id).where(self._has_no_key())
             counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
@@ -243,7 +243,13 @@ class Promotion:
             yield bound
 
     def _standing(self, connection: Connection) -> None:
-        """Lock the load, so that nobody gives it up. LoadLostError: it is another run's; _FinishedError: it is done."""
+        """Lock the load, so that no other process gives it up.
+
+        Raises:
+            LoadLostError: Another run has the load.
+            _FinishedError: The load is finished.
+
+        """
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
             raise _FinishedError(finished)
@@ -276,12 +282,12 @@ class Promotion:
 
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
         """How many were stored without a key and with one, and how many of the latter were left out."""
-        if self._shelf is None:
+        if self._partition is None:
             stored = self._insert(bound.connection, bound.now())
             return stored, *self._place_keyed(bound)
         placed: list[tuple[int, int]] = []
-        self._shelf.move_in(bound.connection, lambda: placed.append(self._place_keyed(bound)))
-        return self._shelf.rows, *placed[0]
+        self._partition.move_in(bound.connection, lambda: placed.append(self._place_keyed(bound)))
+        return self._partition.rows, *placed[0]
 
     def _insert(self, connection: Connection, now: datetime) -> int:
         dialect, staged = self._database.dialect, self._staged()
@@ -294,7 +300,7 @@ class Promotion:
         live, shelves = self._database.live, self._database.store.shelves.parent
         try:
             if dialect.has_shelves:
-                staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
+                staged = dialect.beside_partitions(connection, live, shelves, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
@@ -315,7 +321,7 @@ class Promotion:
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store what has a key, the first due first, so that of two with one key the later is the new one.
 
-        One after the other: a shelf knows no keys. Returns how many were stored, and how many left out.
+        One after the other: a bulk partition knows no keys. Returns how many were stored, and how many left out.
         """
         staging, stored, left_out = self._staging, 0, 0
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
@@ -383,7 +389,7 @@ class _ClaimedError(Exception):
 
 
 class _AnnouncedError(Exception):
-    """A message_id is in a shelf that is not attached yet."""
+    """A message_id is in a bulk partition that is not attached yet."""
 
     def __str__(self) -> str:
         return "messages of the load were just being stored by others"

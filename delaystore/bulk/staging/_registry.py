@@ -131,7 +131,7 @@ class Registry:
         return FinishedLoad(key, now, stored, skipped)
 
     def release(self, connection: Connection, row: _RowOf) -> None:
-        """Nobody has the load any more; one that never finished anything is forgotten."""
+        """Take the load from its run; one that never finished anything is forgotten."""
         mine = (self._table.c.load_id == row.load_id) & (self._table.c.token == row.token)
         if row.finished_at is None:
             connection.execute(delete(self._table).where(mine))
@@ -146,7 +146,7 @@ class Registry:
                 self.release(bound.connection, row)
 
     def forget_unnamed(self, before: datetime) -> None:
-        """Forget the loads that nobody named, and that were finished before then."""
+        """Forget the loads without a name, and that were finished before then."""
         table = self._table
         finished = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
         with self._database.writing() as bound:
@@ -213,7 +213,7 @@ def _shown(instant: datetime) -> str:
 # What abandoned loads left, and its removal.
 
 UNNAMED_KEPT: Final = timedelta(days=1)
-"""How long a load that nobody named is remembered: for its own process, should that ask again what has become of it."""
+"""How long a load without a name is remembered, so that its own process can look up its result."""
 
 
 def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:

@@ -1,18 +1,18 @@
 """The store of a load, by its URL, opened once for all that a process asks of it."""
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, Final
 
 import pyarrow as pa
 from typing_extensions import override
 
 from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.bulk.staging._database import LoadDatabase, open_database
+from delaystore.bulk.staging._database import open_database
 from delaystore.bulk.staging._dialects import STAGING_DIALECTS
 from delaystore.bulk.staging._registry import clean_up
 from delaystore.bulk.staging._runs import SqlStaging, statuses, waiting_among
@@ -160,101 +160,68 @@ class _PlainSink(AttemptSink):
 _MEMORY: Final = "memory"
 
 
-class LoadStore(ABC):
-    """The store of a load. Making it connects to nothing; `close` closes it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadStore:
+    """The store of a load, with the functions of its kind. Making it connects to nothing; `close` closes it.
 
-    Raises StoreError and its kin for a store that fails.
+    All of them raise StoreError and its kin for a store that fails.
     """
 
-    def __init__(self, options: StoreOptions, store: DelayedMessageStore) -> None:
-        self._options, self.store = options, store
+    store: DelayedMessageStore
+    staging: Callable[..., Staging]
+    """Makes a staging for one run of a load by this process, over the connections of this object.
 
-    @abstractmethod
-    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
-        """A staging for one run of a load by this process, over the connections of this object."""
-
-    @abstractmethod
-    def set_up(self) -> None:
-        """Make the tables of messages and of loads, where they are missing; a store without staging does it later."""
-
-    @abstractmethod
-    def clean_up(self) -> Cleaned:
-        """Remove what abandoned loads left: once their lease has ended, or their process has."""
-
-    @abstractmethod
-    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
-        """The loads that are running, abandoned or finished, the newest last; or the one of that id, if it is known."""
-
-    @abstractmethod
-    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
-        """Which of these ids are those of waiting messages; None: the store cannot list its messages."""
-
-    def close(self) -> None:
-        """Close the store."""
-        self.store.close()
+    Its arguments are the lease in seconds, and the LoadOwner with which the load ends, as of `open_staging`.
+    """
+    set_up: Callable[[], object]
+    """Makes the tables of messages and of loads, where they are missing; a store without staging does it later."""
+    clean_up: Callable[[], Cleaned]
+    """Removes what abandoned loads left: once their lease has ended, or their process has."""
+    loads: Callable[..., Sequence[LoadStatus]]
+    """Lists loads that are running, abandoned or finished, the newest last; or the one of an id, if it is known."""
+    waiting_ids: Callable[[Iterable[str]], set[str] | None]
+    """Returns which of these ids are those of waiting messages; None: the store cannot list its messages."""
+    close: Callable[[], None]
 
 
-class _SqlLoadStore(LoadStore):
+def _sql_load_store(options: StoreOptions) -> LoadStore:
     """A SQL store and the tables of loads beside its own: one engine."""
-
-    def __init__(self, options: StoreOptions) -> None:
-        self._database: LoadDatabase = open_database(options)
-        super().__init__(options, self._database.store)
-
-    @override
-    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
-        return SqlStaging(_absolute(self._options), lease_seconds, owner, self._database)
-
-    @override
-    def set_up(self) -> None:
-        self._database.set_up()
-
-    @override
-    def clean_up(self) -> Cleaned:
-        return clean_up(self._database)
-
-    @override
-    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
-        return statuses(self._database, load_id)
-
-    @override
-    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
-        return waiting_among(self._database, ids)
+    database = open_database(options)
+    return LoadStore(
+        store=database.store,
+        staging=lambda lease_seconds, owner=None: SqlStaging(_absolute(options), lease_seconds, owner, database),
+        set_up=database.set_up,
+        clean_up=partial(clean_up, database),
+        loads=partial(statuses, database),
+        waiting_ids=partial(waiting_among, database),
+        close=database.store.close,
+    )
 
 
-class _PlainLoadStore(LoadStore):
+def _plain_load_store(options: StoreOptions) -> LoadStore:
     """A store of which only the contract is known: it remembers no loads."""
+    store = open_store(options.store)
+    try:
+        check_plain_options(options)
+        store.initialize(options.endpoint, TransactionMode.NONE)
+    except BaseException:
+        store.close()
+        raise
 
-    def __init__(self, options: StoreOptions) -> None:
-        super().__init__(options, open_store(options.store))
-        try:
-            check_plain_options(options)
-            self.store.initialize(options.endpoint, TransactionMode.NONE)
-        except BaseException:
-            self.store.close()
-            raise
-
-    @override
-    def staging(self, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
-        return PlainStaging(self._options, self.store)
-
-    @override
-    def set_up(self) -> None:
-        """Each run does it when it begins."""
-
-    @override
-    def clean_up(self) -> Cleaned:
-        return Cleaned()
-
-    @override
-    def loads(self, load_id: str | None = None) -> Sequence[LoadStatus]:
-        return []
-
-    @override
-    def waiting_ids(self, ids: Iterable[str]) -> set[str] | None:
-        if not isinstance(self.store, ManagedDelayedMessageStore):
+    def waiting_ids(ids: Iterable[str]) -> set[str] | None:
+        if not isinstance(store, ManagedDelayedMessageStore):
             return None
-        return {message_id for message_id in ids if self.store.get(message_id) is not None}
+        return {message_id for message_id in ids if store.get(message_id) is not None}
+
+    return LoadStore(
+        store=store,
+        staging=lambda *_: PlainStaging(options, store),
+        set_up=lambda: None,  # each run does it when it begins
+        clean_up=Cleaned,
+        loads=lambda *_: [],
+        waiting_ids=waiting_ids,
+        close=store.close,
+    )
 
 
 def open_load_store(options: StoreOptions) -> LoadStore:
@@ -263,7 +230,7 @@ def open_load_store(options: StoreOptions) -> LoadStore:
     Raises ConfigurationError for a store that cannot be loaded, and for an endpoint, schema or table whose name it does
     not take, UnknownSchemeError, and MissingDependencyError.
     """
-    return _SqlLoadStore(options) if _is_sql(options) else _PlainLoadStore(options)
+    return _sql_load_store(options) if _is_sql(options) else _plain_load_store(options)
 
 
 def open_staging(options: StoreOptions, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:

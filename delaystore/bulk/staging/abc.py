@@ -197,11 +197,17 @@ class Staging(ABC):
 
     @abstractmethod
     def begin(self, key: LoadKey) -> FinishedLoad | None:
-        """On the driver, once: register the load and take its lease; removes what abandoned loads left.
+        """Register the load and take its lease, once, on the driver; remove what abandoned loads left.
 
-        A finished load is returned, and nothing is begun. Raises LoadInProgressError if another process with a living
-        lease has it. The lease of a process of this host that is provably dead (pid and start time) does not count, so
-        that a killed driver's load can be run again at once.
+        The lease of a process of this host that is provably dead (pid and start time) does not count, so that a killed
+        driver's load can be run again at once.
+
+        Returns:
+            A load that was finished before, in which case nothing is begun; None: the load was begun.
+
+        Raises:
+            LoadInProgressError: Another process has the load, and its lease has not ended.
+
         """
 
     @abstractmethod
@@ -209,9 +215,12 @@ class Staging(ABC):
         """For a batch of a stream, in place of `begin`; in each task, and once more on the driver before `promote`.
 
         Spark makes a new writer for each batch, and one more for its commit, and tells neither which query it is: only
-        tasks know the key (seen with Spark 4.3). So whoever comes first makes the staging of the query, which lives
-        from batch to batch; `promote` empties it, if a straggling attempt does not lock it. For a batch up to the
-        last finished one, what was finished is returned, and nothing may be staged.
+        tasks know the key (seen with Spark 4.3). So the first task makes the staging of the query, which lives from
+        batch to batch; `promote` empties it, if a straggling attempt does not lock it.
+
+        Returns:
+            The last finished batch, if it is this one or a later one: nothing may be staged then. None: stage it.
+
         """
 
     @abstractmethod
@@ -220,11 +229,22 @@ class Staging(ABC):
 
     @abstractmethod
     def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
-        """On the driver: make what these attempts staged visible, and the load finished, in one transaction.
+        """Make the rows of these attempts visible, and the load finished, in one transaction, on the driver.
 
-        Wakes the dispatchers. Called again for a load that is finished, it returns what was. Raises
-        DuplicateMessageError (nothing was stored), LoadLostError if staged rows are missing (a database that crashed
-        empties unlogged tables) or another process has taken the load over: run the load again.
+        It wakes the dispatchers. Called again for a load that is finished, it changes nothing.
+
+        Args:
+            attempts: The winning attempts; rows of others are not stored.
+            on_duplicate: What to do with a message_id that waits already, or comes twice.
+
+        Returns:
+            How many messages the load has stored and skipped, and when.
+
+        Raises:
+            DuplicateMessageError: A message_id is there twice; nothing was stored.
+            LoadLostError: Staged rows are missing (a database that crashes empties unlogged tables), or another
+                process has taken the load over. Run the load again.
+
         """
 
     @abstractmethod

@@ -92,9 +92,6 @@ class _Machine:
         else:
             self.stack = self._marked.pop()
 
-    def pop_mark(self, _: Any) -> None:
-        self.to_mark()
-
     def put(self, key: int | None) -> None:
         if key is not None and key > len(self._memo) + 1:  # Python 2 counted from 1
             raise InvalidMessageError("it is a pickle that numbers its parts with gaps")
@@ -177,10 +174,10 @@ _CONSTANTS: Final[dict[str, Callable[[], Any]]] = {
     "EMPTY_TUPLE": tuple,
     "EMPTY_SET": lambda: Foreign("builtins.set"),
 }
-_STEPS: Final[dict[str, Callable[[_Machine, Any], None]]] = {
+_STEPS: Final[dict[str, Callable[[_Machine, Any], object]]] = {
     "MARK": _Machine.mark,
     "POP": _Machine.pop,
-    "POP_MARK": _Machine.pop_mark,
+    "POP_MARK": lambda machine, _: machine.to_mark(),
     "DUP": lambda machine, _: machine.push(machine.stack[-1]),
     "LIST": lambda machine, _: machine.push(machine.to_mark()),
     "TUPLE": lambda machine, _: machine.push(tuple(machine.to_mark())),

@@ -29,14 +29,14 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 class GivenUpError(MigrationError):
-    """Somebody asked to stop while the target did not answer; what is in flight is sent again by the next run."""
+    """The run was asked to stop while the target did not answer; what is in flight is sent again by the next run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSender:
     """Sends a run's batches to one target; may be shared by threads.
 
-    `patience`: for how many seconds the target may take nothing. `stopping`: whether somebody has asked to stop.
+    `patience`: for how many seconds the target may take nothing. `stopping`: whether to stop.
     """
 
     target: MigrationTarget
@@ -210,7 +210,7 @@ _SIGNALS_HEEDED: Final = 0.1
 class Mover:
     """Moves the batches of one run.
 
-    `stopping`: whether somebody has asked to stop; then batches in flight are finished, and no other is begun.
+    `stopping`: whether to stop; then batches in flight are finished, and no other is begun.
     `completing`: False for a dry run.
     """
 
@@ -239,7 +239,7 @@ class Mover:
         self._failure: BaseException | None = None
 
     def move(self, at_once: int = BATCHES_IN_FLIGHT) -> None:
-        """Move all batches, unless somebody asks to stop. Raises what went wrong first, once all have ended."""
+        """Move all batches, unless asked to stop. Raises what went wrong first, once all have ended."""
         threads = [
             # daemons: a second interrupt ends the process at once, and the next run goes on
             threading.Thread(target=self._work, name=f"delaystore-migration-{number}", daemon=True)

@@ -29,7 +29,7 @@ from delaystore.migrations.runner._moving import (
     Mover,
     Supply,
 )
-from delaystore.migrations.runner._verifying import RunCheck, check, complete_received, set_aside, this_process
+from delaystore.migrations.runner._verifying import RunCheck, check, complete_received, earlier_rejected, this_process
 
 DEFAULT_BATCH_SIZE: Final = 1000
 _LARGEST_BATCH: Final = 100_000
@@ -121,7 +121,7 @@ def run(
 ) -> Report:
     """Move what a run would move, or resume the run that stopped. The endpoint is locked meanwhile.
 
-    `stopping`: whether somebody has asked to stop; batches in flight are finished then, and the run can be resumed.
+    `stopping`: whether to stop; batches in flight are finished then, and the run can be resumed.
     `confirm`: asked after everything is checked and before anything changes; False: nothing is done.
     The report's run is None where there was nothing to move, or it was not confirmed; its `earlier` tells in any case
     what earlier runs have rejected and still keep. Its `extra`: `sent_again`, how
@@ -161,7 +161,7 @@ def abort(
             raise MigrationError(f"there is no run of {endpoint!r} to abort")
         received = complete_received(source, target, run)
         before = source.counts(run)
-        earlier = set_aside(source, endpoint, but=run)
+        earlier = earlier_rejected(source, endpoint, but=run)
         total = before.pending + before.rejected + sum(one.count for one in earlier)
         given_back, stopped = _give_back(source, [*(one.run for one in earlier), run], total, listener, stopping)
         if run.status.unfinished and not stopped:
@@ -174,7 +174,7 @@ def abort(
             counts=source.counts(run),
             seconds=time.monotonic() - began,
             rejections=source.rejections(run, REJECTIONS_SHOWN),
-            earlier=set_aside(source, endpoint, but=run),
+            earlier=earlier_rejected(source, endpoint, but=run),
             extra={"given_back": given_back, "received": received, "in_flight": in_flight, "stopped": stopped},
         )
 
@@ -218,9 +218,9 @@ class _RunInProgress:
         checked.refuse(allow_rejects=self.settings.allow_rejects)
         assert checked.waiting is not None
         if unfinished is None and not checked.waiting.count:
-            return Report(run=None, counts=RunCounts(), earlier=checked.set_aside)
+            return Report(run=None, counts=RunCounts(), earlier=checked.earlier)
         if not confirm(checked):
-            return Report(run=None, counts=RunCounts(), earlier=checked.set_aside, extra={"declined": True})
+            return Report(run=None, counts=RunCounts(), earlier=checked.earlier, extra={"declined": True})
         target.set_up(checked.waiting.destinations)
         self.began = time.monotonic()
         run = unfinished or source.begin(parameters)
@@ -297,6 +297,6 @@ class _RunInProgress:
             resumed=checked.unfinished is not None,
             rejections=rejections[:REJECTIONS_SHOWN],
             left=left,
-            earlier=checked.set_aside,
+            earlier=checked.earlier,
             extra=extra,
         )

@@ -38,14 +38,14 @@ class RunCheck:
     """What was found out about one endpoint.
 
     `waiting`: None where the source has no such table, or it cannot be read. `unfinished`: a run that can be resumed.
-    `set_aside`: what other runs of the endpoint have rejected and still keep.
+    `earlier`: what other runs of the endpoint have rejected and still keep.
     """
 
     endpoint: str
     waiting: WaitingCounts | None
     problems: Sequence[Problem]
     unfinished: MigrationRun | None = None
-    set_aside: Sequence[RejectedRows] = ()
+    earlier: Sequence[RejectedRows] = ()
 
     @property
     def hindrances(self) -> Sequence[Problem]:
@@ -94,12 +94,12 @@ def check(
     unfinished = run if run is not None and run.status.unfinished else None
     if every_message and all(problem.messages for problem in problems if problem.fatal):
         problems += _refused(source, target, waiting, cutoff, listener)
-    kept = set_aside(source, endpoint, but=unfinished)
+    kept = earlier_rejected(source, endpoint, but=unfinished)
     problems += _of_earlier_runs(endpoint, kept)
-    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished, set_aside=kept)
+    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished, earlier=kept)
 
 
-def set_aside(source: MigrationSource, endpoint: str, *, but: MigrationRun | None) -> Sequence[RejectedRows]:
+def earlier_rejected(source: MigrationSource, endpoint: str, *, but: MigrationRun | None) -> Sequence[RejectedRows]:
     """What the endpoint's runs, all `but` one, have rejected and still keep, the latest last."""
     others = [run for run in source.runs(endpoint) if but is None or run.run_id != but.run_id]
     return [RejectedRows(run, count) for run in others if (count := source.counts(run).rejected)]
@@ -136,7 +136,7 @@ def _of_earlier_runs(endpoint: str, kept: Sequence[RejectedRows]) -> Iterator[Pr
     for one in kept:
         begun = f"{one.run.started:%Y-%m-%d %H:%M} UTC"
         text = (
-            f"an earlier run, begun {begun}, has rejected {one.count:,}, which nobody dispatches; "
+            f"an earlier run, begun {begun}, has rejected {one.count:,}, which no dispatcher sends; "
             "migrate status --rejections says why, migrate abort gives them back"
         )
         yield Problem(endpoint, text, fatal=False)
@@ -221,10 +221,10 @@ class RunVerification:
     @property
     def good(self) -> bool:
         """Whether everything adds up, and no rejected row remains, of this run or an earlier one."""
-        return not self.findings and not self.set_aside
+        return not self.findings and not self.rejected_left
 
     @property
-    def set_aside(self) -> int:
+    def rejected_left(self) -> int:
         """How many rejected rows remain, of this run and of earlier ones."""
         return self.counts.rejected + sum(one.count for one in self.earlier)
 
@@ -254,7 +254,7 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> R
         moved=moved,
         waiting=waiting,
         findings=findings,
-        earlier=set_aside(source, endpoint, but=run),
+        earlier=earlier_rejected(source, endpoint, but=run),
         remarks=[*_received(received), *_remarks(target, moved, waiting)],
     )
 

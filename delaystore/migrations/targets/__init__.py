@@ -49,7 +49,7 @@ def _in_store(url: str, endpoint: str) -> MigrationTarget:
 
     store = open_url("delaystore.stores", "target", url)
     if not isinstance(store, ManagedDelayedMessageStore):
-        raise ConfigurationError("this store cannot show what waits in it, so nothing can be moved there exactly once")
+        raise ConfigurationError("this store cannot list its messages, so nothing can be moved there exactly once")
     from delaystore.stores.sql import SqlDelayedMessageStore
 
     if isinstance(store, SqlDelayedMessageStore):

@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, inspect, select, update
+from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, select, update
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
@@ -187,7 +187,7 @@ class Receipts:
 
     def __init__(self, table: Table, run: MigrationRun, dialect: StoreDialect) -> None:
         name = derived_name(table.name, RECEIPTS + sha256(run.run_id.encode()).hexdigest()[:_DIGITS], dialect)
-        self._table = Table(
+        self.table = Table(
             name,
             MetaData(),
             Column("batch", Integer, primary_key=True, autoincrement=False),
@@ -199,38 +199,26 @@ class Receipts:
         )
         self._dialect = dialect
 
-    def create(self, connection: Connection) -> None:
-        """Make the table, unless it is there. The caller commits."""
-        self._table.create(connection, checkfirst=True)
-
-    def drop(self, connection: Connection) -> None:
-        """Drop the table, if it is there. The caller commits."""
-        self._table.drop(connection, checkfirst=True)
-
-    def exist(self, connection: Connection) -> bool:
-        """Whether there is the table."""
-        return inspect(connection).has_table(self._table.name, schema=self._table.schema)
-
     def locked(self, connection: Connection, batch: MigrationBatch) -> Set[int]:
-        """The positions of the batch's rows that were stored; nobody else stores any until the transaction ends.
+        """The positions of the batch's rows that were stored; no other process stores any until the transaction ends.
 
         An empty receipt is inserted where there is none: that waits for the commit of a process that died meanwhile,
         which a search would not see.
         """
         self._insert_empty(connection, batch)
-        columns = self._table.c
+        columns = self.table.c
         found = select(columns.positions).where(columns.batch == batch.number).with_for_update()
         ranges = json.loads(connection.execute(found).scalar_one())
         return {position for first, last in ranges for position in range(first, last + 1)}
 
     def write(self, connection: Connection, batch: MigrationBatch, positions: Set[int]) -> None:
         """Note that the batch's rows at these positions, and no others, are stored; the receipt is locked."""
-        change = update(self._table).where(self._table.c.batch == batch.number)
+        change = update(self.table).where(self.table.c.batch == batch.number)
         connection.execute(change.values(positions=json.dumps(list(_ranges(positions)))))
 
     def _insert_empty(self, connection: Connection, batch: MigrationBatch) -> None:
         try:
-            connection.execute(self._dialect.insert(self._table), {"batch": batch.number, "positions": "[]"})
+            connection.execute(self._dialect.insert(self.table), {"batch": batch.number, "positions": "[]"})
         except IntegrityError as error:
             if self._dialect.fault(error) is not Fault.DUPLICATE:
                 raise
@@ -276,13 +264,13 @@ class SqlStoreTarget(StoreTarget):
     @override
     def begin(self, run: MigrationRun) -> None:
         with self._sql_store.transaction() as bound:
-            self._receipts(run).create(bound.connection)
+            self._receipts(run).table.create(bound.connection, checkfirst=True)
 
     @override
     def received(self, run: MigrationRun, batch: MigrationBatch) -> Set[int] | None:
         receipts = self._receipts(run)
         with self._sql_store.transaction() as bound:
-            if not receipts.exist(bound.connection):  # another release began the run
+            if not self._dialect.has_table(bound.connection, receipts.table):  # another release began the run
                 return None
             self._dialect.begin_writing(bound.connection)
             return receipts.locked(bound.connection, batch)
@@ -301,7 +289,7 @@ class SqlStoreTarget(StoreTarget):
     @override
     def end(self, run: MigrationRun) -> None:
         with self._sql_store.transaction() as bound:
-            self._receipts(run).drop(bound.connection)
+            self._receipts(run).table.drop(bound.connection, checkfirst=True)
 
     @override
     def waiting(self, ids: Sequence[str]) -> Iterator[Identity]:

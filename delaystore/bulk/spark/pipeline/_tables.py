@@ -19,12 +19,12 @@ from delaystore.bulk.values import EPOCH
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.records.times import DueTimes
-from delaystore.migrations.sources.legacy.nservicebus import NServiceBusSqlShape
+from delaystore.migrations.sources.legacy.nservicebus import NServiceBusSqlLayout
 
 # Timeouts in tables of NServiceBus SQL persistence: `<Endpoint>_TimeoutData`, by JDBC or in files of its rows.
 
-_COLUMNS: Final = tuple(NServiceBusSqlShape.columns)
-_TIME: Final = NServiceBusSqlShape.time_column
+_COLUMNS: Final = tuple(NServiceBusSqlLayout.columns)
+_TIME: Final = NServiceBusSqlLayout.time_column
 _UTC: Final = DueTimes(zone=ZoneInfo("UTC"))
 _HEXADECIMAL: Final = re.compile(r"(?:0x|\\x)(?:[0-9a-fA-F]{2})*")
 _QUOTES: Final = {"mysql": ("`", "`"), "mariadb": ("`", "`"), "sqlserver": ("[", "]")}
@@ -41,7 +41,7 @@ def nservicebus_messages(rows: DataFrame, *, addresses: str = "queue") -> DataFr
     missing = [name for name in _COLUMNS if name.lower() not in found]
     if missing:
         raise ConfigurationError(f"the rows have no column {', '.join(missing)}; they have {', '.join(rows.columns)}")
-    shape = NServiceBusSqlShape(address=address_of(addresses))
+    layout = NServiceBusSqlLayout(address=address_of(addresses))
     flat = rows.select([column_of(rows, found[name.lower()]).alias(name) for name in _COLUMNS])
     time = flat[_TIME]
     if isinstance(flat.schema[_TIME].dataType, TimestampNTZType):
@@ -49,7 +49,7 @@ def nservicebus_messages(rows: DataFrame, *, addresses: str = "queue") -> DataFr
     elif isinstance(flat.schema[_TIME].dataType, TimestampType):
         time = sf.unix_micros(time)  # as a number: Arrow would turn it into the session's time zone
     record = sf.struct(*(time.alias(_TIME) if name == _TIME else flat[name] for name in _COLUMNS))
-    return messages_in(flat, record, lambda found: [row(partial(_message, shape), found)])
+    return messages_in(flat, record, lambda found: [row(partial(_message, layout), found)])
 
 
 def read_nservicebus_table(
@@ -67,16 +67,16 @@ def read_nservicebus_table(
     its name as SQL has it, where it is not `<Endpoint>_TimeoutData`. `options`: Spark's JDBC reader's: user, password,
     numPartitions with partitionColumn, lowerBound and upperBound, and so on.
     """
-    name = table or _quoted(url, NServiceBusSqlShape().table_name(endpoint))
+    name = table or _quoted(url, NServiceBusSqlLayout().table_name(endpoint))
     # without it Spark reads times as those of the Java machine's own zone
     rows = spark.read.format("jdbc").options(url=url, dbtable=name, preferTimestampNTZ="true", **options).load()
     return nservicebus_messages(rows, addresses=addresses)
 
 
-def _message(shape: NServiceBusSqlShape, record: Mapping[str, Any]) -> DelayedMessage:
+def _message(layout: NServiceBusSqlLayout, record: Mapping[str, Any]) -> DelayedMessage:
     state = record["State"]
     known = {_TIME: _instant(record[_TIME]), "State": _bytes(state) if isinstance(state, str) else state}
-    return shape.to_message({**record, **known}, "")
+    return layout.to_message({**record, **known}, "")
 
 
 def _instant(value: Any) -> datetime | None:

@@ -56,11 +56,6 @@ class FileOptions:
         return URL.create("sqlite", database=str(self.state))
 
     @property
-    def delay_column(self) -> str:
-        """Where delays are looked for; empty: nowhere."""
-        return self.mapping.columns.get("delay_ms", "")
-
-    @property
     def by_endpoint(self) -> bool:
         """Whether lines name their endpoints. False: all lines belong to whichever endpoint is asked for."""
         return "endpoint" in self.mapping.columns

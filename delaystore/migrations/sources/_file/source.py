@@ -27,7 +27,7 @@ from delaystore.migrations.records.times import NO_DELAY, DeliveredAtOnceError, 
 from delaystore.migrations.sources._file.lines import FileOptions, file_options, read_lines
 from delaystore.migrations.sources._file.state import MESSAGES, Input, State, digest_of, reading_of
 from delaystore.migrations.sources._sql.source import SqlSource
-from delaystore.migrations.sources._sql.tables import TableShape
+from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.codec import completed
 from delaystore.stores.sql.rows import to_readable_message
 from delaystore.text import counted
@@ -108,7 +108,8 @@ def check_lines(options: FileOptions, endpoint: str) -> list[Problem]:
         else:
             good += 1
     if delivered.keys() == {NO_DELAY} and not good:
-        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {options.delay_column!r}")]
+        column = options.mapping.columns.get("delay_ms", "")
+        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {column!r}")]
     return [*_bad(options, endpoint, bad, good + delivered.total(), first), *left_out(options.path.name, delivered)]
 
 
@@ -145,7 +146,7 @@ def _is_of(options: FileOptions, named: str | None, endpoint: str) -> bool:
 # The table of a file's lines.
 
 
-class LinesShape(TableShape):
+class LinesLayout(TableLayout):
     """A file's lines. `by_endpoint`: each names its endpoint. False: all belong to whichever endpoint is asked for."""
 
     kind: ClassVar[str] = "a file's lines"
@@ -212,7 +213,7 @@ class FileSource(SqlSource):
     def __init__(self, url: str) -> None:
         self._options = file_options(url)
         self._state = State(self._options)
-        super().__init__(self._options.state_url, LinesShape(by_endpoint=self._options.by_endpoint))
+        super().__init__(self._options.state_url, LinesLayout(by_endpoint=self._options.by_endpoint))
 
     @property
     @override

@@ -141,7 +141,7 @@ class State:
                 _insert(connection, chunk, endpoint, at)
                 count += len(chunk)
             if (found := path.stat()).st_size != before.st_size or found.st_mtime_ns != before.st_mtime_ns:
-                raise MigrationError(f"{path.name!r} changed while it was read; migrate a file that nobody writes to")
+                raise MigrationError(f"{path.name!r} changed while it was read; migrate one that no program writes to")
             loaded = Input(before.st_size, before.st_mtime_ns, digest, reading_of(self._options.mapping), count)
             connection.execute(INPUT.insert(), asdict(loaded))
         return loaded

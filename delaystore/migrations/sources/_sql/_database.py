@@ -78,7 +78,7 @@ class MigrationDialect(SqlDialect):
         found = connection.execute(self.lock_free(search, tables.source)).all()
         if not found:
             return None
-        key = tables.source.c[tables.shape.id_column]
+        key = tables.source.c[tables.layout.id_column]
         locked: list[Any] = []
         for ids in slices([row[1] for row in found]):
             locking = self.locked(select(key).where(self.one_of(key, ids), wanted), tables.source)
@@ -95,16 +95,16 @@ class MigrationDialect(SqlDialect):
         """Copy rows of the source into the side table."""
         source = tables.source
         values = [*(source.c[name] for name in tables.names), literal(number, Integer), null()]
-        copied = select(*values).where(self.one_of(source.c[tables.shape.id_column], ids))
+        copied = select(*values).where(self.one_of(source.c[tables.layout.id_column], ids))
         return tables.side.insert().from_select([*tables.names, BATCH, REJECTED], self.by_primary_key(copied, source))
 
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:  # noqa: ARG002 - for overriders
         """Delete copied rows from the source."""
-        return delete(tables.source).where(self.one_of(tables.source.c[tables.shape.id_column], ids))
+        return delete(tables.source).where(self.one_of(tables.source.c[tables.layout.id_column], ids))
 
     def rejecting(self, tables: RunTables, number: int) -> Executable:
         """Set `rejected_because` in the row `rejected_row`, both parameters; no column may have their names."""
-        side, key = tables.side, tables.side.c[tables.shape.id_column]
+        side, key = tables.side, tables.side.c[tables.layout.id_column]
         row = (side.c[BATCH] == number) & (key == bindparam("rejected_row", type_=key.type))
         return (
             update(side).where(row).values({REJECTED: bindparam("rejected_because"), **self.unchanged_columns(tables)})
@@ -170,7 +170,7 @@ class MySqlMigration(MigrationDialect, MySqlDialect):
     @override
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:
         """By primary key, as `MySqlDialect.remove_many`."""
-        key = quoted_column(tables.shape.id_column, mysql.dialect()).replace(":", r"\:")
+        key = quoted_column(tables.layout.id_column, mysql.dialect()).replace(":", r"\:")
         side = quoted_name(tables.side, mysql.dialect()).replace(":", r"\:")
         statement = joined_delete(tables.source, f"{side} AS moved", f"waiting.{key} = moved.{key}")
         return text(f"{statement} WHERE moved.{BATCH} = {number:d}")
@@ -210,7 +210,7 @@ class PostgreSqlMigration(MigrationDialect, PostgreSqlDialect):
         self, connection: Connection, tables: RunTables, number: int, search: Select[Any], wanted: ColumnElement[bool]
     ) -> HiddenRows | None:
         """In one statement. Its locking search checks its conditions again on locked rows, so `wanted` is unused."""
-        source, key = tables.source, tables.shape.id_column
+        source, key = tables.source, tables.layout.id_column
         found = self.locked(search, source).cte("found")
         position = (found.c[0], found.c[1])
         gone = delete(source).where(source.c[key] == position[1]).returning(*(source.c[name] for name in tables.names))
@@ -242,7 +242,7 @@ class SqliteMigration(MigrationDialect, SqliteDialect):
     @override
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:
         """Delete what the side table has of the batch."""
-        key = tables.shape.id_column
+        key = tables.layout.id_column
         moved = select(tables.side.c[key]).where(tables.side.c[BATCH] == number)
         return delete(tables.source).where(tables.source.c[key].in_(moved))
 
@@ -274,7 +274,7 @@ class _QuotedNames:
     def __init__(self, connection: Connection, tables: RunTables) -> None:
         dialect = connection.dialect
         self.side, self.source = quoted_name(tables.side, dialect), quoted_name(tables.source, dialect)
-        self.key = quoted_column(tables.shape.id_column, dialect)
+        self.key = quoted_column(tables.layout.id_column, dialect)
         self.columns = ", ".join(quoted_column(name, dialect) for name in tables.names)
 
 
@@ -350,7 +350,7 @@ class Database:
             if release is None:
                 other = self.dialect.lock_owner(connection, f"migration {key}")
                 connection.rollback()
-                yield other or "somebody"
+                yield other or "another process"
                 return
             self._keys.add(key)
             try:

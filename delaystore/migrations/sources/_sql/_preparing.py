@@ -23,7 +23,7 @@ from delaystore.migrations.sources._sql.tables import (
     BATCH,
     REJECTED,
     RunTables,
-    TableShape,
+    TableLayout,
     check_layout,
     has_table,
     run_tables,
@@ -73,7 +73,7 @@ class _Hiding:
         position: Position | None = None
         while end is not None:
             search = self._search(position, end)
-            if self._tables.shape.leaves_rejected:
+            if self._tables.layout.leaves_rejected:
                 more, position, searches = self._movable(search)
                 _, batch = self._hide(searches)
             else:
@@ -92,7 +92,7 @@ class _Hiding:
         if position is not None:
             values = [literal(value, column.type) for value, column in zip(position, self._order, strict=True)]
             statement = statement.where(dialect.behind(self._order, values))
-        if (free := self._tables.shape.free(source, self._database.now())) is not None:
+        if (free := self._tables.layout.free(source, self._database.now())) is not None:
             statement = statement.where(free)
         return dialect.limited(statement, self._run.parameters.batch_size)
 
@@ -101,11 +101,11 @@ class _Hiding:
 
         A batch ends early where its bodies would be large: it is staged as a whole.
         """
-        source, shape, dialect = self._tables.source, self._tables.shape, self._database.dialect
+        source, layout, dialect = self._tables.source, self._tables.layout, self._database.dialect
         with self._database.reading() as connection:
             found = connection.execute(dialect.lock_free(search, source)).all()
             more = len(found) == self._run.parameters.batch_size
-            names = {shape.row_id({shape.id_column: key}): key for _, key in found}
+            names = {layout.row_id({layout.id_column: key}): key for _, key in found}
             ids = {name: key for name, key in names.items() if name not in self._left}
             page = until_large(
                 row
@@ -143,7 +143,7 @@ class _Hiding:
         if rows != moved:
             raise MigrationError(
                 f"{moved} rows of {self._tables.source.name!r} moved where {rows} should have; nothing of this batch "
-                f"was moved. Is {self._tables.shape.id_column!r} unique, and is there no trigger?"
+                f"was moved. Is {self._tables.layout.id_column!r} unique, and is there no trigger?"
             )
 
 
@@ -159,11 +159,11 @@ def _together(parts: Sequence[HiddenRows]) -> HiddenRows | None:
     )
 
 
-def check(database: Database, shape: TableShape, endpoint: str, schema: str | None) -> Sequence[Problem]:
+def check(database: Database, layout: TableLayout, endpoint: str, schema: str | None) -> Sequence[Problem]:
     """What hinders a run, and what to do about it; StoreUnavailableError where the database does not answer."""
     try:
         with database.reading() as connection:
-            tables = run_tables(connection, shape, endpoint, schema)
+            tables = run_tables(connection, layout, endpoint, schema)
     except StoreError as error:
         if isinstance(error, StoreUnavailableError):
             raise
@@ -209,18 +209,18 @@ def _layout(connection: Connection, _database: Database, tables: RunTables) -> I
 
 def _columns(connection: Connection, database: Database, tables: RunTables) -> Iterator[Problem]:
     inspector = inspect(connection)
-    shape, source = tables.shape, tables.source
+    layout, source = tables.layout, tables.source
     table = repr(source.name)
-    for name, role in shape.columns.items():
+    for name, role in layout.columns.items():
         if name not in source.c:
-            question = f"is it {shape.kind}'s?{shape.missing_column_advice}"
+            question = f"is it {layout.kind}'s?{layout.missing_column_advice}"
             yield Problem(source.name, f"the table {table} has no column {name!r} ({role}); {question}")
     found = {column["name"] for column in inspector.get_columns(source.name, schema=source.schema)}
     for name in (BATCH, REJECTED):
         if name in found:
             yield Problem(source.name, f"the table {table} has a column {name!r}; rename it for the migration")
-    if shape.id_column in source.c and not _is_unique(database, inspector, tables):
-        yield Problem(source.name, f"{shape.id_column!r} of {table} is no primary key; make it one, lest rows mix")
+    if layout.id_column in source.c and not _is_unique(database, inspector, tables):
+        yield Problem(source.name, f"{layout.id_column!r} of {table} is no primary key; make it one, lest rows mix")
     options: Mapping[str, Any] = {}
     with suppress(NotImplementedError):  # as SQLAlchemy 2.0 says of databases that have none
         options = inspector.get_table_options(source.name, schema=source.schema)
@@ -231,7 +231,7 @@ def _columns(connection: Connection, database: Database, tables: RunTables) -> I
 
 def _is_unique(database: Database, inspector: Inspector, tables: RunTables) -> bool:
     """Whether the id is unique; on MySQL and MariaDB it must be the primary key."""
-    name, schema, key = tables.source.name, tables.source.schema, [tables.shape.id_column]
+    name, schema, key = tables.source.name, tables.source.schema, [tables.layout.id_column]
     if inspector.get_pk_constraint(name, schema=schema)["constrained_columns"] == key:
         return True
     if database.dialect.needs_primary_key:

@@ -34,7 +34,7 @@ def rows_of(
     """The columns `names` of a batch's rows that were not rejected, by due time."""
     side = tables.side
     statement = select(*(side.c[name] for name in names)).where(side.c[BATCH] == number, side.c[REJECTED].is_(None))
-    by_due_time = side.c[tables.shape.time_column], side.c[tables.shape.id_column]
+    by_due_time = side.c[tables.layout.time_column], side.c[tables.layout.id_column]
     rows = connection.execute(statement.where(*conditions).order_by(*by_due_time))
     return [dict(zip(names, row, strict=True)) for row in rows]
 
@@ -59,11 +59,11 @@ def why_unreadable(connection: Connection, error: Exception) -> str:
 
 def decode(tables: RunTables, row: Mapping[str, Any]) -> MigrationRow | Rejected:
     """A row's message."""
-    row_id = tables.shape.row_id(row)
+    row_id = tables.layout.row_id(row)
     try:
-        return MigrationRow(row_id, tables.shape.to_message(row, tables.endpoint))
+        return MigrationRow(row_id, tables.layout.to_message(row, tables.endpoint))
     except RecurringError as error:
-        return Recurring(row_id, str(error), tables.shape.destination(row[tables.shape.destination_column]))
+        return Recurring(row_id, str(error), tables.layout.destination(row[tables.layout.destination_column]))
     except InvalidMessageError as error:
         return Rejected(row_id, str(error))
 
@@ -75,36 +75,36 @@ def moved_checksum(database: Database, tables: RunTables, run: MigrationRun) -> 
 
 def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Iterator[MigrationRow | Rejected]:
     """For a batch with a value that the driver cannot read."""
-    key = tables.shape.id_column
+    key = tables.layout.id_column
     for row in rows_of(connection, tables, number, [key]):
         try:
             (found,) = rows_of(connection, tables, number, tables.names, tables.side.c[key] == row[key])
         except UNREADABLE as error:
-            yield Rejected(tables.shape.row_id(row), why_unreadable(connection, error))
+            yield Rejected(tables.layout.row_id(row), why_unreadable(connection, error))
         else:
             yield decode(tables, found)
 
 
 def moved(database: Database, tables: RunTables, run: MigrationRun) -> Iterator[Sequence[Identity]]:
     """The messages that were moved, a page for each batch."""
-    table, shape = tables.batches, tables.shape
+    table, layout = tables.batches, tables.layout
     statement = select(table.c.number).where(
         table.c.run_id == run.run_id, table.c.status == BatchStatus.COMPLETED.value
     )
     with database.reading() as connection:
         numbers = connection.execute(statement.order_by(table.c.number)).scalars().all()
-    names = list(dict.fromkeys([shape.id_column, *(shape.identity_columns or tables.names)]))
+    names = list(dict.fromkeys([layout.id_column, *(layout.identity_columns or tables.names)]))
     for number in numbers:
         with database.reading() as connection:
             rows = rows_of(connection, tables, number, names)
         if rows:
-            yield [shape.identity(row, tables.endpoint) for row in rows]
+            yield [layout.identity(row, tables.endpoint) for row in rows]
 
 
 def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> WaitingCounts:
-    """What waits, as the database counts it."""
-    source, shape = tables.source, tables.shape
-    time, destination = source.c[shape.time_column], source.c[shape.destination_column]
+    """Waiting messages, as the database counts them."""
+    source, layout = tables.source, tables.layout
+    time, destination = source.c[layout.time_column], source.c[layout.destination_column]
     found: Select[*tuple[Any, ...]] = (
         select(func.min(destination, type_=destination.type), func.count(), func.min(time), func.max(time))
         .where(eligible(tables, cutoff))
@@ -117,7 +117,7 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
         total: int = connection.execute(database.dialect.lock_free(everything, source)).scalar_one()
     destinations: Counter[str] = Counter()
     for value, number, _, _ in rows:
-        known = shape.destination(value)
+        known = layout.destination(value)
         destinations[known if isinstance(known, str) else ascii(known)] += number
     count = destinations.total()
     return WaitingCounts(
@@ -132,7 +132,7 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
 
 def late(database: Database, tables: RunTables, due_after: datetime) -> int:
     """How many messages are due later than `due_after`."""
-    time = tables.source.c[tables.shape.time_column]
+    time = tables.source.c[tables.layout.time_column]
     later = time > literal(due_after, time.type)
     statement = select(func.count()).select_from(tables.source).where(eligible(tables, None), later)
     with database.reading() as connection:
@@ -146,9 +146,9 @@ def eligible(tables: RunTables, cutoff: datetime | None) -> ColumnElement[bool]:
 
     A row without a time, or with one that Python cannot represent, such as PostgreSQL's infinity, is not.
     """
-    shape, source = tables.shape, tables.source
+    layout, source = tables.layout, tables.source
     found = of_endpoint(tables)
-    for name in dict.fromkeys((shape.time_column, shape.order_column or shape.time_column)):
+    for name in dict.fromkeys((layout.time_column, layout.order_column or layout.time_column)):
         column = source.c[name]
         low, high = cutoff or EARLIEST_DUE_TIME, LATEST_DUE_TIME
         found = column.between(literal(low, column.type), literal(high, column.type)) & found
@@ -157,7 +157,7 @@ def eligible(tables: RunTables, cutoff: datetime | None) -> ColumnElement[bool]:
 
 def of_endpoint(tables: RunTables) -> ColumnElement[bool]:
     """Whether a row is the endpoint's."""
-    condition = tables.shape.of_endpoint(tables.source, tables.endpoint)
+    condition = tables.layout.of_endpoint(tables.source, tables.endpoint)
     return literal(True) if condition is None else condition
 
 
@@ -169,7 +169,7 @@ _LARGEST: Final = 16 * 2**20
 def would_move(
     database: Database, tables: RunTables, cutoff: datetime | None
 ) -> Iterator[Sequence[MigrationRow | Rejected]]:
-    """Pages of what waits, in the order in which a run would hide it; those that cannot be decoded are Rejected."""
+    """Pages of waiting messages, in the order in which a run would hide them; Rejected: cannot be decoded."""
     source, dialect = tables.source, database.dialect
     order = time, key = tables.order
     search = dialect.limited(select(time, key).where(eligible(tables, cutoff)).order_by(time, key), _PAGE)
@@ -213,7 +213,7 @@ def _read(
     connection: Connection, database: Database, tables: RunTables, ids: Sequence[Any]
 ) -> list[Mapping[str, Any] | Rejected]:
     """One by one where the driver cannot read one of them."""
-    source, key = tables.source, tables.shape.id_column
+    source, key = tables.source, tables.layout.id_column
     columns = [source.c[name] for name in tables.names]
     these = select(*columns).where(database.dialect.one_of(source.c[key], ids)).order_by(*tables.order)
     try:
@@ -221,6 +221,6 @@ def _read(
     except UNREADABLE as error:
         reason = why_unreadable(connection, error)
         if len(ids) == 1:
-            return [Rejected(tables.shape.row_id({key: ids[0]}), reason)]
+            return [Rejected(tables.layout.row_id({key: ids[0]}), reason)]
         return [row for id_ in ids for row in _read(connection, database, tables, [id_])]
     return [dict(zip(tables.names, row, strict=True)) for row in rows]

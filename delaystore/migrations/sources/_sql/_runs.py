@@ -83,11 +83,11 @@ def put_back(database: Database, connection: Connection, tables: RunTables, numb
         reason = f"a row of the same id waits in {tables.source.name} again"
         statement = database.dialect.rejecting(tables, number)
         connection.execute(statement, [{"rejected_row": id_, "rejected_because": reason} for id_ in staying])
-    shelves = tables.shape.shelves(connection, tables.source)
+    shelves = tables.layout.shelves(connection, tables.source)
     for slice_ in slices([row.id for row in going]):
         _move(database, connection, tables, number, slice_)
         if shelves is not None:
-            _refuse_shelved(database, connection, shelves.c[tables.shape.id_column], slice_)
+            _refuse_shelved(database, connection, shelves.c[tables.layout.id_column], slice_)
     freed = sum(row.was_rejected for row in going)
     connection.execute(
         update(table)
@@ -98,7 +98,7 @@ def put_back(database: Database, connection: Connection, tables: RunTables, numb
 
 
 def _rows(connection: Connection, tables: RunTables, number: int) -> Sequence[_HiddenRow]:
-    side, source, key = tables.side, tables.source, tables.shape.id_column
+    side, source, key = tables.side, tables.source, tables.layout.id_column
     statement = (
         select(side.c[key], side.c[REJECTED], source.c[key])
         .outerjoin_from(side, source, side.c[key] == source.c[key])
@@ -117,7 +117,7 @@ def _refuse_shelved(database: Database, connection: Connection, key: ColumnEleme
 
 def _move(database: Database, connection: Connection, tables: RunTables, number: int, ids: Sequence[Any]) -> None:
     side, source = tables.side, tables.source
-    these = (side.c[BATCH] == number) & database.dialect.one_of(side.c[tables.shape.id_column], ids)
+    these = (side.c[BATCH] == number) & database.dialect.one_of(side.c[tables.layout.id_column], ids)
     copied = select(*(side.c[name] for name in tables.names)).where(these)
     try:
         connection.execute(source.insert().from_select(tables.names, copied))
@@ -197,15 +197,15 @@ def _complete(
             raise MigrationError(f"batch {batch.number} of the run {run.run_id} is not staged, or is not there")
         if not reasons:
             return
-        key, shape = tables.shape.id_column, tables.shape
-        ids = {shape.row_id(row): row[key] for row in rows_of(connection, tables, batch.number, [key])}
+        key, layout = tables.layout.id_column, tables.layout
+        ids = {layout.row_id(row): row[key] for row in rows_of(connection, tables, batch.number, [key])}
         if unknown := sorted(reasons.keys() - ids.keys()):
             raise MigrationError(f"the row {unknown[0]!r} is not in batch {batch.number} of the run {run.run_id}")
         connection.execute(
             database.dialect.rejecting(tables, batch.number),
             [{"rejected_row": ids[row_id], "rejected_because": storable(reason)} for row_id, reason in reasons.items()],
         )
-        if tables.shape.leaves_rejected:
+        if tables.layout.leaves_rejected:
             put_back(database, connection, tables, batch.number, moved=True)
 
 
@@ -221,7 +221,7 @@ def in_flight(database: Database, tables: RunTables, run: MigrationRun) -> int:
 
 def rejections(database: Database, tables: RunTables, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
     """At most `limit` rejected rows, in the order of their batches; None: all."""
-    side, table, key = tables.side, tables.batches, tables.shape.id_column
+    side, table, key = tables.side, tables.batches, tables.layout.id_column
     statement = (
         select(side.c[key], side.c[REJECTED])
         .join(table, table.c.number == side.c[BATCH])
@@ -230,7 +230,7 @@ def rejections(database: Database, tables: RunTables, run: MigrationRun, limit: 
     )
     with database.reading() as connection:
         rows = connection.execute(statement if limit is None else database.dialect.limited(statement, limit)).all()
-    return [Rejected(tables.shape.row_id({key: id_}), reason) for id_, reason in rows]
+    return [Rejected(tables.layout.row_id({key: id_}), reason) for id_, reason in rows]
 
 
 def storable(reason: str) -> str:
@@ -274,7 +274,7 @@ def set_status(database: Database, tables: RunTables, run: MigrationRun, status:
     change = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
     with database.writing() as connection:
         if connection.execute(change.values(status=status.value, completed=completed)).rowcount != 1:
-            raise MigrationError(f"the run {run.run_id} is not there any more; somebody has cleaned it up")
+            raise MigrationError(f"the run {run.run_id} is not there any more; another process has cleaned it up")
     return replace(run, status=status, completed=completed)
 
 

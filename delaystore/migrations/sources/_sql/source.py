@@ -33,7 +33,7 @@ from delaystore.migrations.abc import (
 )
 from delaystore.migrations.sources._sql import _preparing, _reading, _runs
 from delaystore.migrations.sources._sql._database import Database
-from delaystore.migrations.sources._sql.tables import RunTables, TableShape, run_tables
+from delaystore.migrations.sources._sql.tables import RunTables, TableLayout, run_tables
 from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
@@ -43,7 +43,7 @@ from delaystore.stores.sql.urls import check_identifier, database_url, default_t
 
 
 class SqlSource(MigrationSource):
-    """Messages in tables of PostgreSQL, MariaDB, MySQL, SQLite or SQL Server, of any shape.
+    """Messages in tables of PostgreSQL, MariaDB, MySQL, SQLite or SQL Server, of any layout.
 
     `url`: SQLAlchemy's; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
     query goes to the driver. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and the right to create
@@ -55,18 +55,18 @@ class SqlSource(MigrationSource):
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
 
-    def __init__(self, url: str | URL, shape: TableShape) -> None:
+    def __init__(self, url: str | URL, layout: TableLayout) -> None:
         with configuration_errors():
             parsed = database_url(url)
         self._schema = url_parameter(parsed, "schema")
-        self._shape = shape
+        self._layout = layout
         self._database = Database(parsed.difference_update_query(["schema"]))
         if self._schema is not None:
             check_identifier(self._schema, self._database.dialect, "the schema name")
         self._known: dict[str, RunTables] = {}
         self._left: dict[str, dict[str, Rejected]] = {}
         self._refused: dict[str, dict[str, Rejected]] = {}
-        self.leaves_rejected = shape.leaves_rejected
+        self.leaves_rejected = layout.leaves_rejected
         self._holder = f"{socket.gethostname()}, process {os.getpid()}"
 
     @property
@@ -74,22 +74,22 @@ class SqlSource(MigrationSource):
     def label(self) -> str:
         """The kind, and the URL without password and options."""
         schema = f" (schema {self._schema})" if self._schema else ""
-        return f"{self._shape.kind} in {self._database.label}{schema}"
+        return f"{self._layout.kind} in {self._database.label}{schema}"
 
     @override
     def endpoints(self) -> Sequence[str]:
         with self._database.reading() as connection:
-            return sorted(self._shape.tables(inspect(connection), self._schema))
+            return sorted(self._layout.tables(inspect(connection), self._schema))
 
     @override
     def check(self, endpoint: str) -> Sequence[Problem]:
         """A missing table or column, an id that is no key, tables of another layout, a missing right."""
-        return _preparing.check(self._database, self._shape, endpoint, self._schema)
+        return _preparing.check(self._database, self._layout, endpoint, self._schema)
 
     @override
     def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
         found = _reading.waiting(self._database, self._tables(endpoint), cutoff)
-        if not self._shape.has_recurring:
+        if not self._layout.has_recurring:
             return found
         rows = (row for page in self.would_move(endpoint, cutoff) for row in page)
         recurring = Counter(row.destination for row in rows if isinstance(row, Recurring))
@@ -228,7 +228,7 @@ class SqlSource(MigrationSource):
         """Looked up once for a run."""
         if endpoint not in self._known:
             with self._database.reading() as connection:
-                self._known[endpoint] = run_tables(connection, self._shape, endpoint, self._schema)
+                self._known[endpoint] = run_tables(connection, self._layout, endpoint, self._schema)
         return self._known[endpoint]
 
 
@@ -244,7 +244,7 @@ _TABLE: Final = delayed_table("any", None, leases=True, keys=True)
 _SUFFIX: Final = default_table_name("")
 
 
-class DelaystoreShape(TableShape):
+class DelaystoreLayout(TableLayout):
     """`<endpoint>_delayed`, or the one `table` of a store that was given one.
 
     Headers, properties, failure count, next attempt and key come along, so that another store gets all of a message;
@@ -278,7 +278,7 @@ class DelaystoreShape(TableShape):
 
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        """All of the message, as a store would fetch it; what is parked is shown: nobody may look for it elsewhere."""
+        """All of the message, as a store would fetch it. A parked one is shown: its pause stays at the source."""
         message = to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
         return replace(message, next_attempt=message.due_time) if message.is_parked else message
 
@@ -310,4 +310,4 @@ def open_delaystore_source(url: str) -> SqlSource:
     """The delaystore SQL store at `url`; `?schema=NAME` and `?table=NAME` where they are not the defaults."""
     with configuration_errors():
         parsed = database_url(url)
-    return SqlSource(parsed.difference_update_query(["table"]), DelaystoreShape(url_parameter(parsed, "table")))
+    return SqlSource(parsed.difference_update_query(["table"]), DelaystoreLayout(url_parameter(parsed, "table")))

@@ -38,7 +38,7 @@ class RecurringError(InvalidMessageError):
     """A row is no message because it is due again and again: the program of its table goes on with it."""
 
 
-class TableShape(ABC):
+class TableLayout(ABC):
     """One kind of table. Its objects hold no connection and no state.
 
     Columns are named as the database spells them; `SqlSource` quotes them, and reflects their types. Instants of the
@@ -182,7 +182,7 @@ class RunTables:
     """`side` has the columns of `source`, in the same order, and two of its own."""
 
     endpoint: str
-    shape: TableShape
+    layout: TableLayout
     source: Table
     side: Table
     runs: Table
@@ -196,8 +196,8 @@ class RunTables:
     @property
     def order(self) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
         """The time and the id by which rows of the source are found."""
-        shape = self.shape
-        return self.source.c[shape.order_column or shape.time_column], self.source.c[shape.id_column]
+        layout = self.layout
+        return self.source.c[layout.order_column or layout.time_column], self.source.c[layout.id_column]
 
     @property
     def left(self) -> ColumnElement[int]:
@@ -211,23 +211,23 @@ class RunTables:
         return [self.side, self.batches, self.runs]
 
 
-def run_tables(connection: Connection, shape: TableShape, endpoint: str, schema: str | None) -> RunTables:
+def run_tables(connection: Connection, layout: TableLayout, endpoint: str, schema: str | None) -> RunTables:
     """The tables of the endpoint, as the database has them; StoreSetupError where its own is missing."""
     inspector = inspect(connection)
-    name, dialect = shape.table_name(endpoint), dialect_of(connection, DIALECTS)
+    name, dialect = layout.table_name(endpoint), dialect_of(connection, DIALECTS)
     if not inspector.has_table(name, schema=schema):
-        known = ", ".join(sorted(shape.tables(inspector, schema))) or "none"
+        known = ", ".join(sorted(layout.tables(inspector, schema))) or "none"
         where = f" in the schema {schema!r}" if schema else ""
         raise StoreSetupError(
             f"there is no table {name!r}{where} for the endpoint {endpoint!r}; endpoints found here: {known}"
         )
-    source = _source_table(inspector, shape, name, schema)
+    source = _source_table(inspector, layout, name, schema)
     side = source.to_metadata(MetaData(), name=quoted_name(derived_name(name, SIDE, dialect), quote=True))
     side.append_column(Column(BATCH, Integer, nullable=False))
     side.append_column(Column(REJECTED, Text))
     return RunTables(
         endpoint=endpoint,
-        shape=shape,
+        layout=layout,
         source=source,
         side=side,
         runs=runs_table(derived_name(name, RUNS, dialect), schema),
@@ -256,14 +256,14 @@ def check_layout(connection: Connection, tables: RunTables) -> None:
             )
 
 
-def _source_table(inspector: Inspector, shape: TableShape, name: str, schema: str | None) -> Table:
+def _source_table(inspector: Inspector, layout: TableLayout, name: str, schema: str | None) -> Table:
     """With the columns that can be written; one that the database computes is computed again when a row goes back.
 
     Only values that we search by are converted; the others are copied unread, so no conversion can change them.
     """
     ours = (BATCH, REJECTED)  # `check` tells of a source that has such columns
-    times, plain = (shape.time_column, shape.order_column), (shape.id_column, shape.destination_column)
-    types = shape.types()
+    times, plain = (layout.time_column, layout.order_column), (layout.id_column, layout.destination_column)
+    types = layout.types()
     columns = []
     for column in inspector.get_columns(name, schema=schema):
         reflected = column["type"]

@@ -11,25 +11,25 @@ from sqlalchemy import URL
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.records.nservicebus import ADDRESSES
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
-from delaystore.migrations.sources._sql.tables import TableShape
-from delaystore.migrations.sources.legacy._apscheduler import ApschedulerShape
+from delaystore.migrations.sources._sql.tables import TableLayout
+from delaystore.migrations.sources.legacy._apscheduler import ApschedulerLayout
 from delaystore.migrations.sources.legacy.nservicebus import (
     BYTE_ORDERS,
-    FoldedNHibernateShape,
-    MsmqSqlShape,
-    NHibernateShape,
-    NServiceBusSqlShape,
+    FoldedNHibernateLayout,
+    MsmqSqlLayout,
+    NHibernateLayout,
+    NServiceBusSqlLayout,
 )
 from delaystore.stores.sql.dialects import DIALECTS, dialect_of
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.urls import database_url
 
 __all__ = [
-    "ApschedulerShape",
-    "MsmqSqlShape",
-    "NHibernateShape",
-    "NServiceBusSqlShape",
-    "legacy_shape",
+    "ApschedulerLayout",
+    "MsmqSqlLayout",
+    "NHibernateLayout",
+    "NServiceBusSqlLayout",
+    "legacy_layout",
     "open_legacy_source",
 ]
 _T = TypeVar("_T")
@@ -47,22 +47,22 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
     """
     with configuration_errors():
         parsed = database_url(url)
-    return SqlSource(parsed.difference_update_query(_OWN), legacy_shape(kind, parsed))
+    return SqlSource(parsed.difference_update_query(_OWN), legacy_layout(kind, parsed))
 
 
-def legacy_shape(kind: str, url: URL) -> TableShape:
-    """The shape of `kind` in the database at `url`, as its parameters say."""
+def legacy_layout(kind: str, url: URL) -> TableLayout:
+    """The layout of `kind` in the database at `url`, as its parameters say."""
     table = url_parameter(url, "table")
     if kind == "apscheduler":
-        return ApschedulerShape(url_parameter(url, "destination"), table)
+        return ApschedulerLayout(url_parameter(url, "destination"), table)
     address = _chosen(url, "addresses", ADDRESSES, "queue")
     guids = _chosen(url, "guids", BYTE_ORDERS, "little-endian")
     if kind == "msmq-sql":
-        return MsmqSqlShape(table)
+        return MsmqSqlLayout(table)
     if kind == "nservicebus-sql":
-        return NServiceBusSqlShape(table, address)
+        return NServiceBusSqlLayout(table, address)
     folds = dialect_of(url, DIALECTS).folds_names
-    return (FoldedNHibernateShape if folds else NHibernateShape)(table, address, guids)
+    return (FoldedNHibernateLayout if folds else NHibernateLayout)(table, address, guids)
 
 
 def _chosen(url: URL, name: str, known: Mapping[str, _T], default: str) -> _T:

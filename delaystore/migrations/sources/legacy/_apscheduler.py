@@ -18,7 +18,7 @@ from delaystore.message import DelayedMessage, check_destination
 from delaystore.migrations.abc import Identity
 from delaystore.migrations.records.pickles import Foreign, read_pickle
 from delaystore.migrations.records.reader import json_text
-from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringError, TableShape
+from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringError, TableLayout
 from delaystore.migrations.sources.legacy.nservicebus import TableNames
 
 TABLE: Final = "apscheduler_jobs"
@@ -31,7 +31,7 @@ _MOST_VALUES: Final = 1_000_000
 _JSON: Final = json.JSONEncoder(ensure_ascii=False)
 
 
-class ApschedulerShape(TableShape):
+class ApschedulerLayout(TableLayout):
     """APScheduler's jobs, as messages for `destination`. `table`: its name; None: `apscheduler_jobs`.
 
     A paused job has no next run time, and stays. A job of another trigger than a date stays, too.

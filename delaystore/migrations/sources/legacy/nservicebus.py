@@ -12,7 +12,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Identity
 from delaystore.migrations.records import nservicebus
 from delaystore.migrations.records.nservicebus import Address, as_it_is, parse_xml_headers, without_machine
-from delaystore.migrations.sources._sql.tables import TableShape
+from delaystore.migrations.sources._sql.tables import TableLayout
 
 ByteOrder = Callable[[bytes], UUID]
 """From 16 bytes of a column to a Guid."""
@@ -49,7 +49,7 @@ def guid(value: Any, order: ByteOrder, what: str) -> Any:
         raise InvalidMessageError(f"its {what} is {len(found)} bytes, which are no Guid") from None
 
 
-class NServiceBusShape(TableShape):
+class NServiceBusLayout(TableLayout):
     """A table with the columns Id, Destination, State, Time, Headers, in these letters or small ones; SagaId or none.
 
     `address`: what a destination means; a queue's name as it is, or `nservicebus.without_machine`.
@@ -108,10 +108,10 @@ _COLUMNS: Final = {
 }
 
 
-class NHibernateShape(NServiceBusShape):
+class NHibernateLayout(NServiceBusLayout):
     """The table of NServiceBus NHibernate persistence, its names as NHibernate maps them.
 
-    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusShape. `guids`: the
+    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusLayout. `guids`: the
     order of the bytes where Guids are in binary columns.
     """
 
@@ -157,7 +157,7 @@ class NHibernateShape(NServiceBusShape):
         return guid(value, self._guids, what)
 
 
-class FoldedNHibernateShape(NHibernateShape):
+class FoldedNHibernateLayout(NHibernateLayout):
     """The same table on PostgreSQL, which folds the names that NHibernate does not quote."""
 
     columns: ClassVar[Mapping[str, str]] = {name.lower(): role for name, role in _COLUMNS.items()}
@@ -203,7 +203,7 @@ class TableNames:
         return table[len(self._prefix) : len(table) - len(self._suffix)]
 
 
-class MsmqSqlShape(NServiceBusShape):
+class MsmqSqlLayout(NServiceBusLayout):
     """The MSMQ transport's table of delayed messages, machines left out of destinations.
 
     `table`: the template of its name; None: `{endpoint}.timeouts`, as the transport's code has it. Its documentation
@@ -236,11 +236,11 @@ class MsmqSqlShape(NServiceBusShape):
         return parse_xml_headers(value)
 
 
-class NServiceBusSqlShape(NServiceBusShape):
+class NServiceBusSqlLayout(NServiceBusLayout):
     """The table of NServiceBus SQL persistence.
 
     `table`: the template of its name; None: as NServiceBus names it, dots of the endpoint's name as underscores.
-    `address`: see NServiceBusShape.
+    `address`: see NServiceBusLayout.
     """
 
     kind: ClassVar[str] = "NServiceBus SQL persistence"
