@@ -252,7 +252,9 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
     for finding in verified.findings:
         tell(f"not verified: {name}: {finding}")
     if verified.set_aside:
-        tell(f"not verified: {name}: {counted(verified.set_aside, 'rejected message')} remain, which nobody dispatches")
+        tell(
+            f"not verified: {name}: {counted(verified.set_aside, 'rejected message')} remain, which no dispatcher sends"
+        )
         say_set_aside(name, verified.counts.rejected, verified.earlier)
     for remark in verified.remarks:
         say(f"{name}: {remark}")

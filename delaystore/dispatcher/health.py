@@ -73,7 +73,7 @@ class StatusCheck:
 
     def __init__(self, store: DelayedMessageStore, error_queue: str) -> None:
         self._status = SingleFlight("asking for the status", lambda: store.status())
-        self._counts = SingleFlight("counting what waits", lambda: counts_of(store, error_queue))
+        self._counts = SingleFlight("counting waiting messages", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing.

@@ -68,7 +68,7 @@ class IngressHealth:
         """Why it is not healthy, a sentence each; none: it is."""
         found = [] if self.running else [f"the ingress of {self.queue!r} does not run"]
         if self.obstacle is not None:
-            found.append(f"the ingress of {self.queue!r} takes nothing in: {self.obstacle}")
+            found.append(f"the ingress of {self.queue!r} consumes nothing: {self.obstacle}")
         found += [
             f"the circuit breaker {name!r} has triggered"
             for name, state in self.breakers.items()

@@ -139,7 +139,7 @@ def test_what_cannot_be_copied(shop: BrokerSnapshot) -> None:
         switch_from_plugin(shop, "audit")
     with pytest.raises(ConfigurationError, match="the name that it has"):
         switch_from_plugin(shop, "orders", new_name="orders")
-    with pytest.raises(ConfigurationError, match="cannot be OUT"):
+    with pytest.raises(ConfigurationError, match="cannot be the output exchange"):
         switch_from_plugin(shop, "orders", new_name="orders.v2", out="orders")
 
 

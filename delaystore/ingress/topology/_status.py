@@ -12,7 +12,7 @@ from delaystore.transports.rabbitmq.topology.layout import Exchange
 
 _UNKNOWN_BY_AMQP: Final = (
     "rates, what is unacknowledged, and what waits in the plugin: only the management API tells",
-    "whether queues are bound to OUT: only the management API lists bindings",
+    "whether queues are bound to the output exchange: only the management API lists bindings",
 )
 _NO_AGE: Final = (
     "how long the oldest has waited: the broker does not say, as of most quorum queues, or messages have no timestamp"
@@ -51,9 +51,9 @@ class QueueStatus:
 class IngressStatus:
     """An ingress on `broker` (host, port and virtual host). `queues`: the ingress queue first.
 
-    `missing`: the exchanges that are not there. `bound`: how many queues are behind OUT. `waiting_in_plugin`: messages
-    that wait in the delayed-message plugin for the exchange. None for both: not known, or not the plugin's.
-    `unknown`: what could not be known, a sentence each.
+    `missing`: the exchanges that are not there. `bound`: how many queues are behind the output exchange.
+    `waiting_in_plugin`: messages that wait in the delayed-message plugin for the exchange. None for both: not known, or
+    not the plugin's. `unknown`: what could not be known, a sentence each.
     """
 
     broker: str
@@ -92,7 +92,7 @@ class IngressStatus:
                 )
                 yield f"{queue.most:,} in {queue.name!r}; {look} shows them{again}"
         if self.bound == 0:
-            yield f"no queue is bound to {self.names.out!r}: what is due goes to the error queue"
+            yield f"no queue is bound to {self.names.out!r}: due messages go to the error queue"
 
 
 def read_status(broker: BrokerClient, names: IngressNames) -> IngressStatus:

@@ -106,7 +106,9 @@ def _topology(
     """With types that are there, where nobody says which they should be."""
     if broker.management is None:
         if out_type is None:
-            raise ConfigurationError("AMQP does not tell of which type OUT is; pass --type TYPE, or --management URL")
+            raise ConfigurationError(
+                "AMQP does not report the type of the output exchange; pass --type TYPE, or --management URL"
+            )
         return IngressTopology(
             names=names, out_type=out_type, entrance_type=entrance_type or entrance_type_for(out_type)
         )
@@ -152,22 +154,22 @@ def delete(
     broker: BrokerClient,
     names: IngressNames,
     *,
-    with_out: bool = False,
+    with_output: bool = False,
     force: bool = False,
     statistics_age: float = STATISTICS_AGE,
     on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
 ) -> Deletion[DeletionCheck]:
     """Delete the ingress. May be run again.
 
-    The exchange to publish to stays where others are bound to it, or where it is the plugin's; OUT stays where anything
-    is bound to it, unless `with_out`. `force`: messages are lost, and consumers lose their queue.
-    Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
+    The exchange to publish to stays where others are bound to it, or where it is the plugin's; the output exchange
+    stays where anything is bound to it, unless `with_output`. `force`: messages are lost, and consumers lose their
+    queue. Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
     `check_deletion` and `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the
     end.
     """
     return delete_topology(
         broker,
-        lambda: check_deletion(broker, names, with_out=with_out),
+        lambda: check_deletion(broker, names, with_output=with_output),
         words_of(names),
         force=force,
         statistics_age=statistics_age,
@@ -175,7 +177,7 @@ def delete(
     )
 
 
-def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool = False) -> DeletionCheck:
+def check_deletion(broker: BrokerClient, names: IngressNames, *, with_output: bool = False) -> DeletionCheck:
     """Check what `delete` would delete, and whether it may.
 
     Raises ConfigurationError without a management API, TransportUnavailableError, TransportError.
@@ -184,7 +186,7 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
         raise ConfigurationError(_NO_MANAGEMENT)
     broker.check_same_cluster()
     snapshot = broker.management.snapshot()
-    exchanges, kept = _exchanges(names, snapshot, with_out)
+    exchanges, kept = _exchanges(names, snapshot, with_output)
     queues = [Queue(name) for name in (names.queue, names.expired, names.rejected) if name in snapshot.queues]
     inward = sorted((one for one in snapshot.bindings if _leads_to_queue(one, names.queue)), key=str)
     gone = {one.name for one in exchanges}
@@ -200,14 +202,14 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
     )
 
 
-def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:
+def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_output: bool) -> tuple[list[Exchange], list[str]]:
     """The exchanges that go, and why others stay."""
     going: list[Exchange] = []
     kept: list[str] = []
     for name, why in (
         (names.exchange, _why_entrance_stays(names, snapshot)),
         (names.expired, None),
-        (names.out, None if with_out else _why_out_stays(names, snapshot)),
+        (names.out, None if with_output else _why_out_stays(names, snapshot)),
     ):
         state = snapshot.exchanges.get(name)
         if state is not None and why is None:
@@ -227,7 +229,7 @@ def _why_entrance_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | 
 
 def _why_out_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     count = sum(1 for one in snapshot.bindings if names.out in (one.source, _exchange_of(one)))
-    return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
+    return f"it has {counted(count, 'binding')}; --delete-output-exchange deletes it, too" if count else None
 
 
 def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: BrokerSnapshot) -> list[Part]:
@@ -401,7 +403,9 @@ def switch_from_plugin(
         raise ConfigurationError(f"--as {exchange!r} is the name that it has; give a new one, or leave --as out")
     names = IngressNames.of(new_name or exchange, queue=queue, out=out)
     if names.out == exchange:
-        raise ConfigurationError(f"{exchange!r} delays what it gets, so it cannot be OUT; name another with --out")
+        raise ConfigurationError(
+            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with --out"
+        )
     plugin = read_plugin_exchange(snapshot, exchange, names.out)
     if live is not None:
         plugin = plugin.without_the_gone(live)
