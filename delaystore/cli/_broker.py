@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from delaystore.cli._commands import offered
 from delaystore.cli._options import environment_option, required, url_option
-from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
 from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
@@ -118,7 +118,7 @@ class DeletionReport(Protocol):
 
     @property
     def deleted(self) -> Sequence[Exchange | Queue]:
-        """The parts that are gone."""
+        """The deleted parts."""
 
     @property
     def lost(self) -> int:
@@ -126,9 +126,9 @@ class DeletionReport(Protocol):
 
 
 def ask_whether_to_delete(question: str) -> None:
-    """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError where nobody answers."""
-    if not somebody_can_be_asked():
-        raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
+    """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError without a terminal."""
+    if not can_ask():
+        raise ConfigurationError("no terminal confirms the deletion; pass --yes")
     confirm(question, "nothing was deleted")
 
 

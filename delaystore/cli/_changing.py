@@ -22,7 +22,7 @@ from delaystore.cli._options import (
     id_or_key,
     parse_due,
 )
-from delaystore.cli._output import confirm, print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
 from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
@@ -40,9 +40,9 @@ ASKED: Final = 1_000
 """From more messages on, a terminal is asked whether it is meant."""
 _NAMED: Final = 10
 """Ids that are named of what dispatchers had."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many match, and show the first five.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show how many match, and the first five.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", help=f"Do not ask, on a terminal, before more than {ASKED:,} messages are changed.")
+    bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]
 Resume = Annotated[
     str | None,
@@ -103,13 +103,13 @@ class BulkChange:
         total = opened.delivery.estimate_count().messages
         if self.resume is None and not self.yes:
             self._confirm(operations)
-        with stop_requests() as stop:  # ahead of the beginning: whoever stops then is told which operation is left
+        with stop_requests() as stop:  # before it begins: a stop then still names the operation to resume
             operation = begin() if self.resume is None else self._resumed(operations, self.resume)
             self._run(operations, operation, total, stop)
 
     def _confirm(self, operations: "Operations") -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
-        if not somebody_can_be_asked():
+        if not can_ask():
             return
         found = _counted(operations, self.wanted)
         if found.count <= ASKED:
@@ -210,12 +210,15 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
 
 
 By = Annotated[
-    str | None, environment_option("--by", "In whose name the change is noted. Default: user@host.", metavar="NAME")
+    str | None,
+    environment_option(
+        "--by", "The name under which the audit trail has the change. Default: user@host.", metavar="NAME"
+    ),
 ]
 
 
 class _Saying(logging.Handler):
-    """Says on standard error what the store did not take: that a change is made, but not noted."""
+    """Says on standard error that a change was made, but not noted."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -253,9 +256,9 @@ def cancel(
 ) -> None:
     """Cancel waiting messages, by id, key or filter.
 
-    By filter it works in steps, from which it can be resumed, and what is stored meanwhile may or may not be cancelled.
-    Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here. Creates no
-    table and no file.
+    By filter it works in steps, from which it can be resumed, and messages stored meanwhile may or may not be
+    cancelled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here.
+    Creates no table and no file.
     """
     wanted = which.filter()
     bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
@@ -295,7 +298,7 @@ def reschedule(
     """Give waiting messages a new due time, by id, key or filter.
 
     They get fresh retries, too. By filter all get the same time. It works in steps, from which it can be resumed, and
-    what is stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
+    messages stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
     alone, or (by id or key) does not wait here. Creates no table and no file.
     """
     wanted = which.filter()
@@ -337,15 +340,17 @@ def _exit_unless_done(*outcomes: ManagementOutcome) -> None:
 
 def operations(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of operations.")
+    ] = 20,
     *,
     where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
     """List changes of many messages, the last one first.
 
-    Those that run, were interrupted, or have ended. A running one that nobody works on goes on with `delaystore cancel
-    --resume ID`, or reschedule. Creates no table and no file.
+    Those that run, were interrupted, or have ended. A running one that no process works on goes on with `delaystore
+    cancel --resume ID`, or reschedule. Creates no table and no file.
     """
     context.obj = where
     if context.invoked_subcommand is not None:
@@ -371,7 +376,7 @@ def abandon(
 ) -> None:
     """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
 
-    Whoever works on it stops after the step that is in progress.
+    A process that works on it stops after the step in progress.
     """
     before: EndpointOptions = context.obj
     with where.over(before).open() as opened:

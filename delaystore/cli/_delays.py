@@ -97,9 +97,9 @@ def _print_bindings(results: "Sequence[BindingResult]", dry_run: bool) -> None:
 
 def delete(
     force: Annotated[
-        bool, typer.Option("--force", help="Delete although messages wait, or may: they are lost.")
+        bool, typer.Option("--force", help="Delete although messages wait, or may wait: they are lost.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     dry_run: DryRun = False,
     *,
     on: Cascade,
@@ -147,7 +147,7 @@ def _confirm(found: "CascadeDeletionCheck", what: str, yes: bool) -> None:
 
 def _say_cut_off(found: "CascadeDeletionCheck") -> None:
     for binding in found.cut_off:
-        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more, whoever bound it")
+        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more")
 
 
 def _print_check(found: "CascadeDeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
@@ -235,8 +235,8 @@ def create(
 
     Checks everything first, and changes nothing where a check fails. For cascades shared with NServiceBus or Celery, a
     policy catches messages without a destination. On RabbitMQ 4 another lifts the delivery limit of quorum queues, so
-    that reading what waits never sends it on early. Without the management API, the commands that set them are printed.
-    Exit code 1: a policy could not be set; with --passive: something is missing.
+    that reading waiting messages never forwards them early. Without the management API, the commands that set them are
+    printed. Exit code 1: a policy could not be set; with --passive: something is missing.
     """
     from delaystore import cascades
     from delaystore.transports.rabbitmq.declaring import declared_until_then

@@ -54,10 +54,13 @@ _SHOWN = 20
 
 def migrate(
     from_cascade: Annotated[
-        str, environment_option("--from", "Where messages wait.", metavar="CASCADE", group="delays_migrate")
+        str,
+        environment_option(
+            "--from", "The cascade whose messages are moved.", metavar="CASCADE", group="delays_migrate"
+        ),
     ] = "nservicebus-v1",
     to_cascade: Annotated[
-        str, environment_option("--to", "Where they shall wait.", metavar="CASCADE", group="delays_migrate")
+        str, environment_option("--to", "The cascade that gets them.", metavar="CASCADE", group="delays_migrate")
     ] = "nservicebus-v2",
     due_by: DueByOption = DueBy.HEADERS,
     routing: RoutingOption = Routing.DIRECT,
@@ -69,12 +72,12 @@ def migrate(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Move what waits in a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
+    """Move the messages of a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
 
-    A message leaves the old cascade once the new one has confirmed its copy: interrupted or killed at any point, run
-    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
-    are delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: what was read and what
-    became of it do not add up.
+    A message leaves the old cascade once the new one has confirmed its copy: interrupted or killed at any point, run it
+    again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile are
+    delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: the messages that were read
+    and their results do not add up.
     """
     url = on.require_broker()
     settings = _settings(due_by, routing, poison_queue, max_rate, patience)
@@ -101,12 +104,12 @@ def transfer(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Move what waits in a cascade to another broker. Its queues must be there: messages for others are not moved.
+    """Move the messages of a cascade to another broker. Its queues must be there: messages for others are not moved.
 
-    A message leaves the old broker once the new one has confirmed its copy: interrupted or killed at any point, run
-    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
-    are delivered on the old broker. --management is that of the old broker. Exit code 1: what was read and what became
-    of it do not add up.
+    A message leaves the old broker once the new one has confirmed its copy: interrupted or killed at any point, run it
+    again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile are
+    delivered on the old broker. --management is that of the old broker. Exit code 1: the messages that were read and
+    their results do not add up.
     """
     url = on.require_broker()
     to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
@@ -158,7 +161,7 @@ def _run(
     for finding in findings:
         say(f"does not add up: {finding}")
     if report.interrupted:
-        say("stopped; what was in flight is finished, run it again for the rest")
+        say("stopped; messages in flight are finished; run it again for the rest")
         raise typer.Exit(stop.exit_code)
     if findings:
         raise typer.Exit(1)
@@ -207,7 +210,7 @@ _COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
 
 def status(
     sample: Annotated[
-        int, typer.Option(min=0, metavar="N", help="How many undeliverable messages to read, to tell why.")
+        int, typer.Option(min=0, metavar="N", help="How many undeliverable messages to read, to find the reasons.")
     ] = 100,
     watch: Annotated[
         str,
@@ -219,7 +222,7 @@ def status(
     on: Cascade,
     as_json: Json = False,
 ) -> None:
-    """Say how full the levels are, what is undeliverable and why, and what is stuck.
+    """Show how full the levels are, and undeliverable and stuck messages with the reasons.
 
     Exit code 1: something is undeliverable or stuck, a destination is full or unavailable, or a level is missing.
     Dead-lettering messages (held, with --json) have expired, and the next queue has not confirmed them. Undeliverable

@@ -113,7 +113,7 @@ class RemovableStore(Protocol):
     """A store that can drop its tables."""
 
     def remove_infrastructure(self) -> None:
-        """Drop the tables, and all that waits in them."""
+        """Drop the tables, and all waiting messages."""
         ...
 
 
@@ -141,9 +141,9 @@ class DemoEndpoint:
 def demo_endpoint(
     store: DelayedMessageStore, transport: Transport, warn: Callable[[str], object]
 ) -> Iterator[DemoEndpoint]:
-    """An endpoint and a queue, set up under a name that nobody else has; both are removed after the block.
+    """An endpoint and a queue, set up under a unique name; both are removed after the block.
 
-    `warn`: told what could not be removed.
+    `warn`: called with what could not be removed.
     """
     name = f"delaystore-demo-{uuid.uuid4().hex[:8]}"
     error_queue = f"{name}-error"

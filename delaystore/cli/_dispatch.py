@@ -128,7 +128,7 @@ class DispatcherOptions:
 
 
 def dispatch(
-    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Forward messages that are due now, and end: for cron.")] = False,
     *,
     of: DispatcherOptions,
     fail_fast: Annotated[
@@ -255,7 +255,7 @@ class _Stopping:
 
 
 def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, *, fail_fast: bool) -> None:
-    """Find out now, while somebody is watching, what cannot work: a right, a table, a host."""
+    """Find out before the start what cannot work: a permission, a table, a host."""
 
     def declare() -> None:
         try:

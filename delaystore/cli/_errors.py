@@ -20,12 +20,12 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import (
     body_preview,
+    can_ask,
     confirm,
     message_lines,
     print_document,
     print_table,
     say,
-    somebody_can_be_asked,
     tell,
     write,
     write_bytes,
@@ -53,7 +53,7 @@ class ErrorFilterOptions:
     destination: Annotated[
         str | None,
         typer.Option(
-            "--destination", metavar="NAME", help="Only what was to go there; '' for what says nothing of it."
+            "--destination", metavar="NAME", help="Only messages for this destination; '' for messages without one."
         ),
     ] = None
     kind: Annotated[
@@ -62,11 +62,11 @@ class ErrorFilterOptions:
     ] = None
     reason: Reason = None
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only messages that failed at this time or later.")
     ] = None
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")] = (
-        None
-    )
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only messages that failed before this time.")
+    ] = None
 
     def filter(self, message_id: str | None = None) -> "ErrorFilter":
         """What the options say; an empty filter where none is given. Raises ConfigurationError."""
@@ -91,7 +91,7 @@ class ErrorFilterOptions:
         return wanted
 
 
-NOT_GIVEN: Final = "looked at {} only: somebody else has the others, or the queue gives none away, as a stream"
+NOT_GIVEN: Final = "looked at {} only: other consumers hold the rest, or the queue returns none, as a stream"
 
 
 @contextmanager
@@ -120,9 +120,11 @@ if TYPE_CHECKING:
 
 
 MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="So many messages at most, the oldest first.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 
@@ -133,7 +135,7 @@ def replay(
     which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_replay")] = False,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Send them there, and not to where they were to go.")
+        str | None, typer.Option("--to", metavar="NAME", help="Send them there instead of to their destinations.")
     ] = None,
     limit: Limit = None,
     dry_run: DryRun = False,
@@ -144,8 +146,8 @@ def replay(
 ) -> None:
     """Send messages of the error queue again, by id or filter.
 
-    Each goes to its destination as it was sent; once that is confirmed, it leaves the error queue. What its destination
-    does not take stays. Interrupted or killed at any point, run it again: nothing is lost, and after a kill 200
+    Each goes to its destination as it was sent; once that is confirmed, it leaves the error queue. A message that its
+    destination refuses stays. Interrupted or killed at any point, run it again: nothing is lost, and after a kill 200
     messages at most may be sent twice; between SQL queues none is. With --store and --endpoint the change is noted
     there. Exit code 1: something that matches stays.
     """
@@ -175,7 +177,7 @@ def discard(
 ) -> None:
     """Remove messages from the error queue for good.
 
-    By id, or all that match. A terminal is asked before. With --store and --endpoint the change is noted there. Exit
+    By id, or all that match. On a terminal it asks first. With --store and --endpoint the change is noted there. Exit
     code 1: something that matches stays.
     """
     wanted = which.chosen(message_id, every=every)
@@ -191,7 +193,7 @@ def discard(
 
 def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
     """Ask a terminal; raises typer.Exit where the answer is no."""
-    if not somebody_can_be_asked():
+    if not can_ask():
         return
     found = preview().done
     if found:
@@ -245,18 +247,18 @@ def list_errors(
     *,
     which: ErrorFilterOptions,
     limit: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Of --messages: so many at most.")
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="With --messages: maximum number.")
     ] = 100,
-    skip: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Of --messages: without the first ones.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="With --messages: skip this many.")] = 0,
     examine: Annotated[
-        int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Look at so many at most, the oldest ones.")
+        int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Maximum number to look at, the oldest first.")
     ] = 10_000,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: TransportUrl,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """List what is in the error queue, in groups.
+    """List the messages of the error queue, in groups.
 
     By destination, kind and reason. Looking changes nothing. It ends after 20 s, and says so, where there are too
     many.
@@ -340,13 +342,13 @@ def _looked_at(examined: int, depth: int, examine: int) -> str:
         return f"looked at the first {some} only; --examine looks at more"
     if not examined:
         return NOT_GIVEN.format(some)
-    return f"looked at the first {some} only: it took too long, or somebody else has the others"
+    return f"looked at the first {some} only: it took too long, or other consumers hold the rest"
 
 
 def errors(context: typer.Context) -> None:
-    """See what is in the error queue; replay or discard it.
+    """List, show, replay and discard messages of the error queue.
 
-    Messages of NServiceBus' endpoints in the same queue are shown, too, and replayed to where they failed.
+    Messages of NServiceBus endpoints in the same queue are shown, too, and replayed to where they failed.
     """
     require_command(context)
 

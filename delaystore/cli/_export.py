@@ -1,4 +1,4 @@
-"""`delaystore export`: what waits, to a file or standard output, as `send --file` and `load` read it back."""
+"""`delaystore export`: waiting messages, to a file or standard output, as `send --file` and `load` read it back."""
 
 import shlex
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def export(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export told."),
+        typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export printed."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
     dry_run: DryRun = False,

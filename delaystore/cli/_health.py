@@ -54,9 +54,9 @@ class HealthOptions:
         )
 
 
-def told_error_queue_option(command: str) -> Any:
+def shown_error_queue_option(command: str) -> Any:
     """--error-queue of a command that tells health."""
-    return error_queue_option("The error queue, whose depth is told where --transport is given.", command)
+    return error_queue_option("The error queue, whose depth is shown if --transport is given.", command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class StoreReport:
             yield "no dispatcher is running"
         for each in seen.ingresses or ():
             if seen.is_gone(each):
-                yield f"the ingress of {each.queue!r} is gone"
+                yield f"the ingress of {each.queue!r} is offline"
             elif each.problem is not None:
-                yield f"the ingress of {each.queue!r} takes nothing in"
+                yield f"the ingress of {each.queue!r} consumes nothing"
         if seen.failing is not None and seen.failing.messages:
             yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
         if seen.paused:
@@ -164,7 +164,7 @@ def health(
     must: HealthOptions,
     where: DispatchedEndpoint,
     on: BrokerOptions,
-    error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
+    error_queue: Annotated[str, shown_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
     """Say in one line whether an endpoint is healthy.
@@ -173,7 +173,7 @@ def health(
     how many messages the error queue holds. With --broker and --management, warns of an error queue from which RabbitMQ
     4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since it was due, the store is
     read-only or does not answer in time, or a table, column or unique index is missing that dispatchers or senders
-    need; with --require-dispatcher also where none is running. Failing and paused messages are told, and are not
+    need; with --require-dispatcher also where none is running. Failing and paused messages are shown, and are not
     unhealthy. Creates no table and no file.
     """
     from delaystore.cli._options import reading
@@ -204,5 +204,5 @@ def _limit_warning(on: BrokerOptions, error_queue: str) -> str | None:
     try:
         with on.open() as client:
             return limit_warning(client, error_queue)
-    except TransportError as error:  # how messages wait is told all the same
+    except TransportError as error:  # the state of waiting messages is shown anyway
         return f"the delivery limit of queue {error_queue!r} is unknown: {error}"

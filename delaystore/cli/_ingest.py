@@ -1,4 +1,4 @@
-"""`delaystore ingest`: create, verify and delete what an ingress needs on the broker."""
+"""`delaystore ingest`: create, verify and delete the exchanges and queues of an ingress on the broker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,9 +52,13 @@ if TYPE_CHECKING:
 def delete(
     *,
     which: NameOptions,
-    with_out: Annotated[
+    delete_output_exchange: Annotated[
         bool,
-        environment_option("--with-out", "Delete OUT, too, although queues are bound to it.", group="ingest_delete"),
+        environment_option(
+            "--delete-output-exchange",
+            "Delete the output exchange, too, although queues are bound to it.",
+            group="ingest_delete",
+        ),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Delete although messages are in it: they are lost. Also with consumers.")
@@ -64,9 +68,9 @@ def delete(
     on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
-    """Delete an ingress: E, its queues, and OUT where nothing is bound to it.
+    """Delete an ingress: E, its queues, and the output exchange where nothing is bound to it.
 
-    Refuses while messages are in one of the queues, or somebody takes from them. E stays where others are bound to it.
+    Refuses while one of the queues has messages or consumers. E stays where other queues are bound to it.
     Needs the management API, which alone counts every message. It checks twice, six seconds apart, since the broker's
     counts can be that old. Exit code 1: refused, and nothing was deleted.
     """
@@ -75,7 +79,7 @@ def delete(
 
     names = which.names()
     with on.open("delaystore ingest") as client:
-        found = ingress.check_deletion(client, names, with_out=with_out)
+        found = ingress.check_deletion(client, names, with_output=delete_output_exchange)
         refused = found.uses.certain is not None and not force
         if dry_run or refused:
             _print_check(found, which.exchange, dry_run, as_json)
@@ -86,7 +90,9 @@ def delete(
         deleted: list[layout.Exchange | layout.Queue] = []
         try:
             with telling_what_is_deleted(deleted):
-                deletion = ingress.delete(client, names, with_out=with_out, force=force, on_deleted=deleted.append)
+                deletion = ingress.delete(
+                    client, names, with_output=delete_output_exchange, force=force, on_deleted=deleted.append
+                )
         except TopologyInUseError as error:
             say(str(error))
             raise typer.Exit(1) from None
@@ -97,7 +103,7 @@ def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
     if not found.parts:
         return
     for binding in found.cut_off:
-        say(f"caution: {binding} goes, too")
+        say(f"caution: {binding} is deleted, too")
     if not yes:
         lost = f"; {found.uses.obstacle}" if found.uses.obstacle else ""
         ask_whether_to_delete(f"Delete {what}, {counted(len(found.parts), 'part')}{lost}?")
@@ -110,7 +116,7 @@ def _print_check(found: "DeletionCheck", exchange: str, dry_run: bool, as_json: 
     if dry_run:
         tell_planned(found.parts)
         for binding in found.cut_off:
-            say(f"caution: {binding} would go, too")
+            say(f"caution: {binding} would be deleted, too")
         for sentence in found.kept:
             say(sentence)
     say_obstacle(found.uses.certain)
@@ -271,11 +277,11 @@ def create(
     on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
-    """Declare what an ingress needs: E, the ingress queue, and OUT. May be run again.
+    """Declare an ingress: E, the ingress queue, and the output exchange. May be run again.
 
-    Programs publish to E, with a delay in a header. The ingress queue gets all of it. What is due is published to OUT,
-    with the same routing key: bind your queues there. Checks everything first. Exit code 2: something differs, each
-    difference is named, and nothing was changed.
+    Programs publish to E, with a delay in a header. The ingress queue gets all of them. Due messages are published to
+    the output exchange, with the same routing key: bind your queues there. Checks everything first. Exit code 2:
+    something differs, each difference is named, and nothing was changed.
     """
     report = _by_export(wish) if dry_run and not _broker_is_typed(context) else None
     if report is None:
@@ -288,7 +294,7 @@ def create(
             if not dry_run and _leads_nowhere(client, plan.topology.names.out):
                 say(
                     f"caution: exchange {plan.topology.names.out!r} leads to no queue yet; bind your queues to it, or "
-                    "what is due goes to the error queue"
+                    "due messages go to the error queue"
                 )
     report.print(as_json=as_json)
 
@@ -333,7 +339,7 @@ def _refusals() -> "type[TopologyRefusedError]":
 
 
 def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> TransportSetupError:
-    """What remains to be said once each finding is told."""
+    """The error that ends the command, once each finding is printed."""
     if as_json:
         findings = [finding_document(finding) for finding in error.findings]
         print_document({"dry_run": dry_run, "declared": 0, "findings": findings})

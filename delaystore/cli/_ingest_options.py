@@ -35,13 +35,16 @@ Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that pr
 Out = Annotated[
     str | None,
     environment_option(
-        "--out", "The exchange for what is due; your queues are bound to it. [E.out]", metavar="OUT", group="ingest"
+        "--out",
+        "The output exchange: due messages go there; bind your queues to it. [E.out]",
+        metavar="NAME",
+        group="ingest",
     ),
 ]
 Queue = Annotated[
     str | None,
     environment_option(
-        "--queue", "The ingress queue, where all of it goes. [E.ingress]", metavar="NAME", group="ingest"
+        "--queue", "The ingress queue, which gets all messages of E. [E.ingress]", metavar="NAME", group="ingest"
     ),
 ]
 
@@ -68,15 +71,18 @@ class TypedNameOptions(NameOptions):
     out_type: Annotated[
         ExchangeType | None,
         environment_option(
-            "--type", "The type of OUT: what the bindings of your queues need.", metavar="TYPE", group="ingest"
+            "--type",
+            "The type of the output exchange: what the bindings of your queues need.",
+            metavar="TYPE",
+            group="ingest",
         ),
     ] = None
     exchange_type: Annotated[
         ExchangeType | None,
         environment_option(
             "--exchange-type",
-            "The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where "
-            "that is direct.",
+            "The type of E: topic, fanout or headers, as publishers declare it. Default: that of the output exchange, "
+            "or fanout where that is direct.",
             metavar="TYPE",
             group="ingest",
         ),
@@ -98,7 +104,7 @@ _KEYS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """The options of `delaystore ingest` about what is taken from which queue, and where it goes."""
+    """The options of `delaystore ingest` about which queue is consumed, and where its messages go."""
 
     exchange: Annotated[
         str | None,
@@ -166,7 +172,7 @@ class IngressOptions:
         str,
         environment_option(
             "--direct-below",
-            "What is due within less goes to its destination at once, without the store. Default: nothing does.",
+            "Messages that are due within less go to their destination at once, without the store. Default: none.",
             metavar="DURATION",
             group=_GROUP,
         ),
@@ -264,8 +270,8 @@ class CreateOptions(TypedNameOptions):
         bool,
         environment_option(
             "--from-plugin",
-            "E is an exchange of the delayed-message plugin: OUT gets its type, bindings and arguments. Prints, step "
-            "by step, how publishers change.",
+            "E is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
+            "arguments. Prints, step by step, how publishers change.",
             group="ingest_create",
         ),
     ] = False
@@ -315,7 +321,7 @@ class CreateOptions(TypedNameOptions):
         return self.from_plugin or self.definitions is not None
 
     def topology(self) -> "IngressTopology":
-        """What is to be there, where no exchange of the plugin is copied."""
+        """The exchanges and queues to declare, where no exchange of the plugin is copied."""
         from delaystore.ingress.topology import IngressTopology, exchange_type_for
 
         assert self.out_type is not None
@@ -367,7 +373,10 @@ ToCreate = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePlan:
-    """What is to be declared. `ingress_exchange`: E, too. `switch`: from the plugin; None: no exchange is copied."""
+    """The exchanges and queues to declare.
+
+    `ingress_exchange`: whether E, too. `switch`: from the plugin; None: no exchange is copied.
+    """
 
     topology: "IngressTopology"
     ingress_exchange: bool = True

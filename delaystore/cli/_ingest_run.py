@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from delaystore.ingress.topology import IngressNames, IngressStatus, QueueStatus
 
 _TICK: Final = 0.2
-"""Seconds between two looks at whether somebody asked to stop."""
+"""Seconds between two looks at whether to stop."""
 
 
 def run(
@@ -54,11 +54,11 @@ def run(
     where: DispatchedEndpoint,
     as_json: Json = False,
 ) -> None:
-    """Take delayed messages from RabbitMQ, of any program.
+    """Consume delayed messages from RabbitMQ, of any program.
 
-    Without a command it takes messages in, until SIGTERM or SIGINT. They are kept in the store until they are due. Each
-    is acknowledged once it is stored. `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The
-    commands below are about the exchanges and queues that this takes.
+    Without a command it consumes messages until SIGTERM or SIGINT. They are kept in the store until they are due. Each
+    is acknowledged once it is stored. `delaystore dispatch` forwards due messages, or `delaystore serve` does both. The
+    commands below are about the exchanges and queues that this needs.
     """
     if context.invoked_subcommand is not None:
         return
@@ -83,7 +83,7 @@ def run(
 
 
 def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
-    """Until somebody asks to stop. Whatever it still waits for is interrupted."""
+    """Run until a signal asks to stop, which interrupts waiting for servers."""
     asked = threading.Event()
     interruptible = True
 
@@ -94,7 +94,7 @@ def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail
     with stopped_by(ask):
         when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
         when_reached("the broker", ingress.check, fail_fast=fail_fast)
-        say(f"taking messages of {ingress.queue!r} in for endpoint {endpoint!r}")
+        say(f"consuming {ingress.queue!r} for endpoint {endpoint!r}")
         interruptible = False
         look_for_garbage_seldom()
         ingress.start()
@@ -110,21 +110,21 @@ def _served(address: str | None, endpoint: str, ingress: "Ingress") -> Iterator[
         yield
         return
     with metrics_server(address) as server:
-        told = server.watch_ingress(endpoint, ingress)
+        watched = server.watch_ingress(endpoint, ingress)
         yield
-        del told  # it was kept as long as it was to be told of
+        del watched  # the server reports an ingress as long as this is kept
 
 
 def _outcome(health: "IngressHealth") -> str:
     others = {
         "were in the store already": health.duplicate,
         "forwarded at once": health.passthrough,
-        "dropped": health.discarded,
+        "discarded": health.discarded,
         "rejected": health.rejected,
-        "obeyed": health.applied,
+        "applied": health.applied,
     }
-    told = "".join(f", {count} {what}" for what, count in others.items() if count)
-    return f"stopped: {health.stored} stored{told}"
+    more = "".join(f", {count} {what}" for what, count in others.items() if count)
+    return f"stopped: {health.stored} stored{more}"
 
 
 def retry(
@@ -139,9 +139,9 @@ def retry(
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
 
     Each goes to the exchange, and under the routing key, that its publisher gave, as it was. An x-delay counts from
-    now. A message leaves QUEUE once the broker has confirmed it. What is rejected anew stays there, with its new
-    reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and it
-    says why.
+    now. A message leaves QUEUE once the broker has confirmed it. A message that is rejected again stays there, with its
+    new reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and
+    it says why.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
@@ -168,7 +168,7 @@ def retry(
         except TransportError:
             bar.end()
             if tried:
-                say(f"{counted(tried, 'message')} tried; what was not confirmed is in the queue: run it again")
+                say(f"{counted(tried, 'message')} tried; unconfirmed messages are still in the queue: run it again")
             raise
     _print(result, queue, dry_run=dry_run, as_json=as_json)
     if result.stopped:
@@ -218,11 +218,11 @@ def status(
     on: BrokerOptions,
     as_json: Json = False,
 ) -> None:
-    """Say what is in the queues of an ingress, who takes from them, and how fast.
+    """Show the queues of an ingress: messages, consumers and rates.
 
-    A "?" is what is not known; without the management API that is more. In and out are messages a second. The oldest
-    is told where messages have a timestamp and the broker shows it. --watch redraws it until Ctrl-C; with --json it
-    prints a document a line. Exit code 1: something is missing, nobody takes from the ingress queue, or something is
+    A "?" marks unknown values; without the management API there are more. In and out are messages a second. The oldest
+    is shown where messages have a timestamp and the broker reports it. --watch redraws it until Ctrl-C; with --json it
+    prints a document a line. Exit code 1: something is missing, the ingress queue has no consumer, or messages are
     expired or rejected.
     """
     from delaystore.ingress.topology import read_status

@@ -121,7 +121,8 @@ class RowOptions:
     on_key: OnKeys = None
     max_wait: MaxWait = None
     on_duplicate: Annotated[
-        OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")
+        OnDuplicate,
+        typer.Option(help="A message_id that waits already: load nothing, keep the waiting message, or replace it."),
     ] = OnDuplicate.ERROR
     unknown_columns: Annotated[
         UnknownColumns,
@@ -325,7 +326,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     else:
         tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
     if report.waiting is None:
-        say("note: this store cannot list what waits in it; those that wait already would be left out")
+        say("note: this store cannot list waiting messages; rows that wait already would be left out")
     if report.twice:
         tell(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
     if report.waiting:

@@ -53,9 +53,10 @@ class ListOptions(FilterOptions):
     """Which messages are listed; times are those of the next attempt."""
 
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
+        str | None,
+        typer.Option(metavar="TIME", help="Only messages tried then or later, as 2027-01-31T09:00:00+01:00."),
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
 
     @property
     def are_searched(self) -> bool:
@@ -67,7 +68,7 @@ def list_messages(
     *,
     which: ListOptions,
     after: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="The next page: what the page before says to pass.")
+        str | None, typer.Option(metavar="POSITION", help="The next page: the value that the page before printed.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
@@ -75,11 +76,11 @@ def list_messages(
     where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
-    """List what waits, the next to be tried first.
+    """List waiting messages, by their next attempt.
 
     A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
-    --header, --failing and --paused read what waits until the page is full; with them --since and --until are about due
-    times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
+    --header, --failing and --paused read waiting messages until the page is full; with them --since and --until are
+    about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -272,7 +273,7 @@ def count(
 
 def receive(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="The most messages to take.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages.")] = 1,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
     *,
     where: TransportUrl,

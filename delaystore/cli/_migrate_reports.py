@@ -47,7 +47,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--from",
-            "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+            "The source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
             "apscheduler+URL?destination=QUEUE, file:///PATH.",
             group="migrate",
         ),
@@ -56,7 +56,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--to",
-            "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
+            "The target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
             "noop: (noop:URL), a dry run.",
             group="migrate",
         ),
@@ -72,7 +72,7 @@ class MigrationOptions:
         str | None,
         environment_option(
             "--cutoff-time",
-            "Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
+            "Move only messages due then or later, in ISO 8601 with its offset; the others stay.",
             metavar="TIME",
             group="migrate",
         ),

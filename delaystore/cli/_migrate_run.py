@@ -43,7 +43,7 @@ def run(
     ] = None,
     allow_rejects: AllowRejects = False,
     patience: Patience = "60s",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: Json = False,
 ) -> None:
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
@@ -71,7 +71,7 @@ def run(
         patience=parse_duration(patience, "--patience"),
     )
     if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
-        raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
+        raise ConfigurationError("no terminal confirms the move; pass --yes")
     asking = _Asking(yes)
     reports: list[Report] = []
     with (
@@ -92,7 +92,7 @@ def run(
                 say_left(name, report.left)
                 say_set_aside(name, report.counts.rejected, report.earlier)
     if stop.made:
-        say("stopped; what was in flight is finished, run it again for the rest")
+        say("stopped; messages in flight are finished; run it again for the rest")
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)
@@ -197,7 +197,7 @@ def preview(
     allow_rejects: AllowRejects = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a run would move, and what hinders it. Changes nothing.
+    """Show how many messages a run would move, and its obstacles. Changes nothing.
 
     Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
     """

@@ -122,7 +122,7 @@ def create_option(command: str) -> Any:
 
 def all_option(command: str) -> Any:
     """--all of a command that changes messages."""
-    return environment_option("--all", "All messages, where nothing else is given.", group=command)
+    return environment_option("--all", "All messages; needed if no ID and no filter is given.", group=command)
 
 
 def error_queue_option(text: str, command: str) -> Any:
@@ -152,9 +152,11 @@ At = Annotated[
 Destination = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
-MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
+MaxRate = Annotated[
+    float | None, typer.Option("--max-rate", metavar="NUMBER", help="Maximum number of messages a second.")
+]
 Patience = Annotated[
-    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
+    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that is unavailable.")
 ]
 
 
@@ -185,9 +187,9 @@ class FilterOptions:
 
     destination: Destination = None
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is due then or later, as 2027-01-31T09:00:00+01:00.")
+        str | None, typer.Option(metavar="TIME", help="Only messages due then or later, as 2027-01-31T09:00:00+01:00.")
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
     id_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")] = None
     header: Annotated[
         list[str] | None,
@@ -198,9 +200,7 @@ class FilterOptions:
     failing: Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")] = (
         False
     )
-    paused: Annotated[
-        bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")
-    ] = False
+    paused: Annotated[bool, typer.Option("--paused", help="Only parked messages, whose destination is paused.")] = False
 
     def filter(self) -> MessageFilter:
         """What the options say; an empty filter where none is given. Raises ConfigurationError, InvalidMessageError."""

@@ -26,7 +26,7 @@ class OutputError(DelaystoreError):
 
 
 class ReaderGoneError(OutputError):
-    """Nobody reads the pipe any more."""
+    """The reader of the pipe has closed it."""
 
 
 def tell(text: str) -> None:
@@ -67,7 +67,7 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def somebody_can_be_asked() -> bool:
+def can_ask() -> bool:
     """Whether a question on standard error reaches a terminal, and standard input has its answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
@@ -224,7 +224,7 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise ReaderGoneError("nobody reads the output any more") from None
+        raise ReaderGoneError("the reader of the output has closed the pipe") from None
     except OSError as error:
         raise OutputError(f"the output cannot be written: {error.strerror or error}") from None
 
@@ -232,13 +232,13 @@ def _writing() -> Iterator[None]:
 _ENDLESS: Final = 1_000_000
 """The width of a table that is not to be broken."""
 _LINES: Final = 25
-"""Lines of the screen, which rich must be told: otherwise it takes a dumb terminal to have 80 columns."""
+"""Lines of the screen, which rich must know: otherwise it takes a dumb terminal to have 80 columns."""
 _NARROWEST: Final = 10
 """Cells that a column whose lines are broken has at least; with less room, all columns are broken."""
 
 
 class _OneLine(logging.Formatter):
-    """Escapes what is not printable: what a log line names may be somebody else's text. Tracebacks keep their lines."""
+    """Escapes what is not printable: a log line may contain text of other programs. Tracebacks keep their lines."""
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:

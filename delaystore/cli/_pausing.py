@@ -33,12 +33,14 @@ def pause(
     destination: Name,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="When it resumes by itself, as 2027-01-31T09:00:00+01:00. Default: never."),
+        typer.Option(
+            metavar="TIME", help="When it resumes automatically, as 2027-01-31T09:00:00+01:00. Default: never."
+        ),
     ] = None,
     for_: Annotated[
         str | None,
         environment_option(
-            "--for", "As --until, so long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
+            "--for", "As --until, this long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
         ),
     ] = None,
     by: By = None,
@@ -48,8 +50,9 @@ def pause(
 ) -> None:
     """Pause a destination: its messages wait.
 
-    Within a second all dispatchers keep them; they are late, and not lost. Others go on as ever. What is due is parked,
-    by this command and by dispatchers; interrupted or not, it is paused. Creates no table and no file.
+    Within a second all dispatchers keep them; they are late, and not lost. Other destinations go on as usual. This
+    command and dispatchers park due messages; interrupted or not, the destination is paused. Creates no table and no
+    file.
     """
     if until is not None and for_ is not None:
         raise ConfigurationError("--until and --for are both given; pass one of them")
@@ -59,7 +62,7 @@ def pause(
         operations = acting(opened, by)
         if span is not None:
             instant = _after(opened.store.now(), span)
-        with _watched("parking", "it is paused, and dispatchers park what is left") as show:
+        with _watched("parking", "it is paused, and dispatchers park the rest") as show:
             parked = operations.pause(destination, until=instant, progress=show)
         nothing = _nothing_waits(operations, destination)
     if as_json:
@@ -78,7 +81,7 @@ def resume(
     where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
-    """Resume a paused destination: what is parked goes, too.
+    """Resume a paused destination: parked messages are sent, too.
 
     Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
     """
@@ -86,7 +89,7 @@ def resume(
         operations = acting(opened, by)
         found = next((each for each in operations.destinations() if each.name == destination), None)
         was_paused = found is not None and (found.paused or found.resuming)
-        with _watched("resuming", "it is resumed, and dispatchers go on with what is parked") as show:
+        with _watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as show:
             shown = operations.resume(destination, progress=show)
     if as_json:
         print_document({"destination": destination, "was_paused": was_paused, "shown": shown})
@@ -103,7 +106,7 @@ def limit(
     max_rate: Annotated[
         str,
         typer.Option(
-            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
+            "--max-rate", metavar="RATE", help="Maximum rate: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
         ),
     ],
     by: By = None,
@@ -113,7 +116,7 @@ def limit(
 ) -> None:
     """Limit how many messages a second go to a destination.
 
-    From all dispatchers together. What is over the limit waits, and does not count as failed. Creates no table and no
+    From all dispatchers together. Messages over the limit wait, and do not count as failed. Creates no table and no
     file.
     """
     rate = parse_rate(max_rate, "--max-rate")
@@ -189,7 +192,7 @@ def _warn(destination: str) -> None:
 
 def destinations(
     backlog: Annotated[
-        bool, typer.Option("--backlog", help="Also how many messages wait for each; reads all that waits.")
+        bool, typer.Option("--backlog", help="Also how many messages wait for each; reads all waiting messages.")
     ] = False,
     *,
     where: StoredEndpoint,
@@ -197,34 +200,34 @@ def destinations(
 ) -> None:
     """List the destinations that are paused or limited.
 
-    With --backlog, all that messages wait for. Creates no table and no file.
+    With --backlog, all that have waiting messages. Creates no table and no file.
     """
     with where.open() as opened:
         operations = opened.delivery.operations
-        told = {each.name: each for each in operations.destinations()}
+        changed = {each.name: each for each in operations.destinations()}
         waiting = operations.backlog() if backlog else {}
-    names = [*waiting, *(name for name in told if name not in waiting)]
+    names = [*waiting, *(name for name in changed if name not in waiting)]
     if as_json:
-        found = [_document(name, told.get(name), waiting.get(name, 0) if backlog else None) for name in names]
+        found = [_document(name, changed.get(name), waiting.get(name, 0) if backlog else None) for name in names]
         print_document({"destinations": found})
     elif not names:
         tell("no message waits" if backlog else "no destination is paused or limited")
     else:
         numbers = ["waiting"] if backlog else []
-        rows = [(name, *(f"{waiting.get(name, 0):,}" for _ in numbers), *_cells(told.get(name))) for name in names]
+        rows = [(name, *(f"{waiting.get(name, 0):,}" for _ in numbers), *_cells(changed.get(name))) for name in names]
         print_table(
             ("destination", *numbers, "state", "limit", "by"), rows, right=(*numbers, "limit"), unbroken=numbers
         )
 
 
 def changes(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 100,
-    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was changed before this time.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries.")] = 100,
+    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only changes from before this time.")] = None,
     *,
     where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
-    """List who changed what, by which way, the last changes first.
+    """List the audit trail: who changed what, and how, the newest first.
 
     At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
     report it. Creates no table and no file.
@@ -242,16 +245,16 @@ def changes(
     say(str(kept))
 
 
-def _document(name: str, told: Destination | None, waiting: int | None) -> dict[str, Any]:
+def _document(name: str, found: Destination | None, waiting: int | None) -> dict[str, Any]:
     """`waiting` None: not counted."""
-    known = {"name": name} if told is None else documents.record(told)
+    known = {"name": name} if found is None else documents.record(found)
     return known if waiting is None else {**known, "waiting": waiting}
 
 
-def _cells(told: Destination | None) -> tuple[str, str, str]:
-    if told is None:
+def _cells(found: Destination | None) -> tuple[str, str, str]:
+    if found is None:
         return "", "", ""
-    state = "resuming" if told.resuming else "paused" if told.paused else ""
-    if told.paused_until is not None and told.paused:
-        state = f"paused until {time_text(told.paused_until)}"
-    return state, "" if told.max_rate is None else limit_text(told.max_rate), told.by
+    state = "resuming" if found.resuming else "paused" if found.paused else ""
+    if found.paused_until is not None and found.paused:
+        state = f"paused until {time_text(found.paused_until)}"
+    return state, "" if found.max_rate is None else limit_text(found.max_rate), found.by

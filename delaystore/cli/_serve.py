@@ -113,7 +113,7 @@ def serve(
         list[str] | None,
         environment_option(
             "--ingest",
-            "Take in what programs publish to this exchange, from E.ingress, as `delaystore ingest` does; repeatable.",
+            "Consume what programs publish to this exchange, from E.ingress, as `delaystore ingest` does; repeatable.",
             group="serve",
             metavar="E",
         ),
@@ -299,7 +299,7 @@ def web(
         int, typer.Option(min=0, max=65535, metavar="NUMBER", help="The port to listen to; 0: any that is free.")
     ] = 8765,
     show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show what is in messages.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
     management: Annotated[
         str | None,
         url_option("--management", "The management API, for the cascade: http[s]://[user:password@]host:15672."),

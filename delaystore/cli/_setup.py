@@ -120,7 +120,8 @@ def endpoints(
 ) -> None:
     """List the endpoints of a database.
 
-    What waits, live dispatchers, and whether tables need an upgrade. A "?" is what the database does not tell in time,
+    Waiting messages, live dispatchers, and whether tables need an upgrade. A "?" is a value that the database does not
+    report in time,
     or to this user. Creates no table and no file.
     """
     report_endpoints(where, timeout, all_schemas=all_schemas, as_json=as_json)

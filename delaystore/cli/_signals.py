@@ -18,19 +18,19 @@ from delaystore.errors import ConfigurationError, StoreUnavailableError, Transpo
 INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code of a program that SIGINT ended, as shells count: 128 and the signal's number."""
 READER_GONE: Final = 141
-"""The exit code of a program that SIGPIPE ended: nobody reads its output any more."""
+"""The exit code of a program that SIGPIPE ended: the reader of its output has closed the pipe."""
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 """For a terminal: a progress bar may have hidden the cursor."""
 
 
 class StoppedError(Exception):
-    """Somebody has asked to stop: raised between two steps, by what is called after each."""
+    """A signal has asked to stop: raised between two steps, by the listener that is called after each."""
 
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether somebody has asked this process to stop."""
+    """Whether a signal has asked this process to stop."""
 
     made: bool = False
     exit_code: int = 0
@@ -137,15 +137,15 @@ def second_signal_ends() -> Iterator[None]:
     """Within the block the second SIGINT or SIGTERM ends the process at once, whatever it waits for.
 
     Python's own handlers wait for the main thread, which may be inside a driver, or closing a connection that does not
-    answer. So a thread is told of signals by the operating system. What is in flight is as after a kill. In another
+    answer. So a thread is told of signals by the operating system. Messages in flight are as after a kill. In another
     thread than the main one nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, telling = os.pipe()
+    heard, telling = os.pipe()
     os.set_blocking(telling, False)
-    watch = threading.Thread(target=_end_at_second, args=(told,), name="delaystore-signals", daemon=True)
+    watch = threading.Thread(target=_end_at_second, args=(heard,), name="delaystore-signals", daemon=True)
     before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
     watch.start()
     try:
@@ -154,13 +154,13 @@ def second_signal_ends() -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.close(telling)
         watch.join()
-        os.close(told)
+        os.close(heard)
 
 
-def _end_at_second(told: int) -> None:
+def _end_at_second(heard: int) -> None:
     """Read the numbers of signals, a byte each, until the other end is closed."""
     count = 0
-    while number := os.read(told, 1):
+    while number := os.read(heard, 1):
         count += number[0] in _STOP_SIGNALS
         if count > 1:
             _end(number[0])
@@ -190,7 +190,7 @@ _OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
 
 
 def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) -> None:
-    """Do `step` as soon as `server` can be reached; each reason why not is told once.
+    """Do `step` as soon as `server` can be reached; each reason why not is printed once.
 
     `fail_fast`: try once only. Raises what `step` raises, but outages only if `fail_fast`.
     """
@@ -204,13 +204,13 @@ def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) ->
         wait_random,
     )
 
-    told: set[str] = set()
+    printed: set[str] = set()
 
     def tell(state: RetryCallState) -> None:
         reason = str(state.outcome.exception() if state.outcome else "")
-        if reason not in told:
+        if reason not in printed:
             say(f"waiting for {server}: {reason} (--fail-fast ends instead)")
-        told.add(reason)
+        printed.add(reason)
 
     Retrying(
         retry=retry_if_exception_type(_OUTAGES),
@@ -230,7 +230,7 @@ _REST_OF_SCREEN: Final = "\x1b[J"
 
 
 class _Stopped(BaseException):
-    """Somebody has asked to stop."""
+    """A signal has asked to stop."""
 
 
 def watch(lines: Callable[[], Sequence[str]], document: Callable[[], Any], seconds: float, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._health import Deadline, HealthOptions, StoreReport, told_error_queue_option
+from delaystore.cli._health import Deadline, HealthOptions, StoreReport, shown_error_queue_option
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, WatchOptions
 from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
@@ -48,16 +48,16 @@ def status(
     again: WatchOptions,
     must: HealthOptions,
     where: DispatchedEndpoint,
-    error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
+    error_queue: Annotated[str, shown_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
     """Show how an endpoint is doing, on one screen.
 
-    What waits, fails and is paused, dispatchers, rates, lateness, tables. Without --endpoint: the endpoints of the
-    database, a line each. Never reads all that waits: more than 100,000 messages are estimated, as are rows of tables;
-    failing and parked ones are counted up to 10,000. A "?" is what the database does not tell. --watch redraws it until
-    Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
-    file.
+    Waiting, failing and parked messages, dispatchers, rates, lateness, tables. Without --endpoint: the endpoints of the
+    database, a line each. Never reads all waiting messages: more than 100,000 messages are estimated, as are rows of
+    tables; failing and parked ones are counted up to 10,000. A "?" is what the database does not tell. --watch redraws
+    it until Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table
+    and no file.
     """
     demands = must.demands()
     seconds = again.seconds()
@@ -161,7 +161,7 @@ _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
 def status_lines(report: StoreReport, demands: "HealthCriteria", sizes: "Sequence[TableSize] | None") -> list[str]:
-    """All of it; `sizes` None: they were not told in time. Raises OutputError."""
+    """All of it; `sizes` None: they were not known in time. Raises OutputError."""
     seen = report.overview
     lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
     if seen.dispatchers:
@@ -214,14 +214,14 @@ def _times(seen: "Overview") -> Iterator[tuple[str, str]]:
 
 
 def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:
-    """What is not as it should be, without what is told above."""
+    """Problems that the lines above do not show."""
     seen = report.overview
     if report.no_dispatcher:
         yield "dispatchers", "none is running, and messages are overdue"
     elif seen.dispatchers is not None and not seen.dispatchers:
         yield "dispatchers", "none is running"
     if seen.operable is False:
-        yield "tables", "of an earlier release; `delaystore setup` upgrades them, and then more is told here"
+        yield "tables", "of an earlier release; `delaystore setup` upgrades them, and then status shows more"
     if seen.problem is not None and report.problem is None:
         yield "not told", seen.problem
     for remark in seen.remarks:
@@ -235,7 +235,7 @@ def _error_queue(seen: "Overview") -> str:
 
 
 def _rejected(seen: "Overview") -> Iterator[tuple[str, str]]:
-    """What is in rejected queues, each once, and how to look at it."""
+    """Rejected queues with messages, each once, and how to list them."""
     for one in {each.rejected_queue: each for each in seen.ingresses or () if each.rejected_depth}.values():
         command = f"delaystore errors list --messages --error-queue {shlex.quote(one.rejected_queue)}"
         told = f"{one.rejected_depth:,}{_ago(one.rejected_seen, seen.now)}"
@@ -279,7 +279,7 @@ def _troubles(one: "DispatcherRecord | IngressRecord") -> list[str]:
 
 
 def _whereabouts(one: "DispatcherRecord | IngressRecord", now: datetime | None) -> tuple[str, ...]:
-    """Process, version, since when, and when it last told."""
+    """Process, version, since when, and its last heartbeat."""
     since, heartbeat = ("?" if now is None else duration_text(now - time) for time in (one.since, one.heartbeat))
     return f"{one.pid} on {one.host}", one.version, since, f"{heartbeat} ago"
 

@@ -46,7 +46,7 @@ def awaited(
         result: R = await self._call(method, *arguments, **named)
         return result
 
-    # a wrapper's `self` could be named in a call, which nobody does
+    # a wrapper's `self` could be named in a call, but no caller does
     return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], call)
 
 
@@ -243,9 +243,9 @@ class BridgedDelivery(DelayedDelivery):
 
 
 class LoopStatusCheck:
-    """Asks a store whose calls are bridged how it is, one question at a time, whoever stops waiting for the answer.
+    """Asks a store with bridged calls how it is, one question at a time, even if a caller stops waiting for an answer.
 
-    `error_queue`: whose depth dispatchers have told it.
+    `error_queue`: the queue whose depth dispatchers report.
     """
 
     def __init__(self, store: LoopStore, error_queue: str) -> None:
@@ -288,7 +288,7 @@ class LoopStatusCheck:
     async def _ask_counts(self, seconds: float) -> StoreCounts:
         try:
             ask = partial(counts_of, self._store, self._error_queue)
-            return await bridged(_within, "counting what waits", seconds, ask)
+            return await bridged(_within, "counting waiting messages", seconds, ask)
         except Exception:
             return StoreCounts()
 
@@ -360,15 +360,35 @@ class OwnLoop:
 
 
 class AsyncDelayedDelivery:
-    """DelayedDelivery for asyncio: what it says of operations, arguments and errors holds here.
+    """DelayedDelivery for asyncio: its methods have the same arguments, results and errors, and are awaited.
 
-    `store`: an AsyncSqlDelayedMessageStore, or an InMemoryDelayedMessageStore. The other arguments are those of
-    DelayedDelivery. No call blocks the event loop; the dispatcher runs in a thread, with a connection of its own.
+    No call blocks the event loop; the dispatcher runs in a thread, with a connection of its own. It belongs to one
+    event loop. `async with` starts the dispatcher if there is a transport, and closes everything. A call that is
+    cancelled may have done its work: send again with the same message_id, and DuplicateMessageError means that the
+    message is stored. Calls raise ConfigurationError on another loop, and after `close`, until it is started or
+    entered again.
 
-    Belongs to one event loop. `async with` starts the dispatcher if there is a transport, and closes everything. A call
-    that is cancelled may have done its work: send again with the same message_id, and DuplicateMessageError means that
-    the message is stored. Raises as DelayedDelivery, MissingDependencyError where the dispatcher's driver is missing;
-    its calls raise ConfigurationError on another loop, and once it is closed, until it is started or entered again.
+    Args:
+        endpoint: As of DelayedDelivery.
+        store: An AsyncSqlDelayedMessageStore, or an InMemoryDelayedMessageStore.
+        transport: As of DelayedDelivery.
+        settings: As of DelayedDelivery.
+        native: As of DelayedDelivery.
+        observer: As of DelayedDelivery.
+        way: As of DelayedDelivery.
+
+    Raises:
+        ConfigurationError: A name cannot work, or the store would block the event loop.
+        UnsupportedModeError: The store, or the store and transport together, cannot honour the transaction mode.
+        MissingDependencyError: The driver of the dispatcher's connection is not installed.
+
+    Example:
+        ::
+
+            store = AsyncSqlDelayedMessageStore("postgresql+asyncpg://db/app")
+            async with AsyncDelayedDelivery("sales", store) as delivery:
+                await delivery.send("billing", b"pay me", delay=timedelta(days=3))
+
     """
 
     def __init__(
@@ -420,9 +440,13 @@ class AsyncDelayedDelivery:
     def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        `transaction`: an AsyncConnection, AsyncSession or async_scoped_session (this task's session) of SQLAlchemy, or
-        a psycopg.AsyncConnection where that is the store's driver. The calls of what this returns raise as those of
-        what `DelayedDelivery.enlist` returns.
+        Args:
+            transaction: An AsyncConnection, AsyncSession or async_scoped_session (this task's session) of SQLAlchemy,
+                or a psycopg.AsyncConnection where that is the store's driver.
+
+        Returns:
+            What sends in it. Its calls raise as `DelayedDelivery.enlist` and those of EnlistedDelivery.
+
         """
         return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
 
@@ -489,7 +513,7 @@ class AsyncDelayedDelivery:
                 await self.start()
             else:
                 await self._prepared()
-        except BaseException:  # nobody else would close what is open by now
+        except BaseException:  # no one else closes the connections that are open by now
             await self.close()
             raise
         return self

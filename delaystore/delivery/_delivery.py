@@ -94,7 +94,7 @@ def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
 
 _Answer = TypeVar("_Answer")
 LONGEST_CLOSE: Final = 60.0
-"""Seconds that closing waits for the dispatcher, unless told otherwise."""
+"""Seconds that closing waits for the dispatcher, by default."""
 _ANSWERS: Final = (
     DuplicateMessageError,
     DuplicateKeyError,
@@ -109,16 +109,29 @@ _ANSWERS: Final = (
 class DelayedDelivery(Sender):
     """Stores messages until they are due, and forwards them then.
 
-    `endpoint`: the program that the messages belong to; the store's table is named after it.
-    `transport` None: this process only stores messages, and another one dispatches. `settings` None: the defaults.
-    `native`: send messages straight into the transport's native delay if they fit, confirmed; these can be neither
-    listed nor cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
-    `observer`: is told of passes, breakers and sends; None: nobody is.
-    `way`: by which way its changes of waiting messages are asked for; those of operators are noted in the store.
     Threads may share it. Sending needs no `start`, and works in forked children.
 
-    Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
-    or the store and transport together, cannot honour.
+    Args:
+        endpoint: The name of the program that the messages belong to; the store's table is named after it.
+        store: Where messages wait.
+        transport: Where due messages go; None: this process only stores messages, and another one dispatches.
+        settings: None: the defaults.
+        native: Send messages straight into the transport's native delay if they fit, confirmed; these cannot be listed
+            or cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
+        observer: Hears of passes, breakers and sends; None: there is no observer.
+        way: By which way its changes of waiting messages are asked for; those of operators are noted in the store.
+
+    Raises:
+        ConfigurationError: A name cannot work.
+        UnsupportedModeError: The store, or the store and transport together, cannot honour the transaction mode.
+
+    Example:
+        ::
+
+            store = SqlDelayedMessageStore("postgresql://db/app")
+            with DelayedDelivery("sales", store, RabbitMQTransport("amqp://broker")) as delivery:
+                delivery.send("billing", b"pay me", delay=timedelta(days=3), message_id="invoice-7")
+
     """
 
     def __init__(
@@ -154,12 +167,22 @@ class DelayedDelivery(Sender):
         on_key: OnKey | str | None = None,
         max_wait: timedelta | float | None = None,
     ) -> int:
-        """Store all of `messages`, which may be a generator, and return how many.
+        """Store many messages: all or none, where the store has transactions.
 
-        Those with a key go by `on_key` and `max_wait`, as in `send`, in their order, and are kept in memory until the
-        others are stored; what was left out for one that is kept does not count.
-        All or nothing where the store has transactions. With `native` they go in batches; batches before a failure stay
-        sent. Raises as `send`.
+        Those with a key are stored last, in their order, and are kept in memory until then. With `native` messages go
+        in batches; batches before a failure stay sent.
+
+        Args:
+            messages: Checked one by one, so that a generator is possible.
+            on_key: As in `send`.
+            max_wait: As in `send`; a timedelta or seconds.
+
+        Returns:
+            How many were stored, or are in the broker; a message that is left out for the one that waits is not.
+
+        Raises:
+            StoreError, InvalidMessageError, ConfigurationError: As `send`.
+
         """
         rule = KeyRule.of(on_key, max_wait)
         self.prepare()
@@ -176,18 +199,32 @@ class DelayedDelivery(Sender):
     def enlist(self, transaction: Any) -> EnlistedDelivery:
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        `transaction`: a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's
-        connection inside `atomic`; with the in-memory store, a TransactionHooks. Nothing of it is committed, rolled
-        back or changed here, and every statement runs on its connection. Before a first driver's connection is
-        enlisted, the store connects once by itself, to learn which server it has.
+        The transaction is not committed, rolled back or changed here, and every statement runs on its connection.
+        Before the first connection of a driver is enlisted, the store connects once, to learn which server it has.
 
-        Raises ConfigurationError when the store cannot take part: it is another kind of transaction, leads to another
-        database, or none is open and the driver would begin none; StoreSetupError where `automatic_setup` cannot make
-        the tables while it is open.
+        Args:
+            transaction: A Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or
+                Django's connection inside `atomic`; with the in-memory store, a TransactionHooks.
+
+        Returns:
+            What sends in it. It belongs to the transaction and its thread.
+
+        Raises:
+            ConfigurationError: The store cannot take part: it is another kind of transaction, leads to another
+                database, or none is open and the driver would begin none.
+            StoreSetupError: `automatic_setup` cannot make the tables while the transaction is open.
+
+        Example:
+            ::
+
+                with engine.begin() as connection:
+                    connection.execute(insert(orders).values(id=7))
+                    delivery.enlist(connection).send("billing", b"pay me", delay=3600)
+
         """
         if not isinstance(self._store, EnlistableStore):
             raise ConfigurationError(
-                f"{type(self._store).__name__} cannot write in somebody else's transaction; use a SQL store"
+                f"{type(self._store).__name__} cannot write in another program's transaction; use a SQL store"
             )
         set_up = not self._ready
         enlisted = EnlistedDelivery(self._store, transaction, self._composer, self._wake_up, self._actor, set_up=set_up)
@@ -195,7 +232,20 @@ class DelayedDelivery(Sender):
         return enlisted
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
-        """The waiting message of that id, or of that key; None: not (or no longer) in the store."""
+        """Look up a waiting message by its id or its key.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            The message, claimed or not; None: it is not, or no longer, in the store.
+
+        Raises:
+            ConfigurationError: The store cannot look up messages, or knows no keys.
+            StoreError: The store fails.
+
+        """
         store = self._managed()
         with self._calls.call("looking up a message"):
             return ask(store, store.get, message_id, key, None)
@@ -209,22 +259,40 @@ class DelayedDelivery(Sender):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`.
+        """List a page of waiting messages, in the order of positions: by next attempt and id.
 
-        With `destination` a SQL store may read all that waits.
+        Args:
+            destination: Only messages for it. A SQL store may read all waiting messages then.
+            since: Only messages whose next attempt is at or after this aware datetime.
+            until: Only messages whose next attempt is before this aware datetime.
+            after: `next_key` of the page before.
+            limit: Maximum number of messages of the page.
+
+        Returns:
+            The page, with the key of the next one.
+
         """
         return self._managed().list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     def count(self, *, destination: str | None = None) -> int:
-        """How many messages wait, counted."""
+        """Count the waiting messages, however long it takes; with `destination` those for it."""
         return self._managed().count(destination=destination)
 
     def estimate_count(self) -> Count:
-        """How many messages wait, told soon however many do: up to 100,000 are counted, more may be estimated."""
+        """Count up to 100,000 waiting messages; more may be estimated, so that it takes milliseconds."""
         return self._managed().estimate_count()
 
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """How many messages are due in each `bucket`, a length of time, by the bucket's start."""
+        """Count waiting messages by when they are due.
+
+        Args:
+            bucket: The length of time for which one number is given.
+            destination: Only messages for it.
+
+        Returns:
+            The number of messages of each bucket that has some, by the bucket's start, UTC.
+
+        """
         return self._managed().count_by_due_time(bucket, destination=destination)
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
@@ -246,7 +314,20 @@ class DelayedDelivery(Sender):
             return store.message_ids(prefix, limit)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
+        """Delete a waiting message, unless a dispatcher has claimed it.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        Raises:
+            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            StoreError: The store fails; the call can be made again.
+
+        """
         return self._changes.cancel(message_id, key=key)
 
     def reschedule(
@@ -259,7 +340,20 @@ class DelayedDelivery(Sender):
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
-        It is the one of that id, or of that key; the new time knows no `max_wait`.
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            at: The new due time as an aware datetime; `max_wait` of the message's key does not limit it.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        Raises:
+            InvalidMessageError: Not exactly one of `delay` and `at` is given, or it can be no due time.
+            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            StoreError: The store fails; the call can be made again.
+
         """
         return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
 
@@ -278,9 +372,13 @@ class DelayedDelivery(Sender):
     def setup_infrastructure(self) -> None:
         """Create or upgrade the store's tables, and declare the error queue where there is a transport.
 
-        Missing tables and indexes are made again. What is left to be repaired by you is logged, as a warning.
+        Missing tables and indexes are made again. Defects that only you can repair are logged as warnings.
 
-        Raises StoreError, TransportSetupError, TransportUnavailableError.
+        Raises:
+            StoreError: The store fails, or this user may not create its tables.
+            TransportSetupError: The broker refuses the error queue.
+            TransportUnavailableError: The broker does not answer.
+
         """
         self._store.setup_infrastructure()
         for defect in self._store.repair(logger.info):
@@ -293,32 +391,43 @@ class DelayedDelivery(Sender):
     def start(self) -> None:
         """Start the embedded dispatcher, and set up the store if `automatic_setup` says so; may be called twice.
 
-        It also starts while the broker is down. Raises ConfigurationError without a transport, StoreError when the
-        store cannot be set up.
+        It also starts while the broker is down.
+
+        Raises:
+            ConfigurationError: There is no transport.
+            StoreError: The store cannot be set up.
+
         """
         dispatcher = self.check_startable()
         self.prepare()
         dispatcher.start()
 
     def check_startable(self) -> Dispatcher:
-        """The dispatcher; raises ConfigurationError where there is none, for want of a transport."""
+        """The dispatcher; raises ConfigurationError where there is none, because there is no transport."""
         if self._dispatcher is None:
             raise ConfigurationError("there is nothing to start without a transport; give DelayedDelivery one")
         return self._dispatcher
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the dispatcher once what is in flight is finished; may be called twice, and without `start`.
+        """Stop the dispatcher once messages in flight are finished; may be called twice, and without `start`.
 
-        True: it has ended; False: it is still finishing after `timeout` seconds. `timeout` None: wait as long as it
-        takes, for ever if a database neither answers nor breaks the connection.
+        Args:
+            timeout: Seconds to wait; None: as long as it takes, which is for ever if a database neither answers nor
+                breaks the connection.
+
+        Returns:
+            Whether it has ended; False: it is still finishing.
+
         """
         return self._dispatcher is None or self._dispatcher.stop(timeout)
 
     def close(self, timeout: float | None = LONGEST_CLOSE) -> None:
-        """Stop the dispatcher, and close transport and store; what a `with` block does at its end.
+        """Stop the dispatcher, and close transport and store; a `with` block does so at its end.
 
-        After `timeout` seconds (None: never) it closes them although the dispatcher is still finishing: messages in
-        flight then stay in the store, and may be forwarded twice.
+        Args:
+            timeout: Seconds after which it closes them although the dispatcher is still finishing: messages in flight
+                then stay in the store, and may be forwarded twice. None: it waits as long as it takes.
+
         """
         if self._dispatcher is not None and not self._dispatcher.stop(timeout):
             logger.warning("the dispatcher is still finishing; closing its store and transport")
@@ -331,7 +440,12 @@ class DelayedDelivery(Sender):
         self._store.close()
 
     def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
-        """How dispatching and storing are doing. Asks the store, for `timeout` (or seconds) at most; raises nothing."""
+        """Report how dispatching and storing are doing; raises nothing.
+
+        Args:
+            timeout: A timedelta or seconds within which the store has to answer.
+
+        """
         if self._dispatcher is None:
             return self.health_with(self._status_check.health(timeout))
         return self._with_own(self._dispatcher.health(timeout))
@@ -386,7 +500,7 @@ class DelayedDelivery(Sender):
                 self.prepare()
             else:
                 self.start()
-        except BaseException:  # nobody else would close what is open by now
+        except BaseException:  # no one else closes the connections that are open by now
             self.close()
             raise
         return self
@@ -415,7 +529,7 @@ class DelayedDelivery(Sender):
         try:
             with self._telling_breaker(call):
                 answer = store(message)
-        except DurabilityUnknownError as error:  # whoever gave no message_id could not look for it
+        except DurabilityUnknownError as error:  # a caller that gave no message_id could not look for it otherwise
             raise DurabilityUnknownError(f"the message {message.message_id!r}: {error}") from None
         except StoreError as error:
             if not call.overdue or isinstance(
@@ -469,7 +583,7 @@ class DelayedDelivery(Sender):
     def _managed(self) -> ManagedDelayedMessageStore:
         if not isinstance(self._store, ManagedDelayedMessageStore):
             raise ConfigurationError(
-                f"{type(self._store).__name__} cannot list or change what waits in it; "
+                f"{type(self._store).__name__} cannot list or change waiting messages; "
                 f"that takes a ManagedDelayedMessageStore"
             )
         self.prepare()
@@ -481,7 +595,7 @@ class DelayedDelivery(Sender):
 
     @property
     def manages(self) -> bool:
-        """Whether the store can look up and change what waits."""
+        """Whether the store can look up and change waiting messages."""
         return isinstance(self._store, ManagedDelayedMessageStore)
 
     def operable_store(self) -> OperableDelayedMessageStore | None:

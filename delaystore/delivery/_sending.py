@@ -20,7 +20,7 @@ from delaystore.transports.abc import Transport
 
 Stamp = Callable[[DelayedMessage], DelayedMessage]
 """Makes of a checked message the one to store, perhaps with more headers."""
-_FOLLOWED_BY_NOBODY: Final[AbstractContextManager[None]] = nullcontext()
+_NOT_FOLLOWED: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Earliest:
@@ -78,11 +78,12 @@ class MessageFactory:
     def followed(self, message: DelayedMessage | None = None) -> AbstractContextManager[Stamp | None]:
         """A block that is one call of `send`, of `message`, or (None) of `send_many`.
 
-        In it: what makes of each checked message the one to store; None: nobody follows, and each is stored as it is.
+        In it: what makes of each checked message the one to store; None: no observer follows, and each is stored as it
+        is.
         """
         observer = self._observer
         sending = None if observer is None or not observer.hears_of_sending else observer.send_begins(message)
-        return _FOLLOWED_BY_NOBODY if sending is None else self._followed(sending)
+        return _NOT_FOLLOWED if sending is None else self._followed(sending)
 
     @contextmanager
     def _followed(self, sending: Sending) -> Iterator[Stamp]:
@@ -115,7 +116,7 @@ class MessageFactory:
 
 
 class Sender(ABC):
-    """Whatever has `send`: its arguments become a message here, for whoever keeps the message."""
+    """Makes a message of the arguments of `send`; subclasses store it."""
 
     _composer: MessageFactory
 
@@ -133,24 +134,40 @@ class Sender(ABC):
         on_key: OnKey | str | None = None,
         max_wait: timedelta | float | None = None,
     ) -> str:
-        """Store a message for `destination`, due after `delay` (a timedelta or seconds) or `at` (an aware datetime).
+        """Store a message until it is due.
 
-        Returns its message_id: a fresh one, unless given. It is durable once this returns; in somebody else's
-        transaction, once that is committed, and `delay` counts from now all the same. A time in the past means at once.
-        With `native` the broker or the store has it, and an id that already waits in the broker is not noticed.
+        It is durable once this returns; in your own transaction, once that is committed. With `native` the broker or
+        the store has it, and an id that already waits in the broker is not noticed.
 
-        `key`: at most one message with it waits. `on_key` says what becomes of this one where another does: `reject`
-        (the default) raises DuplicateKeyError; `keep` leaves that one, whose message_id is returned; `replace` puts
-        this one in its place; `debounce` does so too, but due no later than `max_wait` (a timedelta or seconds; None:
-        no bound) after the first of them was sent. While a dispatcher has the message of that key, send waits up to
-        5 s, and raises KeyInUseError then: nothing is stored, send again. A message with a key always goes to the
-        store; ConfigurationError where that knows no keys.
+        Args:
+            destination: Where it goes when it is due: a queue, or an address of the transport.
+            body: Its content.
+            delay: When it is due: a timedelta or seconds from now, also in your own transaction; or else give `at`.
+            at: When it is due: an aware datetime; a time in the past means at once.
+            headers: What the consumer gets beside the body.
+            properties: Properties of the transport, such as AMQP's `content_type`.
+            message_id: Its id; None: a fresh one. With one of your own you can send again after a failure.
+            key: At most one message with this key waits. A message with a key always goes to the store.
+            on_key: If another message with the key waits: `reject` (the default) raises DuplicateKeyError; `keep`
+                leaves the other; `replace` puts this one in its place; `debounce` does so too, but due no later than
+                `max_wait` after the first of them was sent.
+            max_wait: Of `debounce`: a timedelta or seconds; None: no bound.
 
-        Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that already waits in the
-        store, MessageBeingDispatchedError for one whose message a dispatcher has, and has not settled within 5 s:
-        nothing is stored, send again; DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's
-        synchronous standby, another StoreError when the store fails: it may be stored nevertheless, so send again with
-        a message_id of your own.
+        Returns:
+            The message_id of the waiting message: with `keep` perhaps that of the other.
+
+        Raises:
+            InvalidMessageError: It cannot be carried, or the arguments contradict each other.
+            DuplicateMessageError: A message with this id waits in the store already.
+            MessageBeingDispatchedError: A dispatcher has the message with this id, and has not settled it within 5 s:
+                this one is not stored, send it again.
+            DuplicateKeyError: A message with this key waits already, and `on_key` is `reject`.
+            KeyInUseError: A dispatcher has the message with this key, and has not settled it within 5 s: this one is
+                not stored, send it again.
+            ConfigurationError: The store knows no keys.
+            DurabilityUnknownError: It is stored, but perhaps not on PostgreSQL's synchronous standby.
+            StoreError: The store fails; the message may be stored nevertheless. Send again with the same message_id.
+
         """
         rule = rule_of(key, on_key, max_wait)
         self.prepare()
@@ -195,7 +212,7 @@ def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | f
 
 
 class BatchStore(Protocol):
-    """Whatever stores many messages: a store, also one in somebody else's transaction."""
+    """A store of many messages, on its own or in the caller's transaction."""
 
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Keep all of `messages`, or none."""
@@ -237,7 +254,7 @@ def _without_key(messages: Iterable[DelayedMessage], store: BatchStore) -> Itera
 
 
 class EnlistedStore(Protocol):
-    """What a store offers in somebody else's transaction, as a ManagedDelayedMessageStore does.
+    """What a store offers in the caller's transaction, as a ManagedDelayedMessageStore does.
 
     One that knows keys is a KeyedDelayedMessageStore, too.
     """
@@ -269,7 +286,7 @@ class EnlistedStore(Protocol):
 
 @runtime_checkable
 class EnlistableStore(Protocol):
-    """A store that can write in somebody else's transaction."""
+    """A store that can write in the caller's transaction."""
 
     def enlist(self, target: Any, on_end: Callable[[], None] | None = None, *, set_up: bool = False) -> EnlistedStore:
         """The store's interface in the transaction of `target`.
@@ -281,10 +298,10 @@ class EnlistableStore(Protocol):
 
 
 class EnlistedDelivery(Sender):
-    """What `DelayedDelivery` does, in the caller's transaction: if that is rolled back, nothing of it has happened.
+    """Sends and changes messages in your transaction: a rollback undoes all of it. Made by `DelayedDelivery.enlist`.
 
-    Belongs to that transaction and its thread. What was done before in the same transaction is seen, and what came
-    after a savepoint is undone with it. Each call uses the transaction's own connection only.
+    Belongs to that transaction and its thread. It sees earlier changes of the same transaction, and a savepoint undoes
+    later ones. Each call uses the transaction's own connection only.
 
     The commit wakes the dispatchers on PostgreSQL, and that of this process after a Session's or Django's transaction;
     otherwise they find the messages when they poll.
@@ -324,11 +341,11 @@ class EnlistedDelivery(Sender):
             )
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
-        """The waiting message as your transaction sees it; None: not (or no longer) in the store."""
+        """Look up a waiting message by its id or its key, as your transaction sees it; None: it does not wait."""
         return ask(self._bound, self._bound.get, message_id, key, None)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete a waiting message, unless a dispatcher has claimed it; never waits for one.
+        """Delete a waiting message, as `DelayedDelivery.cancel`; never waits for a dispatcher.
 
         Until your transaction ends, the message is not dispatched.
         """
@@ -342,7 +359,7 @@ class EnlistedDelivery(Sender):
         delay: timedelta | float | None = None,
         at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
+        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`.
 
         Until your transaction ends, the message is not dispatched.
         """

@@ -1,4 +1,4 @@
-"""What operators do with what waits."""
+"""What operators do with waiting messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,12 +25,24 @@ from delaystore.stores.operable import (
 
 
 class Operations:
-    """Search, preview, export, change and pause what waits for an endpoint; made by `DelayedDelivery.operations`.
+    """Search, preview, export and change the waiting messages of an endpoint; made by `DelayedDelivery.operations`.
 
-    Each change is noted in the store, with who made it. Threads may share it. Everything but `overview` raises
-    ConfigurationError where the store offers no operations, StoreSetupError where its tables are of an earlier release
-    (call `setup_infrastructure`), InvalidMessageError for what no message can have, and StoreError when the store
-    fails: what was changed until then stays changed, and the call can be made again.
+    Each change is noted in the store's audit trail, with who made it. Threads may share it.
+
+    Raises:
+        ConfigurationError: By all methods but `overview`, where the store offers no operations.
+        StoreSetupError: By these, where its tables are of an earlier release; call `setup_infrastructure`.
+        InvalidMessageError: By these, for values that no message can have.
+        StoreError: By these, when the store fails; changes until then stay, and the call can be made again.
+
+    Example:
+        ::
+
+            operations = delivery.operations.acting_as("ada")
+            wanted = MessageFilter(destination="billing", headers={"campaign": "spring"})
+            print(operations.preview(wanted).count)
+            operations.cancel(wanted)
+
     """
 
     def __init__(self, access: EndpointAccess, inquiry: Inquiry | None = None) -> None:
@@ -68,20 +80,27 @@ class Operations:
         store = self._access.store
         return isinstance(store, OperableDelayedMessageStore) and store.is_operable
 
-    # what waits
+    # search
 
     def search(self, wanted: MessageFilter, *, after: Position | None = None, limit: int = 100) -> Page:
-        """A page of the messages that match, the next to be tried first, behind `after`.
+        """Find a page of the messages that match, by their next attempt.
 
-        It looks at a bounded number of messages: a page may be short, or empty, although more match. `next_key` says
-        where to go on; None: that was the end.
+        Args:
+            wanted: The filter.
+            after: `next_key` of the page before.
+            limit: Maximum number of messages of the page.
+
+        Returns:
+            The page. It is made of a bounded number of messages that were looked at, so it may be short, or empty,
+            although more match; its `next_key` is None only at the end.
+
         """
         return _search.search(self._access, wanted, after, limit)
 
     def export(self, wanted: MessageFilter, *, after: Position | None = None) -> Iterator[DelayedMessage]:
-        """All messages that match, the next to be tried first, behind `after`.
+        """Yield all messages that match, by their next attempt, from behind the position `after`.
 
-        It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all.
+        It is no snapshot: a message that is rescheduled or resumed meanwhile may come twice, or not at all.
         """
         chunks = self.chunks(wanted, after=after)
         while (chunk := chunks.next()) is not None:
@@ -99,24 +118,33 @@ class Operations:
         at_most: int | None = None,
         progress: CountListener | None = None,
     ) -> Preview:
-        """How many messages match, and the first `sample` of them; changes nothing.
+        """Count the messages that match, and find the first of them; changes nothing.
 
-        `at_most`: stop counting from there on. `progress` is called with the count so far; what it raises ends it.
+        Args:
+            wanted: The filter.
+            sample: How many of the messages the result has.
+            at_most: Stop counting from this number on; None: count all.
+            progress: Called with the number so far; an error that it raises ends the counting.
+
         """
         return _search.preview(self._access, wanted, sample, at_most, progress)
 
     # operations on many messages
 
     def begin_cancel(self, wanted: MessageFilter) -> Operation:
-        """Keep in the store that all that match are to be cancelled; `run` does it."""
+        """Keep in the store that all messages that match are to be cancelled; `run` does it."""
         return self._access.bulk.begin(OperationKind.CANCEL, wanted)
 
     def begin_reschedule(
         self, wanted: MessageFilter, *, delay: timedelta | float | None = None, at: datetime | None = None
     ) -> Operation:
-        """Keep in the store that all that match are to be due `at` (an aware datetime); `run` does it.
+        """Keep in the store that all messages that match get a new due time and fresh retries; `run` does it.
 
-        Or after `delay` (a timedelta or seconds) from now: all at the same time. They get fresh retries.
+        Args:
+            wanted: The filter.
+            delay: The due time of all of them, as a timedelta or seconds from now; or else give `at`.
+            at: Their due time as an aware datetime.
+
         """
         due_time = self._access.due_time(delay, at)
         return self._access.bulk.begin(OperationKind.RESCHEDULE, wanted, due_time)
@@ -124,14 +152,24 @@ class Operations:
     def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
         """Take steps until the operation has ended, from where it was left; no message is changed twice.
 
-        `progress` is called after each step; what it raises ends the run. What a dispatcher has is left alone, and
-        counted as held. Killed at any point, `run` with the same id goes on. One that has ended is returned as it is;
-        ConfigurationError: there is none of that id.
+        Messages that a dispatcher has claimed are left alone, and counted as held. Killed at any point, `run` with the
+        same id goes on.
+
+        Args:
+            operation_id: The operation's id.
+            progress: Called after each step with the operation; an error that it raises ends the run.
+
+        Returns:
+            The operation as it has ended; one that had ended before, as it is.
+
+        Raises:
+            ConfigurationError: There is no operation with this id.
+
         """
         return self._access.bulk.run(operation_id, progress)
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
-        """Cancel all that match: `begin_cancel` and `run`."""
+        """Cancel all messages that match: `begin_cancel` and `run`."""
         return self.run(self.begin_cancel(wanted).operation_id, progress)
 
     def reschedule(
@@ -142,11 +180,11 @@ class Operations:
         at: datetime | None = None,
         progress: OperationListener | None = None,
     ) -> Operation:
-        """Reschedule all that match: `begin_reschedule` and `run`."""
+        """Reschedule all messages that match: `begin_reschedule` and `run`."""
         return self.run(self.begin_reschedule(wanted, delay=delay, at=at).operation_id, progress)
 
     def abandon(self, operation_id: str) -> Operation | None:
-        """End an operation that runs; what it changed stays changed. None: there is none of that id."""
+        """End an operation that runs; its changes stay. None: there is no operation with this id."""
         return self._access.bulk.abandon(operation_id)
 
     def operation(self, operation_id: str) -> Operation | None:
@@ -154,7 +192,7 @@ class Operations:
         return self._access.bulk.get(operation_id)
 
     def operations(self, limit: int = 20) -> Sequence[Operation]:
-        """The last ones that were begun, the newest first."""
+        """The last `limit` operations that were begun, the newest first."""
         store = self._access.operable()
         with self._access.call("listing operations"):
             return store.operations(limit)
@@ -162,11 +200,11 @@ class Operations:
     # one message
 
     def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Make the waiting message of that id or key due now, unless a dispatcher has it; it gets fresh retries."""
+        """Make the waiting message with that id or key due now, unless a dispatcher has it; it gets fresh retries."""
         return self._access.messages.send_now(message_id, key=key)
 
     def cancel_one(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete the waiting message of that id or key, unless a dispatcher has claimed it."""
+        """Delete the waiting message with that id or key, as `DelayedDelivery.cancel`."""
         return self._access.messages.cancel(message_id, key=key)
 
     def reschedule_one(
@@ -177,55 +215,91 @@ class Operations:
         delay: timedelta | float | None = None,
         at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`."""
         return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at)
 
     def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
-        """Cancel those of these few messages that wait unclaimed, in one transaction; returns how many.
+        """Cancel those of these few messages that wait unclaimed, in one transaction.
 
-        `wanted`: by which filter they were found; `about`: what they are, in words; the audit entry has both.
+        Args:
+            message_ids: Few enough for one transaction.
+            wanted: The filter by which they were found, for the audit entry.
+            about: What they are, in words, for the audit entry.
+
+        Returns:
+            How many were cancelled.
+
         """
         return self._access.messages.cancel_all(message_ids, wanted, about)
 
     def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = 16 * 2**20) -> Sequence[RequestResult]:
-        """Do what was asked about single messages in one transaction, in order, and note each change by its asker.
+        """Do requests about single messages in one transaction, in order, and note each change by its asker.
 
-        Returns the results of the first of `requests`: of all, unless the bodies that were looked up have reached
-        `most_bytes`; so one at least. Raises StoreError where the store fails: then nothing of it was done.
-        A store without transactions, as the one in memory, has done those before the failure.
+        Args:
+            requests: What to do, with which messages.
+            most_bytes: After so many bytes of bodies that were looked up, the rest is left undone.
+
+        Returns:
+            The results of the first of `requests`: of all, or at least of one.
+
+        Raises:
+            StoreError: The store fails; none of the requests was done. A store without transactions, as the one in
+                memory, has done those before the failure.
+
         """
         return self._access.messages.do_all(requests, most_bytes)
 
     # destinations
 
     def pause(self, destination: str, *, until: datetime | None = None, progress: CountListener | None = None) -> int:
-        """Have all dispatchers keep messages for `destination` from now on, and park what is due.
+        """Have all dispatchers keep messages for a destination from now on, and park due messages.
 
-        `until`: when it resumes by itself, in place of what was said before; None: never. Returns how many messages
-        were parked. `progress` is called with the number so far; what it raises ends the parking, not the pause:
-        dispatchers go on with it.
+        Args:
+            destination: The destination.
+            until: When it resumes automatically, an aware datetime, in place of that of an earlier pause; None: never.
+            progress: Called with the number of parked messages so far; an error that it raises ends the parking, not
+                the pause: dispatchers go on with it.
+
+        Returns:
+            How many messages were parked.
+
+        Raises:
+            InvalidMessageError: `until` is past, or has no time zone.
+
         """
         return _search.pause(self._access, destination, until, progress)
 
     def resume(self, destination: str, *, progress: CountListener | None = None) -> int:
-        """Let messages for `destination` go again, also what is parked; returns how many of these there were.
+        """Let messages for a destination go again, also parked ones.
 
-        0 also where it was not paused. `progress` as for `pause`.
+        Args:
+            destination: The destination.
+            progress: As for `pause`.
+
+        Returns:
+            How many parked messages there were; 0 also where it was not paused.
+
         """
         return _search.resume(self._access, destination, progress)
 
     def limit_rate(self, destination: str, max_rate: float | None) -> None:
-        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number."""
+        """Limit how many messages go to a destination, from all dispatchers together.
+
+        Args:
+            destination: The destination.
+            max_rate: Messages a second; None: any number.
+
+        """
         _search.limit_rate(self._access, destination, max_rate)
 
     def destinations(self) -> Sequence[Destination]:
-        """Those that are paused, limited, or resuming, by name."""
+        """The destinations that are paused, limited, or resuming, by name."""
         store = self._access.operable()
         with self._access.call("listing destinations"):
             return store.destinations()
 
     def backlog(self, most: int = 1_000) -> Mapping[str, int]:
-        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+        """How many messages wait for each of `most` destinations, the most first. Reads all waiting messages."""
         store = self._access.operable()
         with self._access.call("counting by destination"):
             return store.count_by_destination(most)
@@ -234,9 +308,9 @@ class Operations:
 
     @property
     def errors(self) -> ErrorQueue:
-        """The error queue: looked into, sent again, discarded; raises ConfigurationError without a transport.
+        """The error queue: list, replay and discard its messages; raises ConfigurationError without a transport.
 
-        It takes no operable store, but where there is one, changes are noted in it.
+        It needs no operable store; where there is one, changes are noted in it.
         """
         if self._access.transport is None:
             raise ConfigurationError("the error queue takes a transport; give this endpoint one")
@@ -247,7 +321,7 @@ class Operations:
     def note(self, action: str, about: str, count: int) -> None:
         """Note a change that was made elsewhere, of so many messages. `action`: one word; `about`: what, for people.
 
-        A store that does not take it is told of in the log, and not raised.
+        If the store fails, that is logged, and not raised.
         """
         self._access.note(action, about, count)
 
@@ -262,16 +336,23 @@ class Operations:
             return self._access.store.latest_now()
 
     def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
-        """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
+        """Count messages by their next attempt.
 
-        By the buckets' beginnings, as counted from 1970-01-01 UTC.
+        Args:
+            since: The first next attempt that counts, an aware datetime.
+            until: Only attempts before it count, an aware datetime.
+            bucket: The length of time, in whole seconds, for which one number is given.
+
+        Returns:
+            The number of messages of each bucket, by the bucket's beginning, as counted from 1970-01-01 UTC.
+
         """
         store = self._access.operable()
         with self._access.call("counting by time"):
             return store.count_between(since, until, bucket)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
-        """The last changes that were made, the newest first; `before`: from before that time only."""
+        """The last `limit` entries of the audit trail, the newest first; `before`: only those from before that time."""
         store = self._access.operable()
         with self._access.call("listing changes"):
             return store.changes(limit, before)
@@ -283,7 +364,7 @@ class Operations:
             return AuditKept.of(store.dispatchers())
 
     def overview(self, timeout: float = 5.0) -> Overview:
-        """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""
+        """Report how the endpoint is doing; asks store and transport for about `timeout` seconds; raises nothing."""
         return self._inquiry.overview(self._access, timeout)
 
     def _note_if_possible(self, action: str, about: str, count: int) -> None:

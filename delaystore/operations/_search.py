@@ -84,7 +84,7 @@ CountListener = Callable[[int], object]
 
 
 def pause(access: EndpointAccess, destination: str, until: datetime | None, listener: CountListener | None) -> int:
-    """Pause a destination and park what is due for it; returns how many messages were parked."""
+    """Pause a destination and park its due messages; returns how many messages were parked."""
     check_destination(destination)
     store = access.operable()
     with access.call("pausing a destination"):

@@ -41,7 +41,7 @@ class ErrorRun(ABC):
         self._limit = limit
 
     def run(self, progress: ProgressListener, stopping: Callable[[], bool]) -> None:
-        """Do it. An outage on the way ends it, and is told by the report; raises for one at the beginning."""
+        """Do it. An outage on the way ends it, and the report has it; raises for one at the beginning."""
         self.report.depth = self._transport.depth(self._name) or 0
         begun = False
         try:
@@ -99,7 +99,7 @@ class Discarding(ErrorRun):
 class Replaying(ErrorRun):
     """Sends the originals, and removes what is confirmed.
 
-    A destination that does not exist, or takes nothing at present, is not tried again in this run.
+    A destination that does not exist or is unavailable is not tried again in this run.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Replaying(ErrorRun):
         self.report.destinations.update(original.destination for _, original in delivered)
 
     def _original(self, failed: FailedMessage) -> DelayedMessage | None:
-        """What is to be sent; None: it stays."""
+        """The message to send; None: it stays."""
         try:
             original = failed.original(self._destination)
             self._transport.check(without_floats(original))
@@ -143,7 +143,7 @@ class Replaying(ErrorRun):
             self.report.leave(str(error))
             return None
         if is_same_queue(original.destination, self._name):  # it would lose why it is there, and come back
-            self.report.leave("it was to go to the error queue itself; give another destination")
+            self.report.leave("its destination is the error queue itself; give another destination")
             return None
         reason = self._why_closed(original.destination)
         if reason is not None:
@@ -207,10 +207,10 @@ Note = Callable[[str, str, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorGroups:
-    """What is in the error queue, by group, the largest first.
+    """The groups of the error queue, the largest first.
 
     `depth`: messages in it at the beginning. `examined`: those that were looked at, the oldest first; fewer than
-    `depth` where there are many, where it took too long, or where somebody else has some.
+    `depth` where there are many, where it took too long, or where other consumers hold some.
     """
 
     groups: Sequence[ErrorGroup]
@@ -239,8 +239,8 @@ class ErrorPage:
 class ErrorQueue:
     """The queue where messages go that cannot be forwarded.
 
-    Messages of delaystore's dispatchers, of NServiceBus' endpoints, and of anybody else. Looking changes nothing; for
-    its while nobody else gets what was looked at. `name`: a queue's name, or `/queues/NAME`.
+    Messages of delaystore's dispatchers, of NServiceBus' endpoints, and of other programs. Looking changes nothing; for
+    its duration no other consumer gets the messages that were looked at. `name`: a queue's name, or `/queues/NAME`.
 
     `note` notes what `replay` and `discard` have changed, afterwards: the queue is the broker's, and shares no
     transaction with the store that keeps the audit trail. A process that dies in between leaves the change without one.
@@ -263,7 +263,7 @@ class ErrorQueue:
         return self._transport.depth(self.name)
 
     def groups(self, wanted: ErrorFilter = _EVERYTHING, *, examine: int = EXAMINED) -> ErrorGroups:
-        """The groups of the messages that match, of the `examine` oldest ones. Bodies are not kept."""
+        """Group the messages that match, of the `examine` oldest ones. Bodies are not kept."""
         grouping = Grouping()
 
         def visit(message: FailedMessage) -> bool:
@@ -277,7 +277,15 @@ class ErrorQueue:
     def messages(
         self, wanted: ErrorFilter = _EVERYTHING, *, limit: int = 100, skip: int = 0, examine: int = EXAMINED
     ) -> ErrorPage:
-        """The messages that match, the oldest first, without the first `skip` of them; their bodies are left out."""
+        """List the messages that match, the oldest first, without their bodies.
+
+        Args:
+            wanted: Which messages.
+            limit: Maximum number of messages of the page.
+            skip: How many matching messages to skip: `next_skip` of the page before.
+            examine: Maximum number of messages to look at.
+
+        """
         matching = 0
         found: list[FailedMessage] = []
 
@@ -315,14 +323,29 @@ class ErrorQueue:
         progress: ProgressListener = unwatched,
         stopping: Callable[[], bool] = lambda: False,
     ) -> ErrorReport:
-        """Send the originals of what matches to their destinations, or all to `destination`, the oldest first.
+        """Send the originals of failed messages to their destinations again, the oldest first.
 
-        `limit`: so many at most. Each is sent as it was, with its id, headers, properties and expiration; once that is
-        confirmed, it leaves the error queue. What its destination does not take stays. Killed at any moment nothing is
-        lost: at worst the messages of one batch, 200 at most, are at their destination and still in the error queue.
-        SQL queues move each batch in one transaction. What comes back meanwhile is not sent again: no more are looked
-        at than were there at the beginning. `dry_run`: send nothing, and tell what would be done, as far as is known.
-        `stopping` is asked before each batch. Pauses and limits are a store's: what is sent again passes them by.
+        Each is sent as it was, with its id, headers, properties and expiration; once that is confirmed, it leaves the
+        error queue. A message that its destination refuses stays. Killed at any moment nothing is lost: at worst the
+        messages of one batch, 200 at most, are at their destination and still in the error queue. SQL queues move each
+        batch in one transaction. A message that comes back meanwhile is not sent again: no more are looked at than were
+        there at the beginning. Pauses and limits do not hold replayed messages.
+
+        Args:
+            wanted: Which messages.
+            destination: Send all of them there; None: to their own destinations.
+            limit: Maximum number of messages; None: all.
+            dry_run: Send nothing, and report what would be done, as far as is known.
+            progress: Called after each batch.
+            stopping: Asked before each batch; True ends the run.
+
+        Returns:
+            What was done, and which messages stay and why.
+
+        Raises:
+            ConfigurationError: `destination` is the error queue itself, or the transport cannot inspect queues.
+            TransportError: The queue is missing or may not be read.
+
         """
         if destination is not None:
             check_destination(destination)
@@ -342,7 +365,7 @@ class ErrorQueue:
         progress: ProgressListener = unwatched,
         stopping: Callable[[], bool] = lambda: False,
     ) -> ErrorReport:
-        """Remove what matches for good, the oldest first; arguments as for `replay`."""
+        """Remove messages for good, the oldest first; arguments and results as of `replay`."""
         run = Discarding(self._transport, self.name, wanted, limit, dry_run=dry_run)
         return self._run(run, "discard", str(wanted), progress, stopping)
 
@@ -377,7 +400,7 @@ class ErrorQueue:
 
 
 def groups_document(found: ErrorGroups) -> dict[str, Any]:
-    """What is in the error queue, by group."""
+    """The groups of the error queue, for JSON."""
     groups = [group_document(group) for group in found.groups]
     return {"depth": found.depth, "examined": found.examined, "complete": found.complete, "groups": groups}
 

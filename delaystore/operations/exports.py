@@ -20,7 +20,7 @@ from delaystore.stores.sql.codec import encode_mapping
 from delaystore.text import parse_json
 
 COLUMNS: Final = ("message_id", "destination", "due_time", "body", "body_base64", "headers", "properties", "key")
-"""What is written of a message. Not how often it has failed: whoever reads it sends a new message."""
+"""What is written of a message. Not how often it has failed: `send --file` makes a new message of it."""
 _CHANGED_IN_CSV: Final = frozenset("\r\0")
 """Readers of CSV take these for something else."""
 

@@ -55,7 +55,7 @@ _DEATHS: Final = "x-death"
 _FORGEABLE: Final = "so its header delaystore.failed-cc may be its sender's; publish it again from your program"
 _EXCEPTION_INFO: Final = "NServiceBus.ExceptionInfo."
 _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries")
-"""What an endpoint of NServiceBus counts: it begins anew with a message that is sent again."""
+"""What an endpoint of NServiceBus counts: it begins again with a message that is sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,8 @@ class FailedMessage:
 def failed_message(received: ReceivedMessage) -> FailedMessage:
     """What `received`, out of the error queue, is a copy of.
 
-    Whoever wrote it: delaystore's dispatchers, in any of their forms, an endpoint of NServiceBus, or somebody else, of
-    whose message nothing may be known but its content.
+    Any program may have written it: delaystore's dispatchers, in any of their forms, an endpoint of NServiceBus, or
+    another program, of whose message nothing may be known but its content.
     """
     ours = _is_ours(received.headers)
     obstacle = _obstacle(received.headers, received.properties)
@@ -255,7 +255,7 @@ _LONG_ID: Final = 8
 _LONGEST: Final = 300
 """Characters of a group's reason."""
 _MOST_GROUPS: Final = 1_000
-"""Groups that are told apart; what comes after them is in one more, by destination and kind."""
+"""Maximum number of groups; messages of further ones are in one more, by destination and kind."""
 
 
 def grouped_reason(reason: str, message_id: str = "") -> str:
@@ -309,7 +309,7 @@ class ErrorFilter:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What is given, for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
+        """The filter for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         found = {
             name: value.isoformat() if isinstance(value, datetime) else value
@@ -413,7 +413,7 @@ class ErrorReport:
     `depth`: messages in the error queue at the beginning. `examined`: those that were looked at. `done`: those that
     were sent again and removed, or discarded. `destinations`: how many of them went where. `left`: why others that
     match stay, and how many for each reason. `perhaps_twice`: those that may be at their destination and are still in
-    the error queue. `interrupted`: somebody asked to stop. `problem`: why it ended early; None: it did not.
+    the error queue. `interrupted`: a signal asked to stop. `problem`: why it ended early; None: it did not.
     """
 
     depth: int = 0

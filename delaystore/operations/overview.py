@@ -146,7 +146,7 @@ class Overview:
 
     @property
     def store_problem(self) -> str | None:
-        """Why the store cannot say how it is, or takes nothing; None: it can, and nothing is known to hinder it."""
+        """Why the store cannot say how it is, or is unavailable; None: it can, and nothing is known to hinder it."""
         return self.problem if self.now is None else self.read_only or "; ".join(self.hindrances) or None
 
     @property
@@ -192,7 +192,7 @@ class Overview:
         }
 
     def is_gone(self, ingress: IngressRecord) -> bool:
-        """Whether it has died, by what it told last."""
+        """Whether it has died, by its last heartbeat."""
         return self.now is not None and ingress.is_gone(self.now)
 
     def _ingress(self, ingress: IngressRecord) -> dict[str, Any]:
@@ -223,10 +223,10 @@ class Overview:
     def _of_ingress(self, ingress: IngressRecord) -> Iterator[str]:
         who = f"ingress of {ingress.queue!r} (process {ingress.pid} on {ingress.host})"
         if self.now is not None and ingress.is_gone(self.now):
-            yield f"The {who} is gone: it has told nothing for {duration_text(self.now - ingress.heartbeat)}."
+            yield f"The {who} is offline: no heartbeat for {duration_text(self.now - ingress.heartbeat)}."
         else:
             if ingress.problem is not None:
-                yield f"The {who} takes nothing in: {ingress.problem}."
+                yield f"The {who} consumes nothing: {ingress.problem}."
             for name, state in ingress.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
@@ -268,7 +268,7 @@ class Inquiry:
         self._question: Question[None] | None = None
 
     def overview(self, access: EndpointAccess, timeout: float) -> Overview:
-        """What is answered within about `timeout` seconds; raises nothing."""
+        """The answers within about `timeout` seconds; raises nothing."""
         ends, queue, transport = monotonic() + timeout, access.settings.error_queue, access.transport
         depth = None if transport is None else _depth(transport, queue, timeout)
         found = self._asked(access, timeout)
@@ -281,8 +281,8 @@ class Inquiry:
                 late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
                 remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
         if found.get("error_queue_depth") is None:
-            told = reported_depth(found.get("dispatchers") or (), queue)
-            found["error_queue_depth"], found["error_queue_seen"] = told
+            reported = reported_depth(found.get("dispatchers") or (), queue)
+            found["error_queue_depth"], found["error_queue_seen"] = reported
         if transport is not None and found.get("ingresses") and not remarks:
             found["ingresses"] = _looked_into(transport, found["ingresses"], found["now"], ends - monotonic())
         return Overview(endpoint=access.endpoint, error_queue=queue, remarks=[*unknown, *remarks], **found)
@@ -321,7 +321,7 @@ def _depth(transport: Transport, queue: str, timeout: float) -> Question[int | N
 def _looked_into(
     transport: Transport, ingresses: Sequence[IngressRecord], now: datetime, seconds: float
 ) -> Sequence[IngressRecord]:
-    """The same, with what the broker says of their rejected queues where it does; else it stays what they told."""
+    """The same with the depths of their rejected queues as the broker reports them, where it does."""
     queues = {each.rejected_queue for each in ingresses}
     question = Question("asking for rejected queues", lambda: _depths(transport, queues), max(0.0, seconds))
     try:
@@ -404,7 +404,7 @@ class HealthCriteria:
     """Whether one must be running."""
 
     def unmet(self, overview: Overview) -> Iterator[str]:
-        """What is not as it must be, a clause each; what is unknown for want of an answer counts for good."""
+        """The problems, a clause each; a value that is unknown because there is no answer counts as good."""
         if overview.overdue is not None and overview.overdue > self.max_overdue:
             yield overdue_text(overview.overdue)
         if self.dispatcher and not overview.dispatchers:

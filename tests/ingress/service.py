@@ -117,9 +117,7 @@ class Service:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             dispatch = Command(["dispatch"], self.environment, "dispatching for")
-            ingests = [
-                Command(["ingest", *entrance], self.environment, "taking messages of") for entrance in self._entrances
-            ]
+            ingests = [Command(["ingest", *entrance], self.environment, "consuming ") for entrance in self._entrances]
             for command in [stack.enter_context(one) for one in (dispatch, *ingests)]:
                 command.await_ready()
             self._running = stack.pop_all()

@@ -39,7 +39,7 @@ def test_it_takes_messages_in_until_it_is_stopped(
 ) -> None:
     process = started(["ingest", "--exchange", "orders", "--json"], environment)
     try:
-        assert line_of(process) == f"taking messages of {QUEUE!r} in for endpoint 'sales'\n"
+        assert line_of(process) == f"consuming {QUEUE!r} for endpoint 'sales'\n"
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"bad", delay="soon")
@@ -60,7 +60,7 @@ def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict
     named = environment | {"DELAYSTORE_ERROR_QUEUE": "/queues/failed.orders"}
     process = started(["ingest", "--exchange", "orders", "--destination", "header", "--json"], named)
     try:
-        assert line_of(process).startswith("taking messages")
+        assert line_of(process).startswith("consuming")
         for to in ("failed.orders", "/queues/failed.orders", "sales.control", "billing"):
             ground.publish(b"pay", delay=LONG, headers={"delaystore.destination": to})
         wait_until(lambda: ground.depth(QUEUE) == 0 and ground.depth(f"{QUEUE}.rejected") == 3, "all have a result")

@@ -141,7 +141,7 @@ def test_a_broker_that_cannot_be_asked_leaves_what_was_told(sqlite_url: str) -> 
 @pytest.mark.parametrize(
     ("given", "sentence", "state"),
     [
-        ({"problem": "there is no queue"}, "takes nothing in: there is no queue.", "stands still"),
+        ({"problem": "there is no queue"}, "consumes nothing: there is no queue.", "stands still"),
         ({"breakers": {"intake": "triggered"}}, "has a triggered breaker: intake.", "intake triggered"),
         (
             {"unacknowledged": 2, "why_unacknowledged": "the queue is full"},
@@ -178,12 +178,12 @@ def test_an_ingress_that_is_gone_is_told_of(
     tell(delivery, problem="it was so")
     monkeypatch.setattr("delaystore.stores.operable.ALIVE", timedelta(0))
     (wrong,) = seen(delivery).wrong
-    assert wrong.startswith(f"The ingress of '{QUEUE}' (process 4711 on app-7) is gone: it has told nothing for ")
+    assert wrong.startswith(f"The ingress of '{QUEUE}' (process 4711 on app-7) is offline: no heartbeat for ")
     shown = run("status").out
     assert "gone: it died, or cannot reach the store" in shown
     assert "it was so" not in shown
     assert run("status", "--json").document["ingresses"][0]["gone"] is True
-    assert f"the ingress of '{QUEUE}' is gone" in run("health").out
+    assert f"the ingress of '{QUEUE}' is offline" in run("health").out
     page = Page(browser(app(delivery)).get("/").text).text
     assert "gone" in page
     assert "it was so" not in page

@@ -73,7 +73,7 @@ def test_it_is_told_where_the_queue_gives_fewer_than_it_holds(
 ) -> None:
     monkeypatch.setattr(SqlQueueTransport, "depth", lambda _self, _name: 9)  # as if somebody else had three
     told = run("errors", "list").err
-    assert "looked at the first 6 of 9 messages only: it took too long, or somebody else has the others\n" in told
+    assert "looked at the first 6 of 9 messages only: it took too long, or other consumers hold the rest\n" in told
     assert "looked at the first 2 of 9 messages only; --examine looks" in run("errors", "list", "--examine", "2").err
     assert "looked at 6 of 9 messages only" in run("errors", "discard", "--all", "--dry-run").err
     assert run("errors", "discard", "--all", "--limit", "1", "--dry-run").err == ""

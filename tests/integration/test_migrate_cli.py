@@ -487,7 +487,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "nobody to ask": (
         lambda pg, lite: ["run", "--from", pg, "--to", lite, "--endpoint", "sales"],
-        "nobody can be asked",
+        "no terminal confirms",
     ),
     "unknown source": (
         lambda pg, lite: ["preview", "--from", "redis://x", "--to", lite, "--endpoint", "sales"],

@@ -82,7 +82,7 @@ def test_an_interrupted_pause_is_a_pause(store: SqlDelayedMessageStore, environm
     else:
         assert (process.returncode, err) == (
             128 + signal.SIGTERM,
-            "interrupted: it is paused, and dispatchers park what is left\n",
+            "interrupted: it is paused, and dispatchers park the rest\n",
         )
     assert [each.name for each in store.destinations()] == ["billing"]
 

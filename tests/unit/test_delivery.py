@@ -317,7 +317,7 @@ def test_a_store_of_five_methods_can_send_but_not_list(transport: ScriptedTransp
         for manage in (delivery.list, delivery.count, lambda: delivery.get("a"), lambda: delivery.cancel("a")):
             with pytest.raises(ConfigurationError, match="FiveMethodStore cannot list or change"):
                 manage()
-        with pytest.raises(ConfigurationError, match="somebody else's transaction; use a SQL store"):
+        with pytest.raises(ConfigurationError, match="another program's transaction; use a SQL store"):
             delivery.enlist(object())
 
 

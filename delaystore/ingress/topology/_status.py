@@ -92,7 +92,7 @@ class IngressStatus:
                 )
                 yield f"{queue.most:,} in {queue.name!r}; {look} shows them{again}"
         if self.bound == 0:
-            yield f"no queue is bound to {self.names.out!r}: what is due goes to the error queue"
+            yield f"no queue is bound to {self.names.out!r}: due messages go to the error queue"
 
 
 def read_status(broker: BrokerClient, names: IngressNames) -> IngressStatus:

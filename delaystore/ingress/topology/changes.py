@@ -154,7 +154,7 @@ def delete(
     broker: BrokerClient,
     names: IngressNames,
     *,
-    with_out: bool = False,
+    with_output: bool = False,
     force: bool = False,
     statistics_age: float = STATISTICS_AGE,
     on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
@@ -162,14 +162,14 @@ def delete(
     """Delete the ingress. May be run again.
 
     The exchange to publish to stays where others are bound to it, or where it is the plugin's; the output exchange
-    stays where anything is bound to it, unless `with_out`. `force`: messages are lost, and consumers lose their queue.
-    Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
+    stays where anything is bound to it, unless `with_output`. `force`: messages are lost, and consumers lose their
+    queue. Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
     `check_deletion` and `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the
     end.
     """
     return delete_topology(
         broker,
-        lambda: check_deletion(broker, names, with_out=with_out),
+        lambda: check_deletion(broker, names, with_output=with_output),
         words_of(names),
         force=force,
         statistics_age=statistics_age,
@@ -177,7 +177,7 @@ def delete(
     )
 
 
-def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool = False) -> DeletionCheck:
+def check_deletion(broker: BrokerClient, names: IngressNames, *, with_output: bool = False) -> DeletionCheck:
     """Check what `delete` would delete, and whether it may.
 
     Raises ConfigurationError without a management API, TransportUnavailableError, TransportError.
@@ -186,7 +186,7 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
         raise ConfigurationError(_NO_MANAGEMENT)
     broker.check_same_cluster()
     snapshot = broker.management.snapshot()
-    exchanges, kept = _exchanges(names, snapshot, with_out)
+    exchanges, kept = _exchanges(names, snapshot, with_output)
     queues = [Queue(name) for name in (names.queue, names.expired, names.rejected) if name in snapshot.queues]
     inward = sorted((one for one in snapshot.bindings if _leads_to_queue(one, names.queue)), key=str)
     gone = {one.name for one in exchanges}
@@ -202,14 +202,14 @@ def check_deletion(broker: BrokerClient, names: IngressNames, *, with_out: bool 
     )
 
 
-def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:
+def _exchanges(names: IngressNames, snapshot: BrokerSnapshot, with_output: bool) -> tuple[list[Exchange], list[str]]:
     """The exchanges that go, and why others stay."""
     going: list[Exchange] = []
     kept: list[str] = []
     for name, why in (
         (names.exchange, _why_exchange_stays(names, snapshot)),
         (names.expired, None),
-        (names.out, None if with_out else _why_out_stays(names, snapshot)),
+        (names.out, None if with_output else _why_out_stays(names, snapshot)),
     ):
         state = snapshot.exchanges.get(name)
         if state is not None and why is None:
@@ -229,7 +229,7 @@ def _why_exchange_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | 
 
 def _why_out_stays(names: IngressNames, snapshot: BrokerSnapshot) -> str | None:
     count = sum(1 for one in snapshot.bindings if names.out in (one.source, _exchange_of(one)))
-    return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
+    return f"it has {counted(count, 'binding')}; --delete-output-exchange deletes it, too" if count else None
 
 
 def _upstream_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: BrokerSnapshot) -> list[Part]:

@@ -203,10 +203,12 @@ def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None
     assert "pass --yes" in run.refused("ingest", "delete", "orders")
     document = run("ingest", "delete", "orders", "--yes", "--json").document
     assert len(document["deleted"]) == 5
-    assert document["kept"] == ["exchange 'orders.out' stays: it has 1 binding; --with-out deletes it, too"]
+    assert document["kept"] == [
+        "exchange 'orders.out' stays: it has 1 binding; --delete-output-exchange deletes it, too"
+    ]
     assert not set(QUEUES) & set(broker.management.queues())
     assert {"orders", "orders.ingress.expired", "orders.out"} & set(broker.management.exchanges()) == {"orders.out"}
-    again = run("ingest", "delete", "orders", "--yes", "--with-out")
+    again = run("ingest", "delete", "orders", "--yes", "--delete-output-exchange")
     assert again.out == "deleted: exchange 'orders.out'\n"
     assert "to queue 'billing' goes, too" in again.err
     assert run("ingest", "delete", "orders", "--yes").out.startswith("nothing to delete")
