@@ -90,11 +90,22 @@ def create(
     dry_run: bool = False,
     on_declared: Callable[[Part], object] = lambda _part: None,
 ) -> CascadeCreation:
-    """Declare the cascade, and its policies. May be run again.
+    """Declare the cascade and its policies. May be run again.
 
-    Checks first, and changes nothing where a finding blocks it. `on_declared` is called after each part. Raises
-    TopologyRefusedError where a finding blocks it; DeclarationError, as that a TransportSetupError, where the broker
-    refuses a part anyway, saying what had been declared until then; TransportUnavailableError, TransportError.
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        dry_run: Change nothing, and report what would be declared.
+        on_declared: Called after each part.
+
+    Returns:
+        What was declared, and what became of the policies.
+
+    Raises:
+        TopologyRefusedError: A finding blocks it, and nothing was changed. It is a TransportSetupError.
+        DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     plan = CreationPlan(
         broker, DeclaredTopology(stages=[complete_layout(topology)], words=CASCADE, ends={topology.delivery})
@@ -168,9 +179,19 @@ def _left_to_do(broker: BrokerClient, policy: Policy, advice: str) -> PolicyOutc
 def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = False) -> Verification:
     """Verify the broker's version and feature flags, the user's permissions, and every part of the cascade.
 
-    Uses the management API where there is one, otherwise what AMQP can tell. Changes nothing.
-    `passive`: the user may not declare, so only passive declares are made, and permissions are left out.
-    Raises TransportUnavailableError, TransportError where the broker does not answer.
+    Uses the management API where there is one, otherwise what AMQP reports. Changes nothing.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        passive: The user may not declare: only passive declares are made, and permissions are not checked.
+
+    Returns:
+        The findings; none, if the cascade is as it should be.
+
+    Raises:
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     declared = DeclaredTopology(stages=[topology.layout()], words=CASCADE, ends={topology.delivery})
     found = declared.check(broker, declaring=not passive)

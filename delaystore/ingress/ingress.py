@@ -90,15 +90,22 @@ _ASKING: Final = 5.0
 
 
 class Ingress:
-    """Takes messages from a queue, stores them until they are due, and acknowledges them after the commit.
+    """Consumes a queue, stores its messages until they are due, and acknowledges them after the commit.
 
-    Any number of ingresses, in any number of processes, may work on one queue. After a fork the child has none running.
+    Any number of ingresses, in any number of processes, may work on one queue. After a fork none runs in the child.
 
-    `delivery`: the endpoint that keeps the messages; it may dispatch as well, in this process or in others. It is not
-    closed. `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the
-    time limits of the store and the breakers are; None: the defaults. `on_stored` is called with the earliest due time
-    of what was just stored, so that a dispatcher of this process can be woken whose store cannot wake it. Raises
-    ConfigurationError.
+    Args:
+        delivery: The endpoint that keeps the messages. It may dispatch as well. It is not closed.
+        url: The broker, as for RabbitMQTransport.
+        rules: How a message is read.
+        settings: The queue, and how much is in memory at once.
+        delivery_settings: Time limits of the store and the breakers. None: the defaults.
+        on_stored: Called with the earliest due time of what was just stored, to wake a dispatcher of this process whose
+            store cannot wake it.
+
+    Raises:
+        ConfigurationError: The endpoint's store cannot look up messages, or the URL cannot work.
+
     """
 
     def __init__(
@@ -130,9 +137,11 @@ class Ingress:
         return self._settings.queue
 
     def start(self) -> None:
-        """Run in a daemon thread; returns at once, also while store or broker are down. May be called twice.
+        """Run in a daemon thread. Returns at once, also while store or broker are down. May be called twice.
 
-        Raises RuntimeError where the process can start no thread; then nothing runs, and it may be called again.
+        Raises:
+            RuntimeError: The process can start no thread. Then nothing runs, and it may be called again.
+
         """
         self._loop.start()
 
@@ -144,17 +153,25 @@ class Ingress:
         self._loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Store and acknowledge what is under way, and end. May be called twice, and from a signal handler.
+        """Store and acknowledge the batch in progress, and end. May be called twice, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing. A
-        call from the thread that runs it does not wait.
+        Args:
+            timeout: Seconds to wait for the end; None: as long as it takes. A call from the thread that runs it does
+                not wait.
+
+        Returns:
+            True: it has ended. False: it is still finishing.
+
         """
         return self._loop.stop(timeout)
 
     def check(self) -> None:
-        """Find out whether the ingress queue is there.
+        """Check whether the ingress queue exists.
 
-        Raises TransportError where it is not, TransportUnavailableError where the broker cannot be reached.
+        Raises:
+            TransportError: It does not.
+            TransportUnavailableError: The broker cannot be reached.
+
         """
         with closing(BlockingConnections(self._broker)) as connections:
             _queues(self._broker, connections, self._settings)

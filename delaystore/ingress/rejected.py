@@ -241,13 +241,26 @@ def retry_rejected(
     on_progress: Callable[[int, int], object] = lambda _done, _total: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Retry:
-    """Publish what is in the rejected queue `queue` to where it came from, each as it was, and take it off the queue.
+    """Publish the messages of a rejected queue to where they came from, each as it was, and remove them from the queue.
 
-    `wanted`: only what it matches; None: all. Only what is there at the beginning is tried: what is rejected meanwhile
-    stays. A copy is confirmed before the message is acknowledged; if the process dies in between, it is in both.
-    `dry_run`: publish nothing, and say what would be. `on_progress` gets how many were tried, of how many. Raises
-    TransportSetupError where there is no such queue, TransportError and TransportUnavailableError: what was not
-    acknowledged is in the queue.
+    Only messages that are there at the beginning are tried. A copy is confirmed before the message is acknowledged: if
+    the process dies in between, it is in both places.
+
+    Args:
+        broker: The broker.
+        queue: The rejected queue.
+        wanted: Which messages; None: all.
+        dry_run: Publish nothing, and report what would be published.
+        on_progress: Called with the number of messages tried, and their total.
+        stopping: Asked after each batch whether to stop.
+
+    Returns:
+        What became of the messages.
+
+    Raises:
+        TransportSetupError: There is no such queue.
+        TransportError, TransportUnavailableError: What was not acknowledged is in the queue.
+
     """
     result = Retry(_depth(broker, queue))
     wanted = wanted or RejectedFilter()

@@ -89,16 +89,30 @@ class OpenQueue(ABC):
 
     @abstractmethod
     def take(self, limit: int) -> Sequence[TakenMessage]:
-        """The next messages that no consumer has, `limit` at most; none: there are no more.
+        """Take the next messages that no consumer has. This caller does not get them again.
 
-        What was taken is not taken again by this caller. Raises TransportError, TransportUnavailableError.
+        Args:
+            limit: Number of messages at most.
+
+        Returns:
+            The messages, in the order of the queue. Empty: there are no more.
+
+        Raises:
+            TransportError: The queue cannot be read.
+            TransportUnavailableError: The broker cannot be reached.
+
         """
 
     @abstractmethod
     def remove(self, taken: Sequence[TakenMessage]) -> None:
-        """Remove messages for good. Once this returns the queue has forgotten them.
+        """Remove messages for good. Once this returns, the queue has removed them.
 
-        Raises TransportUnavailableError: perhaps it has not.
+        Args:
+            taken: Messages that `take` returned.
+
+        Raises:
+            TransportUnavailableError: The connection is lost. The messages may be removed, or in the queue.
+
         """
 
     def move(
@@ -107,11 +121,21 @@ class OpenQueue(ABC):
         messages: Sequence[DelayedMessage],  # noqa: ARG002 - for overriders
         timeout: float,  # noqa: ARG002 - for overriders
     ) -> Sequence[Outcome] | None:
-        """Send each of `messages`, and remove what was taken for it, in one transaction; an outcome for each.
+        """Send messages and remove those that they were made of, in one transaction.
 
-        What is not DELIVERED is in the queue as before. None: this queue has no such transactions, and nothing was
-        done: `send`, then `remove`. Raises TransportError, TransportUnavailableError: perhaps nothing was moved, and
-        whatever was is no longer in the queue.
+        Args:
+            taken: Messages that `take` returned.
+            messages: What to send for each of them, in the same order.
+            timeout: Seconds for the whole call.
+
+        Returns:
+            One outcome for each message. What is not DELIVERED is in the queue as before. None: this queue has no such
+            transactions, and nothing was done. Then call `send` and `remove`.
+
+        Raises:
+            TransportError: Nothing was moved.
+            TransportUnavailableError: The connection is lost. Each message is either in the queue or sent, never both.
+
         """
         return None
 
@@ -123,14 +147,23 @@ class Transport(ABC):
     def send(
         self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
     ) -> Sequence[Outcome]:
-        """Forward `messages` and return one outcome for each, in their order, within about `timeout` seconds.
+        """Forward messages to their destinations.
 
-        A message without an answer by then may stay on its way: `Outcome.late` tells what becomes of it.
-        `transaction`: the store bound to the transaction to send in, for exactly once; None unless
-        `shares_transaction_with` returned True. DELIVERED then holds once it commits. An outage is an outcome
-        (UNCONFIRMED), never an exception. But a failure that may have spoilt a shared transaction raises
-        TransportError,
-        and the caller rolls the transaction back.
+        A message without an answer in time may stay in flight; `Outcome.late` reports later what became of it. An
+        outage is an outcome (UNCONFIRMED), never an exception.
+
+        Args:
+            messages: The messages.
+            transaction: The store, bound to the transaction to send in, for exactly once. None unless
+                `shares_transaction_with` returned True. DELIVERED then holds once the transaction commits.
+            timeout: Seconds for all of them.
+
+        Returns:
+            One outcome for each message, in their order.
+
+        Raises:
+            TransportError: A failure may have spoilt the shared transaction. The caller rolls it back.
+
         """
 
     @property
@@ -144,16 +177,35 @@ class Transport(ABC):
         now: datetime,  # noqa: ARG002 - for overriders
         timeout: float,  # noqa: ARG002 - for overriders
     ) -> Sequence[Outcome]:
-        """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
+        """Forward messages now, each to arrive at its due time and not before.
 
-        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNCONFIRMED, UNAVAILABLE: an
-        outage; NOT_DELAYABLE: `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
+        Args:
+            messages: The messages.
+            now: The time by the store's clock, aware.
+            timeout: Seconds for all of them.
+
+        Returns:
+            One outcome for each message, in their order. DELIVERED: the broker keeps it until it is due. UNCONFIRMED,
+            UNAVAILABLE: an outage. NOT_DELAYABLE: `send` the message when it is due.
+
+        Raises:
+            ConfigurationError: `longest_native_delay` is None.
+
         """
         raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 
     @abstractmethod
     def declare(self, queue: str) -> None:
-        """Create the queue if it does not exist. Raises TransportSetupError, TransportUnavailableError."""
+        """Create a queue if it does not exist.
+
+        Args:
+            queue: Its name.
+
+        Raises:
+            TransportSetupError: The broker refuses it.
+            TransportUnavailableError: The broker cannot be reached.
+
+        """
 
     def declare_error_queue(self, queue: str) -> None:
         """As `declare`, for a queue whose messages people look at, and give back, as often as they like."""
@@ -163,53 +215,110 @@ class Transport(ABC):
     def receive(
         self, queue: str, limit: int = 1, timeout: float = 0
     ) -> AbstractContextManager[Sequence[ReceivedMessage]]:
-        """Take up to `limit` messages, waiting up to `timeout` seconds for the first.
+        """Take messages for the time of a block. For demos, tests and small consumers.
 
-        They leave the queue when the block ends, and go back if it raises. For demos, tests and small consumers.
+        They leave the queue when the block ends, and go back if it raises.
+
+        Args:
+            queue: Its name.
+            limit: Number of messages at most.
+            timeout: Seconds to wait for the first message.
+
+        Returns:
+            A context manager that yields the messages; none, if none came in time.
+
         """
 
     def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
-        """Take messages of `queue`; what is not removed when the block ends goes back, in its order where possible.
+        """Open a queue, to take messages and remove some of them.
 
-        A caller that removes nothing has changed nothing. Raises TransportError for a queue that is missing or may
-        not be read, TransportUnavailableError; ConfigurationError: this transport cannot.
+        What is not removed when the block ends goes back, in its order where possible. A caller that removes nothing
+        has changed nothing.
+
+        Args:
+            queue: Its name.
+
+        Returns:
+            A context manager that yields the queue.
+
+        Raises:
+            TransportError: The queue is missing or may not be read.
+            TransportUnavailableError: The broker cannot be reached.
+            ConfigurationError: This transport cannot open queues.
+
         """
         raise ConfigurationError(f"{type(self).__name__} cannot inspect the queue {queue!r}")
 
     def depth(self, queue: str) -> int | None:  # noqa: ARG002 - for overriders
-        """How many messages are in `queue`; None: there is no such queue, or this transport cannot tell.
+        """Count the messages that are ready in a queue.
 
-        Raises TransportUnavailableError.
+        Args:
+            queue: Its name.
+
+        Returns:
+            The number of messages. None: there is no such queue, or this transport cannot count.
+
+        Raises:
+            TransportUnavailableError: The broker cannot be reached.
+
         """
         return None
 
     def reaches(self, destination: str) -> bool | None:  # noqa: ARG002 - for overriders
-        """Whether a message for `destination` would arrive somewhere now, by its name; None: this cannot tell.
+        """Check whether a message for a destination would arrive in a queue now.
 
-        Raises TransportUnavailableError.
+        Args:
+            destination: A queue's name or an address.
+
+        Returns:
+            Whether it would, as far as its name shows. None: unknown.
+
+        Raises:
+            TransportUnavailableError: The broker cannot be reached.
+
         """
         return None
 
     def check(self, message: DelayedMessage) -> None:  # noqa: B027 - carrying everything is a fair default
-        """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection.
+        """Refuse a message that this transport cannot carry unchanged. Needs no connection.
 
-        The dispatcher asks about what goes to the error queue, too, and about each header and property by itself: what
-        is refused goes there as text. What only `send` refuses stays in the store.
+        The dispatcher also checks messages for the error queue, and each header and property on its own: what is
+        refused goes there as text. What only `send` refuses stays in the store.
+
+        Args:
+            message: The message.
+
+        Raises:
+            UnsupportedMessageError: It cannot be carried. The text says why.
+
         """
 
     def unavailable(self) -> str | None:
-        """Why nothing can be sent at present (no connection, a broker alarm); None: it can, or that is unknown.
+        """Say why nothing can be sent at present, and start to re-establish a lost connection.
 
-        The dispatcher asks before it claims messages. Returns at once, and starts to re-establish a lost connection.
+        The dispatcher asks before it claims messages. Returns at once.
+
+        Returns:
+            The reason, such as no connection or an alarm of the broker. None: messages can be sent, or that is unknown.
+
         """
         return None
 
     def shares_transaction_with(self, store: DelayedMessageStore) -> bool:  # noqa: ARG002 - for overriders
-        """Whether `send` can take part in a transaction of `store`, which makes exactly once possible."""
+        """Check whether `send` can take part in a transaction of a store, which makes exactly once possible.
+
+        Args:
+            store: The store.
+
+        Returns:
+            Whether it can.
+
+        """
         return False
 
     def close(self) -> None:  # noqa: B027 - a transport may hold nothing
-        """Give back connections; may be called twice. The transport may be used again, and reconnects.
+        """Close connections; may be called twice. The transport may be used again, and then reconnects.
 
-        It also ends what is on its way: no confirm of that will come any more.
+        Messages in flight are given up: no confirm will come for them.
+
         """

@@ -143,7 +143,10 @@ def test_a_store_that_takes_no_beats_stops_no_intake(
             await_settled(ingress, 500)
             assert ingress.health().healthy
             if kind == "fails":
-                wait_until(lambda: "of the ingress of 'orders.ingress' fails: gone" in caplog.text, "the log tells")
+                wait_until(
+                    lambda: "of the ingress of 'orders.ingress' to the store fails: gone" in caplog.text,
+                    "the log tells",
+                )
             ends = time.monotonic()
         assert time.monotonic() - ends < 20
         assert delivery.count() == 500

@@ -155,7 +155,7 @@ def test_an_id_that_a_whole_batch_has(
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url, on_duplicate=on_duplicate) as ingress:
         await_settled(ingress, 2500)
         assert [one.body for one in delivery.list().messages] == [waits]
-    assert "storing what has arrived fails" not in caplog.text
+    assert "storing incoming messages fails" not in caplog.text
 
 
 def test_the_newest_that_can_be_stored_replaces_the_others(ground: Ground, sqlite_url: str) -> None:

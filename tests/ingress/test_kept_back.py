@@ -14,7 +14,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreError
 from delaystore.ingress import _entries as unacknowledged
 from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries
-from delaystore.ingress._intake import Direct, Intake
+from delaystore.ingress._intake import Intake, Passthrough
 from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader
@@ -79,7 +79,7 @@ class Ground:
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
         storing = Storing(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
         reader, nothing = cast(IncomingReader, Reader()), Nothing()
-        direct, rejecting = cast(Direct, nothing), cast(Rejecting, nothing)
+        direct, rejecting = cast(Passthrough, nothing), cast(Rejecting, nothing)
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
         self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
         self.unacknowledged = UnacknowledgedEntries(IngressSettings(queue="orders"))
@@ -101,7 +101,7 @@ class Ground:
         self.take_in(self.unacknowledged.to_try())
 
     def take_in(self, entries: Sequence[IngestEntry]) -> None:
-        trouble = self.intake.take_in(entries, self.unacknowledged.ids)
+        trouble = self.intake.process(entries, self.unacknowledged.ids)
         if trouble is not None:
             self.unacknowledged.add([entry for entry in entries if entry.result is None], trouble)
 

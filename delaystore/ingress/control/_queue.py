@@ -290,16 +290,22 @@ _TRIGGERED_AFTER: Final = timedelta(seconds=30)
 
 
 class ControlQueue:
-    """Lets programs that speak AMQP cancel, reschedule and look up what waits for an endpoint.
-
-    `operations`: the endpoint's, as `DelayedDelivery.operations`. `transport`: a RabbitMQTransport. `queue`: where
-    requests come; None: `ENDPOINT.control`. It is declared as a quorum queue, with a fanout exchange of its name and
-    `QUEUE.rejected`. `with_bodies`: whether messages are answered with their bodies. `on_critical_error`: is called
-    when store or broker have failed for half a minute. `on_rescheduled`: is called with a new due time, as to wake a
-    dispatcher of this process.
+    """Lets programs that speak AMQP cancel, reschedule and look up the waiting messages of an endpoint.
 
     Any number, in any number of processes, may read one queue. It closes neither store nor transport.
-    Raises ConfigurationError for another transport, and for a name that no queue can have.
+
+    Args:
+        operations: The endpoint's, as `DelayedDelivery.operations`.
+        transport: A RabbitMQTransport.
+        queue: Where requests come. It is declared as a quorum queue, with a fanout exchange of its name and
+            `QUEUE.rejected`. None: `ENDPOINT.control`.
+        with_bodies: Whether answers have the bodies of messages.
+        on_critical_error: Called when store or broker have failed for half a minute.
+        on_rescheduled: Called with a new due time, as to wake a dispatcher of this process.
+
+    Raises:
+        ConfigurationError: It is another transport, or no queue can have that name.
+
     """
 
     def __init__(
@@ -339,10 +345,15 @@ class ControlQueue:
         self._loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Finish the requests at hand, and end. May be called twice, and from a signal handler.
+        """Finish the requests in progress, and end. May be called twice, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended, or did not run; False: it is
-        still finishing. A call from the thread that runs it, as a signal handler's, does not wait.
+        Args:
+            timeout: Seconds to wait for the end; None: as long as it takes. A call from the thread that runs it does
+                not wait.
+
+        Returns:
+            True: it has ended, or did not run. False: it is still finishing.
+
         """
         return self._loop.stop(timeout)
 

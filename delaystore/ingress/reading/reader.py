@@ -32,17 +32,24 @@ MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRules:
-    """How an ingress reads what arrives.
+    """How an ingress reads incoming messages.
 
-    `ingress_queue`: the queue that messages are published to, by whose name is known what its dead-lettering added.
-    `destination`: where messages go that do not say it by their form. `forms`: tried in this order; the first that fits
-    is taken, and a message that none fits is due at once; none: `usual_forms`. `exchange`: the one that leads to the
-    queue; None: as the queue's name has it. `allow_destination`, `own`: which destinations a message may name, as
-    `patterns` and `own` of AllowedDestinations. `count_from`: from when delays count. `most_body_bytes`: a larger body
-    is rejected. `check`: the transport's own check, which raises InvalidMessageError; it is asked only about messages
-    that it could refuse.
+    Attributes:
+        ingress_queue: The queue that messages are published to. Its name tells what its dead-lettering added.
+        destination: Where messages go that do not name a destination by their delay form.
+        forms: Tried in this order; the first that fits is taken. A message that none fits is due at once. Empty:
+            `usual_forms`.
+        exchange: The one that leads to the queue. None: as the queue's name has it.
+        allow_destination: Which destinations a message may name, as `patterns` of AllowedDestinations.
+        own: Queues and exchanges of delaystore itself, as `own` of AllowedDestinations.
+        count_from: From when delays count.
+        most_body_bytes: A larger body is rejected.
+        check: The transport's check, which raises InvalidMessageError. It is called only for messages that the
+            transport could refuse.
 
-    Raises ConfigurationError for what cannot work.
+    Raises:
+        ConfigurationError: The rules cannot work.
+
     """
 
     ingress_queue: str
@@ -96,10 +103,19 @@ class IncomingReader:
             self._publish_exchanges = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
 
     def read(self, incoming: IncomingMessage, now: datetime) -> DelayedMessage | SagaCleared:
-        """The message to store, or what is to be cancelled instead.
+        """Read an incoming message.
 
-        `now`: aware; when the message was received. Where nothing better is known, delays count from it. A message that
-        is due already has a due time in the past. Raises RejectedMessageError for what is neither.
+        Args:
+            incoming: The message.
+            now: When it was received, aware. Where nothing better is known, delays count from it.
+
+        Returns:
+            The message to store, or what is to be cancelled instead. A message that is due already has a due time in
+            the past.
+
+        Raises:
+            RejectedMessageError: It is neither. The text says why.
+
         """
         rules = self._rules
         if len(incoming.body) > rules.most_body_bytes:

@@ -54,11 +54,23 @@ def create(
 ) -> Creation:
     """Declare the ingress. May be run again: then nothing changes.
 
-    `ingress_exchange` False: all but the exchange to publish to. `on_declared` is called after each part.
-    An exchange that exists needs the right type; its arguments may be its own, so it is not declared again.
-    Raises TopologyRefusedError, a TransportSetupError, where a finding blocks it, and nothing is declared;
-    DeclarationError, one as well, where the broker refuses a part all the same, saying what had been declared until
-    then; TransportUnavailableError, TransportError.
+    An exchange that exists needs the right type. Its arguments may be its owner's, so it is not declared again.
+
+    Args:
+        broker: The virtual host.
+        topology: What to declare.
+        ingress_exchange: False: everything but the exchange to publish to.
+        dry_run: Declare nothing, and report what would be declared.
+        on_declared: Called after each part.
+
+    Returns:
+        What was declared.
+
+    Raises:
+        TopologyRefusedError: A finding blocks it, and nothing was declared. It is a TransportSetupError.
+        DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     plan = CreationPlan(broker, declared(topology, ingress_exchange=ingress_exchange))
     return plan.carry_out(dry_run=dry_run, on_declared=on_declared)
@@ -86,11 +98,22 @@ def verify(
 ) -> Verification:
     """Verify the broker's version and feature flags, the user's permissions, and every part of the ingress.
 
-    Uses the management API where there is one, otherwise what AMQP can tell. Changes nothing. `out_type`,
-    `exchange_type`: of the two exchanges; None: whatever they are, as far as it can be. `passive`: the user may not
-    declare, so only passive declares are made, and permissions are left out.
-    Raises ConfigurationError where neither a type nor a management API is given; TransportUnavailableError,
-    TransportError where the broker does not answer.
+    Uses the management API where there is one, otherwise what AMQP reports. Changes nothing.
+
+    Args:
+        broker: The virtual host.
+        names: The names of the ingress' parts.
+        out_type: The type of the output exchange. None: whatever it is, as far as that can work.
+        exchange_type: The type of the ingress exchange. None: the same.
+        passive: The user may not declare: only passive declares are made, and permissions are not checked.
+
+    Returns:
+        The findings; none, if the ingress is as it should be.
+
+    Raises:
+        ConfigurationError: Neither a type nor a management API is given.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     topology = _topology(broker, names, out_type, exchange_type)
     found = declared(topology).check(broker, declaring=not passive)
@@ -161,11 +184,24 @@ def delete(
 ) -> Deletion[DeletionCheck]:
     """Delete the ingress. May be run again.
 
-    The exchange to publish to stays where others are bound to it, or where it is the plugin's; the output exchange
-    stays where anything is bound to it, unless `with_output`. `force`: messages are lost, and consumers lose their
-    queue. Raises TopologyInUseError where messages are in it or programs consume from it, unless `force`; else as
-    `check_deletion` and `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the
-    end.
+    The ingress exchange stays where others are bound to it, or where it is the plugin's. The output exchange stays
+    where anything is bound to it.
+
+    Args:
+        broker: The virtual host.
+        names: The names of the ingress' parts.
+        with_output: Delete the output exchange too, whatever is bound to it.
+        force: Delete although messages are lost, and consumers lose their queue.
+        statistics_age: Seconds between the two checks before the deletion.
+        on_deleted: Called after each part.
+
+    Returns:
+        What was deleted.
+
+    Raises:
+        TopologyInUseError: Messages are in it, or programs consume from it, without `force`.
+        ConfigurationError, TransportError: As `check_deletion` and `delete_topology`.
+
     """
     return delete_topology(
         broker,
@@ -395,12 +431,24 @@ def switch_from_plugin(
     exchange_type: str | None = None,
     live: BrokerSnapshot | None = None,
 ) -> Switch:
-    """How to get from the plugin's `exchange` to an ingress. `new_name` None: of the same name.
+    """Plan the way from an exchange of the delayed-message plugin to an ingress.
 
-    `queue`, `out`: names for these, in place of those made from the exchange's. `exchange_type`: of the exchange to
-    publish to; None: that of the plugin's bindings, where it can be. `live`: what is there now, where `snapshot` is of
-    an export: bindings to and from what is gone are left out.
-    Raises TransportSetupError where it is no exchange of the plugin, ConfigurationError for names that cannot be.
+    Args:
+        snapshot: The broker, or an export of its definitions.
+        exchange: The plugin's exchange.
+        new_name: The ingress exchange. None: the same name.
+        queue: The ingress queue. None: named after the exchange.
+        out: The output exchange. None: named after the exchange.
+        exchange_type: The type of the ingress exchange. None: that of the plugin's bindings, where it can be.
+        live: The broker now, where `snapshot` is of an export: bindings of what is gone are left out.
+
+    Returns:
+        The plan.
+
+    Raises:
+        TransportSetupError: It is no exchange of the plugin.
+        ConfigurationError: The names cannot work.
+
     """
     if new_name == exchange:
         raise ConfigurationError(f"--as {exchange!r} is the name that it has; give a new one, or leave --as out")
@@ -428,13 +476,25 @@ def switch_from_plugin(
 def replace_exchange(
     broker: BrokerClient, switch: Switch, on_declared: Callable[[Part], object] = lambda _part: None
 ) -> Creation:
-    """Delete the plugin's exchange, and declare the other in its place, at once; all else is declared before.
+    """Delete the plugin's exchange and at once declare the ingress exchange in its place. All else is declared before.
 
-    `switch`: read from an export, which keeps the bindings that vanish with the exchange: whatever ends this, to call
-    `create` declares the rest. In between, some milliseconds, what is published there is refused, and what falls due in
-    the plugin is lost: it delivers to whatever has the name.
-    Raises TransportSetupError where messages wait in the plugin that would be lost, or where the exchange has changed
-    since the export; ConfigurationError without a management API; else as `create`.
+    In between, for some milliseconds, messages published there are refused, and messages that fall due in the plugin
+    are lost: it delivers to whatever has the name. If the process dies here, `create` declares the rest.
+
+    Args:
+        broker: The virtual host.
+        switch: Read from an export, which keeps the bindings that vanish with the exchange.
+        on_declared: Called after each part.
+
+    Returns:
+        What was declared.
+
+    Raises:
+        TransportSetupError: Messages wait in the plugin that would be lost, or the exchange has changed since the
+            export.
+        ConfigurationError: There is no management API.
+        DeclarationError, TransportUnavailableError, TransportError: As `create`.
+
     """
     if broker.management is None:
         raise ConfigurationError("only the management API tells of the plugin; pass --management URL")

@@ -183,7 +183,7 @@ def read_plugin_exchange(snapshot: BrokerSnapshot, name: str, out: str) -> Plugi
         raise TransportSetupError(
             f"exchange {name!r} is of type {exchange.type}, and not of the delayed-message plugin ({PLUGIN_TYPE}): it "
             "delays nothing, and there is nothing to copy. Check its name; to make it lead to an ingress as it is, "
-            "pass --type TYPE, which the output exchange gets, in place of --from-plugin or --definitions"
+            "pass --type TYPE, the type of the output exchange, in place of --from-plugin or --definitions"
         )
     arguments = {key: value for key, value in exchange.arguments.items() if key != _INNER_TYPE}
     alternate = _alternate_by_policy(snapshot, name, out)

@@ -85,21 +85,28 @@ PREPARING: Final = 10.0
 
 
 class RabbitMQTransport(Transport):
-    """Publishes to RabbitMQ queues and exchanges, with publisher confirms, pipelined, and `mandatory`.
+    """Publishes to RabbitMQ queues and exchanges, with pipelined publisher confirms and `mandatory`.
 
-    `url`: `amqp[s]://user:password@host:port,host:port/vhost`, or several of them for the hosts of one broker; see
-    `broker_from_url`. The hosts, and each address of each, are tried in turn, from a random one on.
-    `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
-    `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
-    `queue_type`: what `declare` creates, quorum or classic; None: as the URL's query parameter `queue_type` says, or
-    else quorum.
-    `queues`: declared as by `declare`, ahead of the first message and once there is a broker: a program that names them
-    here starts while the broker is down. One that may not be created is logged, and tried again.
-    `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: as the URL's query parameter
-    `delays` says (see `delay_named`), or else not at all, and nothing is declared for it.
+    A thread `delaystore-rabbitmq ...` owns the connection. It starts at the first use, and again in a forked child.
 
-    A thread `delaystore-rabbitmq ...` owns the connection; it starts at the first use, and afresh in a forked child.
-    Raises ConfigurationError for a URL or file that cannot work.
+    Args:
+        url: `amqp[s]://user:password@host:port,host:port/vhost`, or several of them for the hosts of one broker; see
+            `broker_from_url`. The hosts, and each address of each, are tried in turn, from a random one on.
+        ca_file: PEM file of the authority that signed the broker's certificate, for amqps://.
+        client_certificate: PEM file with the client's certificate.
+        client_key: PEM file with its key.
+        heartbeat: Seconds; 0 for none. None: as the broker proposes.
+        connection_name: How the broker's management shows the connection.
+        queue_type: What `declare` creates, quorum or classic. None: as the URL's query parameter `queue_type` says, by
+            default quorum.
+        queues: Queues to declare before the first message, once there is a broker. So a program starts while the broker
+            is down. A queue that may not be created is logged, and tried again.
+        delays: How RabbitMQ delays natively, a cascade or another `NativeDelay`. None: as the URL's query parameter
+            `delays` says (see `delay_named`), by default not at all.
+
+    Raises:
+        ConfigurationError: The URL or a file cannot work.
+
     """
 
     def __init__(
@@ -197,10 +204,17 @@ class RabbitMQTransport(Transport):
 
     @override
     def declare(self, queue: str, *, queue_type: str | None = None) -> None:
-        """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
+        """Create the durable queue if none of that name exists, of whatever type.
 
-        `queue_type`: the type that it must have, also if it exists; None: the transport's for a new one.
-        Raises TransportSetupError with the broker's reason, ConfigurationError, TransportUnavailableError.
+        Args:
+            queue: A name, or `/queues/NAME`.
+            queue_type: The type that it must have, also if it exists. None: the transport's type, for a new queue only.
+
+        Raises:
+            TransportSetupError: The broker refuses it. The text has the broker's reason.
+            ConfigurationError: There is no such type.
+            TransportUnavailableError: The broker cannot be reached.
+
         """
         if queue_type is None:
             declare_queue(self._blocking, queue, self._queue_type)
@@ -217,9 +231,15 @@ class RabbitMQTransport(Transport):
         declare_queue(self._blocking, queue, self._queue_type, lift_limit=True)
 
     def delete(self, queue: str) -> None:
-        """Delete the queue (a name, or `/queues/NAME`) with what is in it; nothing happens if there is none.
+        """Delete a queue and the messages in it. Nothing happens if it does not exist.
 
-        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        Args:
+            queue: A name, or `/queues/NAME`.
+
+        Raises:
+            TransportSetupError: The broker refuses it. The text has the broker's reason.
+            TransportUnavailableError: The broker cannot be reached.
+
         """
         delete_queue(self._blocking, queue)
 

@@ -61,7 +61,16 @@ class CopyPublisher:
         self._owner: ConnectionOwner | None = None
 
     def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
-        """Publish, and return one outcome for each, within about `timeout` seconds."""
+        """Publish messages with confirms.
+
+        Args:
+            copies: What to publish.
+            timeout: Seconds for all of them.
+
+        Returns:
+            One outcome for each, in their order.
+
+        """
         return PublishedBatch(copies, timeout, self._running_owner, self._quarantine).run()
 
     def close(self) -> None:

@@ -236,24 +236,36 @@ def retry_later(
     expired: Expired = Expired.DEAD_LETTER,
     bind: bool = True,
 ) -> RetryResult:
-    """Have a message that could not be handled come back to its queue after `delay`, and acknowledge this delivery.
+    """Have a message that could not be handled come back to its queue after a delay, and acknowledge this delivery.
 
-    `channel`, `method`, `properties`, `body`: as pika gave them to a consumer without auto_ack. The channel is put in
-    confirm mode, if it is not yet; for another kind of connection than BlockingConnection see `next_step`.
-    `delay`: a timedelta or seconds, rounded up to the cascade's unit. `queue`: the consumer's own.
-    `topology`: a cascade that exists (`delaystore delays create`). `bind`: bind the queue to its end, each time; False
-    where that is done by others (`delaystore delays bind`).
-    `limit`: how often a message is delayed; after that it goes to `error_queue` (a queue, or an address as
-    `parse_address` reads it), whatever the delay, with `error`, why it failed, in NServiceBus' failure headers.
-    `expired`: what to do with a message whose time to live, counted from its original send, ends before the delay.
+    If the process dies, the message is in the queue until RabbitMQ has confirmed the copy. Then it is in both until the
+    acknowledgement has arrived, and may be handled twice. After that it is in the cascade or error queue alone. On an
+    error it stays unacknowledged, for the caller to `basic_nack`.
 
-    If the process dies, the message is in the queue until RabbitMQ has confirmed the copy; then in both until the
-    acknowledgement has arrived, and may be handled twice; then in the cascade or error queue alone.
+    Args:
+        channel: The consumer's channel, without auto_ack. It is put into confirm mode. For other connections than
+            BlockingConnection see `next_step`.
+        method: As pika gave it to the consumer.
+        properties: As pika gave them to the consumer.
+        body: As pika gave it to the consumer.
+        delay: A timedelta or seconds, rounded up to the cascade's unit.
+        queue: The consumer's queue.
+        topology: A cascade that exists (`delaystore delays create`).
+        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        error_queue: A queue, or an address as `parse_address` reads it.
+        error: Why it failed, for NServiceBus' failure headers in the error queue.
+        expired: What to do with a message whose time to live, counted from its original send, ends before the delay.
+        bind: Bind the queue to the cascade's end, each time. False: that is done (`delaystore delays bind`).
 
-    On an error it stays unacknowledged, for the caller to `basic_nack`. Raises ConfigurationError for arguments that
-    cannot work, UnsupportedMessageError for a delay, queue name or message that does not fit, TransportError where
-    RabbitMQ refuses (some refusals close the channel, which requeues), TransportUnavailableError for a lost connection;
-    a broker that does not answer within 30 seconds loses it.
+    Returns:
+        What became of the message.
+
+    Raises:
+        ConfigurationError: The arguments cannot work.
+        UnsupportedMessageError: The delay, the queue's name or the message does not fit.
+        TransportError: RabbitMQ refuses. Some refusals close the channel, which requeues the message.
+        TransportUnavailableError: The connection is lost, or the broker has not answered within 30 seconds.
+
     """
     if not isinstance(channel, BlockingChannel):
         raise ConfigurationError("retry_later needs the channel of a BlockingConnection; see next_step for others")

@@ -136,7 +136,7 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     ]
     told = run("ingest", "status", "orders")
     assert told.code == 1
-    assert "problem: nobody takes from 'orders.ingress'" in told.out
+    assert "problem: no ingress consumes 'orders.ingress'" in told.out
     assert "delaystore ingest retry orders.ingress.rejected publishes them again\n" in told.out
     assert "retry orders.ingress.expired" not in told.out
 

@@ -159,7 +159,7 @@ def test_mistakes_are_told(run: CommandLine, export: Path, monkeypatch: pytest.M
     assert "pass --definitions FILE" in run.refused("ingest", "create", "orders", "--from-plugin", "--replace")
     refused = run.refused("ingest", "create", "audit", "--from-plugin")
     assert "'audit' is of type" in refused
-    assert "pass --type TYPE, which the output exchange gets" in refused
+    assert "pass --type TYPE, the type of the output exchange" in refused
     missing = str(tmp_path / "missing.json")
     assert "No such file" in run.refused("ingest", "create", "orders", "--definitions", missing)
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
