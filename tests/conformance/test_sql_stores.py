@@ -87,6 +87,57 @@ def empty(url: str) -> None:
     engine.dispose()
 
 
+CORE = (
+    "test_headers_and_properties_come_back_with_their_types",
+    "test_any_batch_comes_back_as_it_went_in",
+    "test_message_ids_that_look_alike_are_told_apart",
+    "test_a_message_is_due_at_its_due_time_and_not_a_microsecond_sooner",
+    "test_the_longest_waiting_comes_first",
+    "test_a_message_stored_late_still_comes_first",
+    "test_due_times_far_away_are_kept",
+    "test_next_is_the_earliest_due_time",
+    "test_next_is_none_again_when_everything_is_gone",
+    "test_what_was_fetched_is_not_fetched_again",
+    "test_a_message_id_that_waits_is_refused_and_only_the_due_time_of_what_waits_is_marked",
+    "test_a_message_id_may_be_used_again_once_its_message_is_gone",
+    "test_a_removed_message_is_gone_and_removing_it_again_says_so",
+    "test_a_failed_message_keeps_its_due_time_and_hides_until_its_next_attempt",
+    "test_failures_add_up",
+    "test_what_a_killed_process_had_claimed_is_found_again",
+    "test_what_a_killed_process_had_not_committed_is_undone",
+    "test_each_message_goes_to_one_dispatcher_alone",
+    "test_what_matches_is_cancelled_and_nothing_else",
+    "test_pages_cover_everything_once_also_of_one_instant",
+    "test_what_waits_is_counted",
+    "test_a_cancelled_message_is_gone",
+    "test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed",
+    "test_a_message_is_either_cancelled_or_dispatched",
+    "test_due_times_are_counted_by_bucket",
+    "test_random_histories_are_those_of_the_in_memory_store",
+    "test_what_is_parked_is_not_fetched_and_keeps_its_due_time",
+    "test_resuming_shows_all_of_it_step_by_step",
+    "test_postponed_messages_are_shown_then_at_no_failures_cost",
+    "test_a_message_is_found_as_it_was_stored",
+    "test_pages_of_a_search_cover_ids_of_any_script_once",
+    "test_a_cancel_is_noted_with_what_the_message_was",
+    "test_a_replacement_is_noted",
+    "test_another_process_message_wakes_the_subscriber",
+    "test_destinations_are_text_and_nothing_else",
+    "test_destinations_that_a_collation_takes_for_one_are_several",
+    "test_bodies_of_any_size_come_back",
+    "test_due_times_of_any_zone_come_back_as_the_same_instant",
+    "test_a_message_that_cannot_be_read_harms_itself_alone",
+    "test_pages_cover_ids_of_any_script_once",
+    "test_steps_reach_ids_of_any_script",
+    "test_two_dispatchers_are_not_given_the_same_times",
+    "test_a_dispatcher_is_known_as_it_describes_itself",
+    "test_what_dispatchers_did_adds_up_minute_by_minute",
+    "test_the_hostile_session_is_hostile",
+    "test_what_a_hostile_session_stores_is_due_at_the_same_instant",
+)
+"""What `make test` has of the contract in shelves and on MariaDB; all of it runs on SQLite and PostgreSQL."""
+
+
 class SqlStoreTests(StoreConformance):
     lease: ClassVar = timedelta(seconds=60)
 
@@ -212,45 +263,6 @@ class TestPostgreSQL(SqlStoreTests):
         assert shown(hostile_store_factory, "SHOW bytea_output") == "escape"
 
 
-SHELVES_CORE = (
-    "test_headers_and_properties_come_back_with_their_types",
-    "test_any_batch_comes_back_as_it_went_in",
-    "test_message_ids_that_look_alike_are_told_apart",
-    "test_a_message_is_due_at_its_due_time_and_not_a_microsecond_sooner",
-    "test_the_longest_waiting_comes_first",
-    "test_a_message_stored_late_still_comes_first",
-    "test_due_times_far_away_are_kept",
-    "test_next_is_the_earliest_due_time",
-    "test_next_is_none_again_when_everything_is_gone",
-    "test_what_was_fetched_is_not_fetched_again",
-    "test_a_message_id_that_waits_is_refused_and_only_the_due_time_of_what_waits_is_marked",
-    "test_a_message_id_may_be_used_again_once_its_message_is_gone",
-    "test_a_removed_message_is_gone_and_removing_it_again_says_so",
-    "test_a_failed_message_keeps_its_due_time_and_hides_until_its_next_attempt",
-    "test_failures_add_up",
-    "test_what_a_killed_process_had_claimed_is_found_again",
-    "test_what_a_killed_process_had_not_committed_is_undone",
-    "test_each_message_goes_to_one_dispatcher_alone",
-    "test_what_matches_is_cancelled_and_nothing_else",
-    "test_pages_cover_everything_once_also_of_one_instant",
-    "test_what_waits_is_counted",
-    "test_a_cancelled_message_is_gone",
-    "test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed",
-    "test_a_message_is_either_cancelled_or_dispatched",
-    "test_due_times_are_counted_by_bucket",
-    "test_random_histories_are_those_of_the_in_memory_store",
-    "test_what_is_parked_is_not_fetched_and_keeps_its_due_time",
-    "test_resuming_shows_all_of_it_step_by_step",
-    "test_postponed_messages_are_shown_then_at_no_failures_cost",
-    "test_a_message_is_found_as_it_was_stored",
-    "test_pages_of_a_search_cover_ids_of_any_script_once",
-    "test_a_cancel_is_noted_with_what_the_message_was",
-    "test_a_replacement_is_noted",
-    "test_another_process_message_wakes_the_subscriber",
-)
-"""What else differs in shelves is in tests/integration/shelves."""
-
-
 class ShelvingStore(SqlDelayedMessageStore):
     """Whose messages wait in shelves, but for those that are stored in a transaction of the caller's."""
 
@@ -261,7 +273,7 @@ class ShelvingStore(SqlDelayedMessageStore):
         self.store_many([message])
 
 
-@pytest.mark.long_but(*SHELVES_CORE)
+@pytest.mark.long_but(*CORE)
 class TestPostgreSQLShelves(TestPostgreSQL):
     @pytest.fixture
     def store_factory(self, url: str) -> StoreFactory:
@@ -271,12 +283,7 @@ class TestPostgreSQLShelves(TestPostgreSQL):
     def test_one_of_several_senders_of_an_id_succeeds(self, open_store: StoreFactory) -> None: ...
 
 
-@pytest.mark.long_tests(
-    "test_any_filter_finds_what_matches_it",
-    "test_random_histories_of_operators_are_those_of_the_in_memory_store",
-    "test_messages_stored_meanwhile_are_found_once",
-    "test_an_id_that_stays_claimed_is_told_apart_from_one_that_waits",
-)
+@pytest.mark.long_but(*CORE)
 class TestMariaDB(SqlStoreTests):
     capabilities: ClassVar = ROW_LOCKS
 
