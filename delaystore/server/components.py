@@ -154,6 +154,8 @@ class Metrics:
             from delaystore.server.telemetry import MetricsServer
             from delaystore.server.telemetry.traces import has_tracer_provider
         self._server = MetricsServer(configuration.listen.host, configuration.listen.port)
+        self.watch_ingress: Final = self._server.watch_ingress
+        self.close: Final = self._server.close
         self._traces = has_tracer_provider()
         self._destinations = configuration.destinations
         self._observers: dict[str, OpenTelemetryMetrics] = {}
@@ -172,10 +174,6 @@ class Metrics:
         observer.watch(opened.store, opened.transport, configuration.error_queue)
         return observer
 
-    def watch_ingress(self, endpoint: str, ingress: "Ingress") -> object:
-        """Tell of an ingress, for as long as what is returned is kept."""
-        return self._server.watch_ingress(endpoint, ingress)
-
     def tell_only_of(self, names: Iterable[str]) -> None:
         """Forget endpoints of other names."""
         wanted = set(names)
@@ -184,7 +182,3 @@ class Metrics:
     def problems(self) -> Sequence[str]:
         """That nothing is served."""
         return [] if self._server.is_serving else ["it serves nothing any more; restart the service"]
-
-    def close(self) -> None:
-        """Serve nothing any more."""
-        self._server.close()

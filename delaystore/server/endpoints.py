@@ -24,7 +24,7 @@ LONGEST_QUESTION: Final = 2.0
 
 
 class DispatcherComponent:
-    """Forwards what is due, once the store is set up. `observer` None: nobody is told."""
+    """Forwards due messages, once the store is set up. `observer` None: no metrics."""
 
     def __init__(
         self, opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
@@ -78,6 +78,8 @@ class Endpoint:
         self._former: list[tuple[ComponentPlan, Runner]] = []
         self._ending = threading.Event()
         self._closed = threading.Event()
+        self.closed: Final = self._closed.wait
+        """Wait for the end of `close`, for a number of seconds at most; returns whether it has come."""
         self._looked = time.monotonic()
         self._problems: Problems = {}
         self._watch = threading.Thread(target=self._look_again, name=f"delaystore-service-look-{name}", daemon=True)
@@ -103,9 +105,9 @@ class Endpoint:
         """Remove the components that `configuration` changes or lacks; the caller drains them, see `former`."""
         self.configuration, self._own = configuration, own
         plans = self._plans()
-        gone = [plan for plan in self._runners if plan not in plans]
+        removed = [plan for plan in self._runners if plan not in plans]
         self._former = [(plan, runner) for plan, runner in self._former if runner.is_alive]
-        self._former += [(plan, self._runners.pop(plan)) for plan in gone]
+        self._former += [(plan, self._runners.pop(plan)) for plan in removed]
 
     def enter(self) -> None:
         """Start the components that are new or have changed."""
@@ -141,10 +143,6 @@ class Endpoint:
             return
         self._ending.set()
         in_background(f"delaystore-service-close-{self.name}", self._close)
-
-    def closed(self, seconds: float) -> bool:
-        """Wait for the end of `close`, for so long at most; whether it has come."""
-        return self._closed.wait(seconds)
 
     def _close(self) -> None:
         for rank in Rank:
@@ -227,7 +225,7 @@ Configurations = Mapping[str, EndpointConfiguration]
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A way to other endpoints that can be gone. `opened`: what is new, or takes the place of another."""
+    """A change to other endpoints that can be made. `opened`: what is new, or takes the place of another."""
 
     wanted: Configurations
     opened: Mapping[str, Endpoint]
@@ -252,7 +250,7 @@ class Endpoints:
         self._opened = {}
 
     def transition_to(self, wanted: Configurations) -> Transition:
-        """Open what `wanted` has anew; changes nothing of what runs. Raises ConfigurationError, naming the endpoint."""
+        """Open new and changed endpoints; running ones stay. Raises ConfigurationError, naming the endpoint."""
         opened: dict[str, Endpoint] = {}
         own = _own_names(wanted)
         with ExitStack() as stack:
@@ -270,8 +268,8 @@ class Endpoints:
 
     def leave(self, transition: Transition) -> Sequence[Sequence[Runner]]:
         """Remove changed endpoints, and return their components in the turns in which the caller drains them."""
-        gone = [name for name in self._running if name not in transition.wanted or name in transition.opened]
-        left = [self._running.pop(name) for name in gone]
+        removed = [name for name in self._running if name not in transition.wanted or name in transition.opened]
+        left = [self._running.pop(name) for name in removed]
         self._left = [*(each for each in self._left if not each.closed(0)), *left]
         own = _own_names(transition.wanted)
         for name, endpoint in self._running.items():

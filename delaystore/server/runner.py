@@ -40,7 +40,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComponentPlan:
-    """A component that an endpoint is to have. `configuration`: a component whose own has changed is made anew.
+    """A component that an endpoint is to have. `configuration`: a component whose own has changed is replaced.
 
     `make`: may raise what `run` may.
     """
@@ -56,12 +56,12 @@ logger = logging.getLogger("delaystore.server")
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _LONGEST_WAIT: Final = 5.0
-"""Seconds between two attempts, in the end: of what died, and of what waits for a server."""
+"""Seconds between two attempts, in the end: of failed components, and of those that wait for a server."""
 _PROVEN: Final = 60.0
 """Seconds that a component has run, after which its next death is as its first."""
 _OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
 _OFTEN: Final = 0.1
-"""Seconds after which a component that was told to stop is told again: it may not have begun to run the first time."""
+"""Seconds after which a component that was asked to stop is asked again: it may not have been running before."""
 
 
 class Runner:
@@ -79,10 +79,8 @@ class Runner:
         self._trouble = "it is starting"
         self._told: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"delaystore-service-{name}", daemon=True)
-
-    def start(self) -> None:
+        self.start: Final = self._thread.start
         """Begin; returns at once. Call it once."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Have the component finish, and begin no other. Does not wait; may be called again, and before `start`."""

@@ -175,14 +175,14 @@ class Service:
         application: ASGIApp,
         address: ListenAddress,
         listener: Listener,
-        told: str,
+        announcement: str,
         ending: Callable[[], object] = lambda: None,
         most: int | None = None,
     ) -> None:
         first = [listener]
 
         def ready(url: str) -> None:
-            self._tell(told.format(url))
+            self._tell(announcement.format(url))
 
         def make() -> ServerComponent:
             own = first.pop() if first else listener_at(address, name, most)

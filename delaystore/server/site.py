@@ -84,7 +84,7 @@ class ServiceSite:
         await self._front(scope, receive, send)
 
     def show(self, configuration: WebConfiguration, endpoints: Iterable[Endpoint]) -> None:
-        """Serve the pages of `endpoints` from now on; what goes on in those that are gone ends."""
+        """Serve the pages of `endpoints` from now on; background jobs of removed pages end."""
         keys = [_PageKey(configuration, each.opened, _cascade(each.configuration)) for each in endpoints]
         pages = {key: self._pages.get(key) or self._page(key) for key in keys}
         self._front = front(
@@ -93,8 +93,8 @@ class ServiceSite:
             tokens=_value(configuration.tokens),
             beside=self._beside,
         )
-        gone, self._pages = [page for key, page in self._pages.items() if key not in pages], pages
-        _end(gone)
+        removed, self._pages = [page for key, page in self._pages.items() if key not in pages], pages
+        _end(removed)
 
     def stop(self) -> None:
         """End streams of events, and what goes on in the background."""
@@ -145,14 +145,10 @@ class ServerComponent:
             ready(address_of(listener))
 
         self._server = PageServer(application, listener, answers, ending)
-
-    def run(self) -> None:
+        self.run: Final = self._server.serve_until_stopped
         """Serve until `stop`."""
-        self._server.serve_until_stopped()
-
-    def stop(self) -> None:
+        self.stop: Final = self._server.stop
         """End once the answers in progress are given."""
-        self._server.stop()
 
     def problems(self) -> Sequence[str]:
         """That it does not answer yet."""

@@ -21,7 +21,7 @@ _LONGEST: Final = 500
 
 
 class Notifier:
-    """Tells the service manager that started this process; where none did, nobody.
+    """Notifies the service manager that started this process, if one did.
 
     Raises MissingDependencyError where one did, and the library is missing.
     """
@@ -48,12 +48,12 @@ class Notifier:
         self._tell("STOPPING=1")
 
     def alive(self) -> None:
-        """It lives: to be told more often than the watchdog asks."""
+        """Report that the process lives; call it more often than the watchdog's interval."""
         if self.watchdog is not None:
             self._tell("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """A line for `systemctl status`; told where it has changed."""
+        """Report a line for `systemctl status`, if it has changed."""
         line = " ".join(text.split())[:_LONGEST]
         if line != self._told:
             self._told = line
@@ -141,7 +141,7 @@ _PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - compared, not
 def unit_for(configuration: Path) -> str:
     """The unit's text, with the secrets that the file names and the time that it has to end; or the usual ones.
 
-    Where it, or what runs, lies in somebody's home, systemd leaves homes readable; where nobody else may read it there,
+    Where it, or what runs, lies in a home directory, systemd leaves homes readable; if no other user may read it there,
     it runs as whom it belongs to.
 
     Raises ConfigurationError for a file that is there, and cannot be read, and for a path that no unit can have.

@@ -172,7 +172,7 @@ class Handlers:
 
 
 MOST_ROUNDS: Final = 100
-"""How often handlers may send what is due at once, within one `dispatch_due`."""
+"""How often handlers may send messages that are due at once, within one `dispatch_due`."""
 _PAGE: Final = 1000
 _NEXT_INSTANT: Final = timedelta.resolution
 
@@ -180,7 +180,7 @@ _NEXT_INSTANT: Final = timedelta.resolution
 class TestDelivery(DelayedDelivery):
     """A DelayedDelivery whose time a test sets, and which forwards when the test says so, in the test's own thread.
 
-    Store, passes, retries and error queue are the real ones; `transport` records what arrives, and answers as told.
+    Store, passes, retries and error queue are the real ones; `transport` records messages and answers as configured.
     `start` and `with` start no dispatcher.
 
     `clock` None: one of its own, which stands at noon of 2027-01-01 UTC. `store` None: in memory. A store that is given
@@ -228,12 +228,12 @@ class TestDelivery(DelayedDelivery):
         self._handlers.add(destination, handler)
 
     def dispatch_due(self) -> Sequence[DelayedMessage]:
-        """Forward what is due by the clock, and call the handlers; returns what arrived, in that order.
+        """Forward the messages that are due by the clock, and call the handlers; returns what arrived, in that order.
 
         What handlers send, and is due at once, arrives in the same call; copies in the error queue are among what
         arrived. In a pretended outage nothing does. Raises what a handler raises: all that was due has arrived then,
         and the next call calls the other handlers. Raises AssertionError after 100 rounds in which handlers have sent
-        what is due at once.
+        messages that are due at once.
         """
         arrived: list[DelayedMessage] = []
         for call in self._turns(arrived):
@@ -260,7 +260,7 @@ class TestDelivery(DelayedDelivery):
         return arrived
 
     def waiting(self, destination: str | None = None) -> Sequence[DelayedMessage]:
-        """All that waits, or what waits for `destination`, in the order in which it will be forwarded."""
+        """All waiting messages, or those for `destination`, in the order in which it will be forwarded."""
         found: list[DelayedMessage] = []
         after: Position | None = None
         while True:
@@ -316,7 +316,7 @@ class TestDelivery(DelayedDelivery):
             if not called:
                 return
         raise AssertionError(
-            f"handlers have sent what is due at once {MOST_ROUNDS} times in a row, last to {arrived[-1].destination!r}"
+            f"handlers have sent messages due at once {MOST_ROUNDS} times in a row, last to {arrived[-1].destination!r}"
         )
 
     def _turns_for(self, span: timedelta, arrived: list[DelayedMessage]) -> Iterator[Turn]:

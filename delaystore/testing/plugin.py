@@ -97,7 +97,7 @@ def sql_delayed_delivery(
     delayed_delivery_endpoint: str,
     delayed_delivery_settings: DelayedDeliverySettings | None,
 ) -> Iterator[TestDelivery]:
-    """A TestDelivery with a SQL store, whose tables are made anew for the test, and stay after it."""
+    """A TestDelivery with a SQL store, whose tables are created again for the test, and stay after it."""
     from delaystore.stores import SqlDelayedMessageStore
     from delaystore.testing import TestDelivery
 

@@ -233,7 +233,7 @@ def test_what_a_killed_process_began_is_resumed_or_ended(delivery: DelayedDelive
     for way, said in (("resume", "Done: 1 message cancelled"), ("abandon", "Ended early: 0 messages changed")):
         operation = delivery.operations.begin_cancel(_filter(destination="billing"))  # nobody runs it
         page = f"/operation?id={operation.operation_id}"
-        assert "Nobody works on it here" in here.get(page).text
+        assert "This process does not run it" in here.get(page).text
         assert post(here, f"/operation/{way}", page, id=operation.operation_id).status_code == 303
         assert said in until_done(here, page)
     assert here.get("/operation?id=unknown").status_code == 404

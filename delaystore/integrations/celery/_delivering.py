@@ -18,13 +18,13 @@ from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations.celery._wire import Envelope, TaskDue, envelope
 
 _OF_SESSION: Final = "delaystore_celery_committed"
-"""The key in Session.info of what waits for its commit; one pair of listeners per session serves them all."""
+"""The key in Session.info of actions that wait for its commit; one pair of listeners per session serves them all."""
 
 
 def once_committed(target: Any, action: Callable[[], None]) -> None:
     """Call `action` after the outermost commit of `target`, which `DelayedDelivery.enlist` takes.
 
-    Never, where it is rolled back, and where nobody is told of a commit: by SQLAlchemy's or a driver's connection.
+    Never, where it is rolled back, and where commits are not reported: by SQLAlchemy's or a driver's connection.
     `action` must not raise.
     """
     session = target() if isinstance(target, scoped_session) else target
@@ -68,7 +68,7 @@ _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction
 def tasks_in(connection_or_session: Any) -> Iterator[None]:
     """Within the block, tasks are stored, and revoked there, in the transaction of what `DelayedDelivery.enlist` takes.
 
-    A rollback undoes that. What does not concern the store goes to the broker at once, as ever. Retries are stored by
+    A rollback undoes that. What does not concern the store goes to the broker at once, as usual. Retries are stored by
     themselves: the exception that ends the attempt would roll them back. Other threads have no part in it.
     """
     token = _transaction.set(connection_or_session)
@@ -96,7 +96,7 @@ _PAUSE: Final = 0.05
 _POLICY: Final = ("max_retries", "interval_start", "interval_step", "interval_max")
 
 
-class LeftToCelery(Exception):  # noqa: N818 - nobody but the sender sees it
+class LeftToCelery(Exception):  # noqa: N818 - only the sender sees it
     """A further attempt that the store does not take, or not yet; its text says why."""
 
 
@@ -104,7 +104,7 @@ class Keeper:
     """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
     A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back. It keeps its
-    id, by which results are read and tasks revoked: it waits until the attempt before it is gone. `../_taken.py` has
+    id, by which results are read and tasks revoked: it waits until the attempt before it is removed. `../_taken.py` has
     the rule of frameworks whose retries may get another id.
     """
 
@@ -171,7 +171,7 @@ class Keeper:
         )
 
     def _is_stored(self, task: Envelope) -> bool:
-        """Whether what waits under this id is this very attempt or a later one; False: it is about to be gone.
+        """Whether the waiting message of this id is this attempt or a later one; False: it is being removed.
 
         Re-raises DuplicateMessageError for another task. A worker that got a task twice retries it twice: that is the
         same attempt.

@@ -315,7 +315,7 @@ class _Drain:
         self._source.acknowledge(tag)
 
     def _is_stored(self, message: DelayedMessage) -> bool:
-        """Whether what waits under this id is the same message: a fanout gives each queue one of its own."""
+        """Whether the waiting message of this id is the same: a fanout gives each queue one of its own."""
         waiting = self._delivery.get(message.message_id)
         return (
             waiting is not None

@@ -57,7 +57,7 @@ def revoking(control: Any, is_revoked: Callable[[str], bool]) -> Any:
 def revoked(app: Any, delivery: DelayedDelivery, task_id: str) -> bool:
     """Cancel a task, and have the result backend say REVOKED, as a worker would.
 
-    In the caller's transaction, which may be rolled back, the result backend is told after the commit.
+    In the caller's transaction, which may be rolled back, the result backend is informed after the commit.
     False: the store does not have it, or it is being dispatched: the workers are to revoke it.
     Raises kombu's OperationalError when the store is unavailable.
     """
@@ -115,7 +115,7 @@ def _embedded(app: Any, message: DelayedMessage) -> dict[str, Any]:
 
 
 THRESHOLD: Final = 60.0
-"""Seconds: a task that is due within them is left to Celery, unless told otherwise."""
+"""Seconds: a task that is due within them is left to Celery by default."""
 _OF_TASK: Final = "delayed_threshold"
 _OF_APP: Final = "delayed_tasks"
 
@@ -149,7 +149,7 @@ class DelayedTasks:
         self._ours = {"send_task": self._send_task, "control_cls": control, _OF_APP: self}
         self._before = {name: vars(app)[name] for name in self._ours if name in vars(app)}
         vars(app).update(self._ours)
-        vars(app).pop("control", None)  # made anew, of that class, when somebody asks for it
+        vars(app).pop("control", None)  # made again, of that class, at its next use
         self._installed = True
 
     @classmethod
@@ -163,8 +163,8 @@ class DelayedTasks:
         return found
 
     def uninstall(self) -> None:
-        """Leave new tasks to Celery again; what waits in the store is dispatched all the same. May be called twice."""
-        self._installed = False  # somebody may have kept or wrapped these since, and go on calling them
+        """Leave new tasks to Celery again; waiting messages are dispatched anyway. May be called twice."""
+        self._installed = False  # other code may have kept or wrapped these since, and still call them
         attributes = vars(self.app)
         for name, ours in self._ours.items():
             if attributes.get(name) == ours:
@@ -197,14 +197,14 @@ class DelayedTasks:
             return self._celery_send_task(name, args, kwargs, countdown, eta, task_id, producer, connection, **options)
         task_id = task_id or uuid()
         keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
-        told = {
+        named = {
             **routed(options),
             "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()},
         }  # for signals
-        with self._acquired(producer or told.pop("publisher", None), connection) as acquired:
+        with self._acquired(producer or named.pop("publisher", None), connection) as acquired:
             storing = StoringProducer(acquired, due, keeper.keep, self._declarations)
             try:
-                return self._celery_send_task(name, args, kwargs, task_id=task_id, producer=storing, **told)
+                return self._celery_send_task(name, args, kwargs, task_id=task_id, producer=storing, **named)
             except LeftToCelery as why:
                 logger.warning("the retry of task %s is not stored; Celery delays it: %s", task_id, why)
         return self._celery_send_task(name, args, kwargs, None, due.at, task_id, producer, connection, **options)

@@ -28,7 +28,7 @@ def delaystore() -> None:
 
 @delaystore.command("drain")
 @click.option("-Q", "--queue", required=True, help="The queue whose waiting tasks move into the store.")
-@click.option("--threshold", type=click.FloatRange(min=0), help="Seconds: move what is due later. Default: the app's.")
+@click.option("--threshold", type=click.FloatRange(min=0), help="Seconds: move tasks due later. Default: the app's.")
 @click.option(
     "--management",
     envvar="DELAYSTORE_MANAGEMENT",

@@ -45,7 +45,9 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
             waiting = store.remove_if_empty()
         if waiting:
             they = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
-            raise CommandError(f"{they}, and would be lost with the tables; cancel what waits, or have it dispatched")
+            raise CommandError(
+                f"{they}, and would be lost with the tables; cancel the waiting messages, or have them dispatched"
+            )
 
     @override
     def describe(self) -> str:

@@ -352,8 +352,8 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
             messages.success(request, f"{action.done}: {_named(done)}.")
         if claimed := ids.get(ManagementOutcome.BEING_DISPATCHED):
             messages.warning(request, f"Being dispatched, and therefore not changed: {_named(claimed)}.")
-        if gone := ids.get(ManagementOutcome.NOT_FOUND):
-            messages.warning(request, f"No longer waiting, and therefore not changed: {_named(gone)}.")
+        if missing := ids.get(ManagementOutcome.NOT_FOUND):
+            messages.warning(request, f"No longer waiting, and therefore not changed: {_named(missing)}.")
 
     def _change_all(
         self, request: HttpRequest, selection: Selection, action: MessageAction, at: datetime | None

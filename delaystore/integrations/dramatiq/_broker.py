@@ -22,7 +22,7 @@ from delaystore.stores.operable import Way
 
 
 def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:
-    """Store the message in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
+    """Store the message in the caller's transaction, `delay` in seconds. Raises what `send` raises."""
     transaction.send(
         message.queue_name,
         message.encode(),

@@ -79,7 +79,7 @@ Transaction = EnlistedDelivery | AsyncEnlistedDelivery
 
 
 async def keep_in_transaction(transaction: Transaction, task: Published, delay: float) -> None:
-    """Store the task in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
+    """Store the task in the caller's transaction, `delay` in seconds. Raises what `send` raises."""
     sent = transaction.send(task.destination, task.body, message_id=task.message_id, **_options(task, delay))
     if isawaitable(sent):
         await sent

@@ -17,7 +17,7 @@ from delaystore.server.configuration.tables import Positive, Table
 from delaystore.server.configuration.values import NameList, Secret, Span, Url
 
 _DEFAULTS: Final = IngressSettings(queue="any")
-_SOME_NAME: Final = "what nobody calls an exchange"
+_SOME_NAME: Final = "no exchange has this name"
 
 
 class IngressConfiguration(Table, frozen=True, kw_only=True):

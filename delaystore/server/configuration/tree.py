@@ -322,7 +322,7 @@ class WebConfiguration(Table, frozen=True, kw_only=True):
 
     @property
     def is_protected(self) -> bool:
-        """Whether somebody has to log in."""
+        """Whether users have to log in."""
         return bool(accounts_from_environment() if self.users is None else accounts_of(self.users.value))
 
 

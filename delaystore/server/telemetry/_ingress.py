@@ -15,7 +15,7 @@ _Value = tuple[float, Mapping[str, str]]
 
 
 class IngressMetrics:
-    """Tells of an ingress when metrics are read, for as long as somebody keeps this.
+    """Reports an ingress when metrics are read, as long as this object is referenced.
 
     `endpoint`: the value of the attribute `delaystore.endpoint`. `meter_provider` None: the global one.
     """
@@ -26,7 +26,7 @@ class IngressMetrics:
         gauges_of(get_meter_provider() if meter_provider is None else meter_provider).add(self)
 
     def observed(self, name: str) -> Iterable[_Value]:
-        """The values of a metric, for whoever exports."""
+        """The values of a metric, for the exporter."""
         if name == names.INGRESS_MESSAGES.name:
             return self._messages(self._ingress.health())
         if name == names.BREAKER_STATE.name:

@@ -61,14 +61,12 @@ class Gauges:
 
     def __init__(self, meter: Meter) -> None:
         self._observed: WeakSet[Observed] = WeakSet()
+        self.add: Final = self._observed.add
+        """Read an object, too, as long as it lives."""
         for metric in _OBSERVED:
             is_gauge = metric.kind == "gauge"
             create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
             create(metric.name, [partial(self._observe, metric.name)], metric.unit, metric.description)
-
-    def add(self, observed: Observed) -> None:
-        """Read `observed`, too, for as long as it lives."""
-        self._observed.add(observed)
 
     def _observe(self, name: str, _options: CallbackOptions) -> Iterator[Observation]:
         for each in list(self._observed):
@@ -108,7 +106,7 @@ class DestinationLabels:
     def split(
         self, counts: DispatchReport, by_destination: Mapping[str, DispatchReport]
     ) -> Iterable[tuple[Mapping[str, str], DispatchReport]]:
-        """What a pass did, in the parts that are told apart; lost claims have no destination."""
+        """What a pass did, by destination; lost claims have no destination."""
         if not self._limit:
             return [({}, counts)]
         parts = [(self.attributes(name), report) for name, report in by_destination.items()]
@@ -172,7 +170,7 @@ LONGEST_ANSWER: Final = 5.0
 LONGEST_WAIT: Final = 1.0
 """Seconds for which an export waits for an answer; then it gets the former one."""
 Reading = Mapping[str, float]
-"""Values by the names of metrics; one that cannot be told is missing."""
+"""Values by the names of metrics; one that is unknown is missing."""
 _SILENT: Final[Reading] = {STORE_AVAILABLE.name: 0.0}
 
 
@@ -187,7 +185,7 @@ class StoreGauges:
         self._last = _SILENT
 
     def latest(self) -> Reading:
-        """The last answer, asked for anew where it is older than EVERY; waits LONGEST_WAIT at most, raises nothing."""
+        """The last answer, requested again if it is older than EVERY; waits LONGEST_WAIT at most, raises nothing."""
         question = self._asked.question(LONGEST_ANSWER, fresh=EVERY)
         if question.answered_within(LONGEST_WAIT - question.age):
             self._last = _answer_to(question)
@@ -201,7 +199,7 @@ class StoreGauges:
         found = {STORE_AVAILABLE.name: 1.0, OLDEST_OVERDUE.name: 0.0 if overdue is None else overdue.total_seconds()}
         counts = counts_of(store, self._error_queue)
         depth = self._depth() if counts.error_queue_depth is None else counts.error_queue_depth
-        told = {
+        values = {
             BACKLOG: None if counts.backlog is None else counts.backlog.messages,
             FAILING: counts.failing,
             PARKED: counts.parked_now,
@@ -209,10 +207,10 @@ class StoreGauges:
             DISPATCHERS: counts.dispatchers,
             ERROR_QUEUE_DEPTH: depth,
         }
-        return found | {metric.name: value for metric, value in told.items() if value is not None}
+        return found | {metric.name: value for metric, value in values.items() if value is not None}
 
     def _depth(self) -> int | None:
-        """How many messages are in the error queue, asked where no dispatcher has told it; None: that is unknown."""
+        """How many messages are in the error queue, asked if no dispatcher has reported it; None: that is unknown."""
         try:
             return None if self._transport is None else self._transport.depth(self._error_queue)
         except DelaystoreError:
@@ -242,7 +240,7 @@ class OpenTelemetryMetrics(DispatchObserver):
     """Measures sending and dispatching; give it to `DelayedDelivery` or `Dispatcher` as their observer.
 
     `endpoint`: the value of the attribute `delaystore.endpoint`. `destinations`: of how many destinations counters tell
-    by name, those beyond being `other`; 0: destinations are not told apart. `meter_provider` None: the global one,
+    by name, those beyond being `other`; 0: no metrics by destination. `meter_provider` None: the global one,
     which is to be set before. `lateness`: where the lateness of each message goes; None: to the meter, too.
 
     It needs OpenTelemetry's API only; without a meter provider nothing is measured.
@@ -269,7 +267,7 @@ class OpenTelemetryMetrics(DispatchObserver):
         self._lateness: LatenessSink = lateness or RecordedLateness(_histogram(meter, names.LATENESS))
         self._states = dict.fromkeys(_BREAKERS, BreakerState.DISARMED)
         self._readings: StoreGauges | None = None
-        for outcome in _OUTCOMES:  # a counter whose first value is 1 has not grown, to whoever asks by how much it has
+        for outcome in _OUTCOMES:  # a counter whose first value is 1 shows no growth to a query for its increase
             self._messages.add(0, {**self._endpoint, names.OUTCOME: outcome})
         self._undone.add(0, self._endpoint)
         gauges_of(provider).add(self)
@@ -316,7 +314,7 @@ class OpenTelemetryMetrics(DispatchObserver):
             self._sent.add(count, attributes)
 
     def observed(self, name: str) -> Iterable[tuple[float, Mapping[str, str]]]:
-        """The values of a gauge, for whoever exports."""
+        """The values of a gauge, for the exporter."""
         if name == names.BREAKER_STATE.name:
             return self._breakers()
         reading = {} if self._readings is None else self._readings.latest()

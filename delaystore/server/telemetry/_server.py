@@ -95,7 +95,7 @@ class MetricsServer:
         )
 
     def watch_ingress(self, endpoint: str, ingress: "Ingress") -> "IngressMetrics":
-        """Have metrics of an ingress served here, for as long as somebody keeps what this returns."""
+        """Have metrics of an ingress served here, as long as the returned object is referenced."""
         from delaystore.server.telemetry._ingress import IngressMetrics
 
         return IngressMetrics(endpoint, ingress, meter_provider=self.meter_provider)

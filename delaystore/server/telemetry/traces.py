@@ -164,5 +164,5 @@ def creation_context(message: DelayedMessage) -> SpanContext | None:
 
 
 def has_tracer_provider() -> bool:
-    """Whether somebody has set one, as `opentelemetry-instrument` does."""
+    """Whether a provider is set, as `opentelemetry-instrument` does."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)

@@ -1,4 +1,4 @@
-"""The web page: see what waits, and operate it. An ASGI application, by itself or mounted in yours."""
+"""The web page: see waiting messages, and change them. An ASGI application, by itself or mounted in yours."""
 
 from delaystore.registry import needed_for
 

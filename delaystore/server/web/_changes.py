@@ -23,7 +23,7 @@ from delaystore.text import counted
 
 SAMPLE: Final = 5
 COUNTING: Final = 4.0
-"""Seconds for which a preview counts; then it says: at least so many."""
+"""Seconds for which a preview counts; then it shows the number as a lower bound."""
 
 
 class _EnoughError(Exception):
@@ -62,7 +62,7 @@ def follow(site: WebSite, operations: Operations, operation: Operation) -> None:
 
 _PATIENCE: Final = 10.0
 _COUNTING: Final = 5.0
-"""Seconds that are waited for the backlog, which reads all that waits; then it is unknown."""
+"""Seconds to wait for the backlog, which reads all waiting messages; then it is unknown."""
 _MOMENT: Final = 2.0
 """Seconds that a change is waited for: most have ended by then."""
 _TICK: Final = 0.05
@@ -70,7 +70,7 @@ _TICK: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One destination. `waiting` None: not counted. `rate`: delivered a second. `state` None: nobody changed it."""
+    """One destination. `waiting` None: not counted. `rate`: delivered a second. `state` None: never changed."""
 
     name: str
     waiting: int | None
@@ -80,10 +80,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class DestinationChange:
-    """A change of a destination. `about`: while it goes on; `done`: what became of the messages."""
+    """A change of a destination. `about`: shown while it runs; `notice`: afterwards; `done`: what messages are then."""
 
     about: str
-    told: str
+    notice: str
     done: str
     do: Callable[[Operations, Callable[[int], None]], int]
 
@@ -111,7 +111,7 @@ def resumed(name: str) -> DestinationChange:
 
 
 async def rows_of(request: Request) -> tuple[list[Row], Overview]:
-    """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
+    """Destinations with waiting messages, recent deliveries or a changed state, the fullest first."""
     site = site_of(request)
     overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
         site.cached.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
@@ -213,10 +213,10 @@ def begin(
     job = BackgroundJob(about=about, by=operations.by, path="/errors")
 
     def do(_progress: Callable[[int], None]) -> str:
-        def told(_step: str, done: int, _total: int | None) -> None:
+        def progress(_step: str, done: int, _total: int | None) -> None:
             job.done = done
 
-        named: dict[str, Any] = {"limit": limit, "progress": told, "stopping": lambda: site.stopping}
+        named: dict[str, Any] = {"limit": limit, "progress": progress, "stopping": lambda: site.stopping}
         if action == "replay":
             report = errors.replay(wanted, destination=destination, **named)
         else:

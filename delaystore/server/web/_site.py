@@ -66,6 +66,8 @@ class BackgroundJobs:
         self._lock = threading.Lock()
         self._jobs: list[BackgroundJob] = []
         self._stopping = threading.Event()
+        self.stop: Final = self._stopping.set
+        """Have each job end after its current step."""
 
     def begin(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> BackgroundJob:
         """Have a thread `do` the job: it calls what it is given with the count so far, and returns the result.
@@ -99,10 +101,6 @@ class BackgroundJobs:
     def running(self) -> Sequence[BackgroundJob]:
         """All that go on, the newest first."""
         return [each for each in reversed(self._jobs) if each.running]
-
-    def stop(self) -> None:
-        """Have each end after its present step."""
-        self._stopping.set()
 
     def _run(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> None:
         def progress(count: int) -> None:
@@ -175,19 +173,19 @@ class WebSite:
     async def ask(
         self,
         request: Request,
-        work: Callable[Concatenate[Operations, P], Answer],
+        method: Callable[Concatenate[Operations, P], Answer],
         *arguments: P.args,
         **named: P.kwargs,
     ) -> Answer:
-        """What `work`, a method of Operations, answers in the name of whoever asks; in a thread, within a time.
+        """Call a method of Operations in a thread, in the name of the request's user, with a time limit.
 
-        Raises as `work`, and StoreUnavailableError where there is no answer in time.
+        Raises as `method`, and StoreUnavailableError where there is no answer in time.
         """
-        return await self.calls(partial(work, self.operations(request), *arguments, **named))
+        return await self.calls(partial(method, self.operations(request), *arguments, **named))
 
-    async def look(self, request: Request, work: Callable[[Operations], Answer], patience: float) -> Answer:
+    async def look(self, request: Request, method: Callable[[Operations], Answer], patience: float) -> Answer:
         """As `ask`, for what may take `patience` seconds."""
-        return await self.calls(partial(work, self.operations(request)), patience)
+        return await self.calls(partial(method, self.operations(request)), patience)
 
     def stop(self) -> None:
         """End streams of events, and background jobs after their present step."""

@@ -21,13 +21,13 @@ from delaystore.server.web.http import is_api, is_public, keep_prefix, why_not_l
 from delaystore.server.web.users import USER, Account, Accounts, Role, User
 
 Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
-"""Of a host application: whoever asks; None: nobody is logged in; a Response, as a redirect to a login, is sent."""
+"""Of a host application: the user; None: no user is logged in; a Response, as a redirect to a login, is sent."""
 
 _Origin = tuple[str, str]
-"""The name and the address of whoever logs in."""
+"""The name and the address of the client that logs in."""
 READING: Final = frozenset({"GET", "HEAD"})
 _PAUSE: Final = 0.5
-"""Seconds that a wrong password costs whoever tries."""
+"""Seconds that a wrong password costs the client."""
 _MOST_LOGINS: Final = 8
 """Passwords of this process that are checked, or wait for that. Beyond it those of unknown names are not checked: their
 answer comes as late, and is the same."""
@@ -50,7 +50,7 @@ _NOBODY: Final = "This page is open to this machine only, as no user is configur
 class Guard:
     """Who is let in. `users` and `tokens` empty: there are none; `authenticate` None: the host does not say who asks.
 
-    `read_only`: nobody changes anything.
+    `read_only`: no user can change anything.
     """
 
     users: Accounts
@@ -59,7 +59,7 @@ class Guard:
     read_only: bool = False
 
     async def user_of(self, request: Request) -> User | Response:
-        """Whoever asks, with what they may do; or the answer that the host gives in place of ours. Raises Refusal."""
+        """The user of the request, or the answer that the host gives in place of ours. Raises Refusal."""
         user = await self._whoever(request)
         if self.read_only and isinstance(user, User):
             return User(user.name, Role.READ)

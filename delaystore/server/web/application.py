@@ -86,13 +86,14 @@ def app(
     starts nor closes `delivery`, and calls it in threads.
 
     `users`: `NAME:ROLE:PASSWORD`, separated by white space, the role being read or operate; `@FILE`: in that file.
-    `tokens`: `TOKEN:ROLE`, likewise, for programs. None: what DELAYSTORE_WEB_USERS and DELAYSTORE_WEB_TOKENS say.
-    `authenticate`: your own login in place of `users`: gets the request, returns a User, None for nobody, or a Response
-    to be sent, such as a redirect; it may be async, and raise HTTPException.
+    `tokens`: `TOKEN:ROLE`, in the same way, for programs. None: those of DELAYSTORE_WEB_USERS and
+    DELAYSTORE_WEB_TOKENS.
+    `authenticate`: your own login in place of `users`: gets the request, returns a User, None for no user, or a
+    Response to be sent, such as a redirect; it may be async, and raise HTTPException.
     Without any of these only this machine is let in, by the name localhost.
     `secret`: what forms are signed with, the same in all processes that serve this page; None: DELAYSTORE_WEB_SECRET,
     or one of its own. `title`: what the page calls itself; None: the endpoint's name.
-    `show_bodies`: show what is in messages. `read_only`: nobody changes anything. `cascade` None: shows none.
+    `show_bodies`: show what is in messages. `read_only`: no user can change anything. `cascade` None: shows none.
 
     Raises ConfigurationError for what cannot work.
     """

@@ -154,7 +154,7 @@ async def body_of(request: Request, largest: int) -> bytes:
                 chunks.append(chunk)
     except TimeoutError:
         raise Refusal(408, "The rest of the request did not come in time.", {"Connection": "close"}) from None
-    except ClientDisconnect:  # nobody hears the answer; it is no fault of ours to be logged
+    except ClientDisconnect:  # no client reads the answer; it is no error to log
         raise Refusal(400, "The request ended before its body did.") from None
     return b"".join(chunks)
 

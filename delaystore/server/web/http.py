@@ -62,7 +62,7 @@ _PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-clie
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether `host`, a name or an address, is this machine's own and nobody else's."""
+    """Whether `host`, a name or an address, is only this machine's."""
     if host is None:
         return False
     name = host.strip("[]").lower().rstrip(".")
@@ -159,7 +159,7 @@ _NONCE_BYTES: Final = 18
 
 
 def new_nonce() -> str:
-    """Text that nobody guesses."""
+    """Text that cannot be guessed."""
     return secrets.token_urlsafe(_NONCE_BYTES)
 
 

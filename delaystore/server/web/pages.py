@@ -19,7 +19,7 @@ from delaystore.server.web.users import USER, User
 
 NONCE: Final = "delaystore-web"
 """The cookie that ties forms to a browser."""
-TOLD: Final = "delaystore-told"
+NOTICE: Final = "delaystore-notice"
 """The cookie that carries a sentence to the page after a change."""
 CSRF: Final = "csrf"
 """The field of forms that holds their token."""
@@ -58,15 +58,19 @@ class Pages:
     def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
         """The page of a template; it sets the cookie of forms, and tells what was done just before."""
         nonce = request.cookies.get(NONCE) or new_nonce()
-        told = request.cookies.get(TOLD)
+        notice = request.cookies.get(NOTICE)
         text = self.fragment(
-            request, template, nonce=nonce, told=None if told is None else self._signer.opened(TOLD, told), **content
+            request,
+            template,
+            nonce=nonce,
+            notice=None if notice is None else self._signer.opened(NOTICE, notice),
+            **content,
         )
         response = HTMLResponse(text.encode(errors="backslashreplace"), status)  # an unreadable row may hold anything
         if NONCE not in request.cookies:
             self._set(request, response, NONCE, nonce)
-        if told is not None:
-            response.delete_cookie(TOLD, path=self._cookie_path(request))
+        if notice is not None:
+            response.delete_cookie(NOTICE, path=self._cookie_path(request))
         return response
 
     def fragment(self, request: HTTPConnection, template: str, *, nonce: str | None = None, **content: Any) -> str:
@@ -84,7 +88,7 @@ class Pages:
             href=partial(href, request),
             static=partial(self._static, request),
             csrf=Markup('<input type="hidden" name="{}" value="{}">').format(CSRF, self._signer.csrf(known, user.name)),
-            **{"told": None, **content},
+            **{"notice": None, **content},
         )
 
     def problem(
@@ -96,11 +100,11 @@ class Pages:
             response.headers[name] = value
         return response
 
-    def then(self, request: Request, path: str, query: Mapping[str, Any] | None = None, told: str = "") -> Response:
+    def then(self, request: Request, path: str, query: Mapping[str, Any] | None = None, notice: str = "") -> Response:
         """Go on to another page after a change, and tell there what was done."""
         response = RedirectResponse(href(request, path, query), 303)
-        if told:
-            self._set(request, response, TOLD, self._signer.sealed(TOLD, told[:1000]), _A_MINUTE)
+        if notice:
+            self._set(request, response, NOTICE, self._signer.sealed(NOTICE, notice[:1000]), _A_MINUTE)
         return response
 
     def is_ours(self, request: Request, token: str) -> bool:

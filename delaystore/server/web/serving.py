@@ -26,10 +26,10 @@ _SWEEP: Final = 10
 
 
 def listening(host: str, port: int, *, protected: bool, option: str = "--host", most: int | None = None) -> Listener:
-    """A socket that listens there. `protected`: whether somebody has to log in, as anybody may try then.
+    """A socket that listens there. `protected`: whether users have to log in, as any client may connect then.
     `option`: what errors call the host. `most`: the most connections; None: as many as a page has.
 
-    Raises ConfigurationError for a host that is not this machine's own where nobody has to log in, for one that has no
+    Raises ConfigurationError for a host that is not this machine's own without a login, for one that has no
     address here, and for a port that is taken.
     """
     if not protected and not is_loopback(host):
@@ -56,7 +56,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 class PageServer(uvicorn.Server):
-    """Serves `app` at `listener`, in this process. Whoever runs it takes signals.
+    """Serves `app` at `listener`, in this process. The caller handles signals.
 
     `ready` is called once it answers; `ending`, as it is stopped: it ends streams of events, which would go on
     otherwise.

@@ -29,23 +29,23 @@ class Calls:
         self._patience = patience
         self._room = BoundedSemaphore(_MOST)
 
-    async def __call__(self, work: Callable[[], Answer], patience: float | None = None) -> Answer:
-        """What `work` returns or raises; StoreUnavailableError where that takes longer than `patience` seconds.
+    async def __call__(self, call: Callable[[], Answer], patience: float | None = None) -> Answer:
+        """What `call` returns or raises; StoreUnavailableError where that takes longer than `patience` seconds.
 
-        `work` goes on then, in its thread: it may still be done.
+        `call` goes on then, in its thread: it may still be done.
         """
         if not self._room.acquire(blocking=False):
             raise StoreUnavailableError("too many requests wait for the store; try again in a moment")
         limit = self._patience if patience is None else patience
-        task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(work)))
+        task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(call)))
         try:
             return await asyncio.wait_for(task, limit)
         except TimeoutError:
             raise StoreUnavailableError(f"there was no answer within {limit:g} seconds") from None
 
-    def _counted(self, work: Callable[[], Answer]) -> Answer:
+    def _counted(self, call: Callable[[], Answer]) -> Answer:
         try:
-            return work()
+            return call()
         finally:
             self._room.release()
 
@@ -89,7 +89,7 @@ class Shared(Generic[Answer]):
         try:
             return await asyncio.wait_for(asyncio.shield(future), patience)
         except TimeoutError:
-            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # somebody else asks again
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # another request asks again
             raise StoreUnavailableError(f"there was no answer within {patience:g} seconds") from None
 
     def forget(self) -> None:
@@ -134,7 +134,7 @@ class CachedOverview:
         self.backlog: Shared[Mapping[str, int]] = Shared(lambda: operations().backlog(200), 5.0)
 
     def forget(self) -> None:
-        """Read everything anew, as something was changed."""
+        """Read everything again, as something was changed."""
         for shared in (self.overview, self.due, self.backlog):
             shared.forget()
 

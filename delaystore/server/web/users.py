@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from delaystore.errors import ConfigurationError
 
 USER: Final = "delaystore.user"
-"""The key of an ASGI scope under which whoever asks is noted."""
+"""The key of an ASGI scope that holds the user of the request."""
 USERS_VARIABLE: Final = "DELAYSTORE_WEB_USERS"
 TOKENS_VARIABLE: Final = "DELAYSTORE_WEB_TOKENS"
 _SCRYPT: Final = "scrypt$"
@@ -39,7 +39,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whoever asks for a page. `name`: as the list of changes shows it; empty: as that of this process."""
+    """The user of a request. `name`: as the list of changes shows it; empty: as that of this process."""
 
     name: str
     role: Role = Role.READ
@@ -51,7 +51,7 @@ class User:
 
 
 def user_of(request: HTTPConnection) -> User:
-    """Whoever asks, once access is granted."""
+    """The user of the request, once access is granted."""
     user: User = request.scope[USER]
     return user
 

@@ -142,8 +142,8 @@ def a_message(message_id: str | None = None, due_time: datetime = NOON, **fields
     return DelayedMessage(message_id=message_id or new_message_id(), due_time=due_time, **(defaults | fields))
 
 
-def told(message: DelayedMessage, times: int = 1) -> DelayedMessage:
-    """`message`, as it waits once so many senders have been told that it does."""
+def reported(message: DelayedMessage, times: int = 1) -> DelayedMessage:
+    """`message`, as the store keeps it after `times` senders got the answer that it waits."""
     for _ in range(times):
         message = dataclasses.replace(message, due_time=marked(message.due_time))
     return message

@@ -27,8 +27,8 @@ from delaystore.testing._kit._base import (
     claimed,
     eventually_next,
     ids,
+    reported,
     some_messages,
-    told,
 )
 from delaystore.testing._kit._concurrency import together
 
@@ -81,7 +81,7 @@ class BatchTests(StoreTests):
         store.store(first := a_message("a", body=b"first"))
         with pytest.raises(DuplicateMessageError):
             store.store_many([a_message("a", body=b"second")])
-        assert_only(all_taken(store, NOON), told(first))
+        assert_only(all_taken(store, NOON), reported(first))
 
     @needs("batches")
     def test_a_batch_has_the_longest_waiting_up_to_its_limit(self, store: DelayedMessageStore) -> None:
@@ -219,7 +219,7 @@ class KeyTests(StoreTests):
         keys.cancel("other")
         if self.capabilities.transactions:
             assert ids(keys.list().messages) == ["a"]
-        assert_same(keys.get("a"), told(first, times=3))
+        assert_same(keys.get("a"), reported(first, times=3))
 
     def test_the_same_message_again_is_a_duplicate_message(self, keys: KeyedStore) -> None:
         keys.store(keyed("a"))
@@ -239,15 +239,15 @@ class KeyTests(StoreTests):
             with pytest.raises(DuplicateMessageError):
                 keys.store_keyed(keyed("other"), rule)
             assert_same(keys.get("a"), first)
-            other = told(other)
-        assert_same(keys.get("other"), told(other))
+            other = reported(other)
+        assert_same(keys.get("other"), reported(other))
 
     def test_the_first_is_kept(self, keys: KeyedStore) -> None:
         first = keyed("a")
         assert keys.store_keyed(first, KEEP) == "a"
         assert keys.store_keyed(keyed("b", SECOND, body=b"new"), KEEP) == "a"
         assert keys.get("b") is None
-        assert_same(keys.get("a"), told(first))
+        assert_same(keys.get("a"), reported(first))
 
     def test_the_new_one_takes_the_place_of_the_old(self, keys: KeyedStore) -> None:
         keys.store(keyed("a", headers={"old": 1}, failure_count=2, next_attempt=FAR))
@@ -369,7 +369,7 @@ WAYS = pytest.mark.parametrize("way", [store_one, store_with_others, store_of_a_
 
 
 class TakenIdTests(StoreTests):
-    """A claimed message is neither waiting nor gone: a sender of its id waits, and loses nothing."""
+    """A claimed message is not waiting, but still stored: a sender of its id waits, and loses nothing."""
 
     chances: ClassVar[int] = 20
     """How many messages are sent again at the moments in which they are dispatched; more find more."""
@@ -431,7 +431,7 @@ class TakenIdTests(StoreTests):
         with pytest.raises(DuplicateMessageError):
             store.store(a_message("a", body=b"again"))
         assert other.remove(late) is False
-        assert_only(all_taken(store, NOON), told(a_message("a", body=b"first")))
+        assert_only(all_taken(store, NOON), reported(a_message("a", body=b"first")))
 
     @needs("management")
     def test_what_is_claimed_is_left_out_of_what_waits_unclaimed(
@@ -446,7 +446,7 @@ class TakenIdTests(StoreTests):
         assert sorted(managed.get_unclaimed(["a", "b", "c"])) == ["a", "b"]
         before = managed.get("a")
         assert before is not None
-        assert_same(managed.get_unclaimed(["a"])["a"], told(before))
+        assert_same(managed.get_unclaimed(["a"])["a"], reported(before))
         assert sorted(ids(all_taken(managed, FAR))) == ["a", "b"]
 
     def test_every_message_that_is_sent_again_is_delivered_again(

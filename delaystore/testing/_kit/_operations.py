@@ -73,7 +73,7 @@ def run(store: OperableDelayedMessageStore, operation: Operation, examine: int =
 
 @needs("operations")
 class OperationTests(StoreTests):
-    """An operation changes each message that matches once, whoever makes its steps."""
+    """An operation changes each message that matches once, by any process that makes its steps."""
 
     def test_what_is_begun_is_kept_and_changes_nothing(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore

@@ -38,9 +38,9 @@ from delaystore.testing._kit._base import (
     eventually_next,
     ids,
     opened,
+    reported,
     some_messages,
     taken,
-    told,
 )
 from delaystore.testing._kit._operations import begun, run
 
@@ -63,7 +63,7 @@ class SettlingTests(StoreTests):
         with pytest.raises(DuplicateMessageError) as error:
             store.store(a_message("a", NOON - SECOND, body=b"second"))
         assert error.value.message_ids == ("a",)
-        assert_only(all_taken(store, NOON), told(first))
+        assert_only(all_taken(store, NOON), reported(first))
 
     def test_a_message_id_may_be_used_again_once_its_message_is_gone(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))

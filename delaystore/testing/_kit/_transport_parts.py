@@ -279,7 +279,7 @@ class OpenQueueTests(TransportTests):
 
 
 TIMEOUT: Final = 5.0
-"""Seconds that a send may take while nobody answers."""
+"""Seconds that a send may take while the broker does not answer."""
 
 
 def arrives(transport: Transport, queue: str, message_id: str) -> None:

@@ -57,7 +57,7 @@ def unparked(store: OperableDelayedMessageStore, at_most: int = 100) -> int:
 
 @needs("operations")
 class PauseTests(StoreTests):
-    """What is due at a paused destination is parked, and shown again when it resumes."""
+    """Due messages of a paused destination are parked, and shown again when it resumes."""
 
     def test_a_pause_is_seen_by_all_until_it_is_resumed(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore

@@ -195,7 +195,7 @@ class ReportTests(StoreTests):
 
 
 def ingress_ids(store: OperableDelayedMessageStore) -> list[str]:
-    """Of those that are told of."""
+    """Of those that are reported."""
     return [each.ingress_id for each in store.ingresses()]
 
 

@@ -1,4 +1,4 @@
-"""Searching what waits."""
+"""Search for waiting messages."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

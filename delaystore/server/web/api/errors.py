@@ -3,6 +3,7 @@
 from base64 import b64encode
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -76,15 +77,8 @@ def _begun(request: Request, begun: BackgroundJob) -> Response:
 
 
 def _job(found: BackgroundJob) -> dict[str, Any]:
-    return {
-        "job_id": found.job_id,
-        "about": found.about,
-        "by": found.by,
-        "done": found.done,
-        "running": found.running,
-        "result": found.result,
-        "problem": found.problem,
-    }
+    answer: dict[str, Any] = msgspec.to_builtins(msgspec.convert(found, answers.Job, from_attributes=True))
+    return answer
 
 
 def _document(message: FailedMessage) -> dict[str, Any]:

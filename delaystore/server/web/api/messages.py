@@ -63,7 +63,7 @@ async def get(request: Request) -> Response:
     site, message_id = site_of(request), request.path_params["message_id"]
     message = await site.calls(partial(site.delivery.get, message_id))
     if message is None:
-        raise _gone(message_id)
+        raise _not_waiting(message_id)
     return JSONResponse(_document(message, with_body=site.show_bodies))
 
 
@@ -93,13 +93,13 @@ def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:
 
 def _answer(message_id: str, outcome: ManagementOutcome) -> Response:
     if outcome is ManagementOutcome.NOT_FOUND:
-        raise _gone(message_id)
+        raise _not_waiting(message_id)
     if outcome is ManagementOutcome.BEING_DISPATCHED:
         raise Refusal(409, f"Nothing was changed here: {being_changed(message_id)}.")
     return JSONResponse({"message_id": message_id})
 
 
-def _gone(message_id: str) -> Refusal:
+def _not_waiting(message_id: str) -> Refusal:
     return Refusal(404, f"No message {message_id!r} waits here.")
 
 
@@ -123,7 +123,7 @@ CALLS: Final = (
         method="GET",
         path="/messages",
         name="search",
-        summary="A page of what waits and matches; a page may be short although more match: go on with `next`.",
+        summary="A page of waiting messages that match; a page may be short although more match: go on with `next`.",
         do=search,
         query={
             "destination": TEXT,

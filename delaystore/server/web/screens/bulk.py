@@ -94,7 +94,7 @@ async def operation(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
-    """Go on with an operation that nobody works on any more."""
+    """Resume an operation that no process runs any more."""
     site, operation_id = site_of(request), id_of(await fields_of(request))
     found = await site.ask(request, Operations.operation, operation_id)
     if found is None:

@@ -1,4 +1,4 @@
-"""Destinations: what waits for each, how fast it goes, and whether it is paused or limited."""
+"""Destinations: how many messages wait, how fast they are delivered, and whether it is paused or limited."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +11,7 @@ from delaystore.server.web.forms import fields_of, id_of, text_of, time_of
 
 
 async def listed(request: Request) -> Response:
-    """All that messages wait for, or that were delivered to lately, or that somebody changed."""
+    """Destinations with waiting messages, recent deliveries or a changed state."""
     site = site_of(request)
     rows, overview = await rows_of(request)
     return site.pages.page(
@@ -27,7 +27,7 @@ async def listed(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    """Pause it; what is due is parked in the background."""
+    """Pause it; due messages are parked in the background."""
     fields = await fields_of(request)
     return await _change(request, paused(id_of(fields, "name"), time_of(text_of(fields, "until"), "until")))
 
@@ -43,17 +43,17 @@ async def limit(request: Request) -> Response:
     name, rate = id_of(fields, "name"), _rate(text_of(fields, "max_rate"))
     await site.ask(request, Operations.limit_rate, name, rate)
     site.cached.forget()
-    told = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
-    return site.pages.then(request, "/destinations", None, told)
+    notice = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
+    return site.pages.then(request, "/destinations", None, notice)
 
 
 async def _change(request: Request, change: DestinationChange) -> Response:
     job = await begin_change(request, change)
     if job.result is not None:
-        told = f"{change.told} {job.result}."
+        notice = f"{change.notice} {job.result}."
     else:  # that a message was parked, or shown, says that the change is made: a store may hang before
-        told = change.told if job.done else f"{change.about} goes on; the store has not answered yet."
-    return site_of(request).pages.then(request, "/destinations", None, told)
+        notice = change.notice if job.done else f"{change.about} goes on; the store has not answered yet."
+    return site_of(request).pages.then(request, "/destinations", None, notice)
 
 
 def _rate(text: str) -> float | None:

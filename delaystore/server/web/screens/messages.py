@@ -1,4 +1,4 @@
-"""What waits, filtered, page by page; and one message."""
+"""Waiting messages, filtered, page by page; and one message."""
 
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from delaystore.server.web.forms import (
     text_of,
     typed,
 )
-from delaystore.stores.abc import ManagementOutcome, Page
+from delaystore.stores.abc import ManagementOutcome
 
 PAGE: Final = 50
 """Messages on one page."""
@@ -40,7 +40,9 @@ async def listed(request: Request) -> Response:
         return site.pages.page(
             request, "messages.html", status=400, **{**form, "problem": str(error)}, page=None, query={}, wanted=None
         )
-    now, page = await site.ask(request, lambda operations: (operations.now(), _search(operations, wanted, after)))
+    now, page = await site.ask(
+        request, lambda operations: (operations.now(), operations.search(wanted, after=after, limit=PAGE))
+    )
     return site.pages.page(
         request,
         "messages.html",
@@ -52,10 +54,6 @@ async def listed(request: Request) -> Response:
         is_short=len(page.messages) < PAGE,
         **form,
     )
-
-
-def _search(operations: Operations, wanted: Any, after: Any) -> Page:
-    return operations.search(wanted, after=after, limit=PAGE)
 
 
 async def one(request: Request) -> Response:
@@ -79,14 +77,14 @@ async def cancel(request: Request) -> Response:
     """Delete it."""
     message_id = id_of(await fields_of(request))
     outcome = await site_of(request).ask(request, Operations.cancel_one, message_id)
-    return _after(request, message_id, outcome, "is cancelled", gone=True)
+    return _after(request, message_id, outcome, "is cancelled", left=True)
 
 
 async def send_now(request: Request) -> Response:
     """Make it due."""
     message_id = id_of(await fields_of(request))
     outcome = await site_of(request).ask(request, Operations.send_now, message_id)
-    return _after(request, message_id, outcome, "is due now", gone=True)
+    return _after(request, message_id, outcome, "is due now", left=True)
 
 
 async def reschedule(request: Request) -> Response:
@@ -98,16 +96,16 @@ async def reschedule(request: Request) -> Response:
     return _after(request, message_id, outcome, "has a new due time")
 
 
-def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, gone: bool = False) -> Response:
-    """Tell what was done; `gone`: the message has no page any more, or will soon have none."""
+def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, left: bool = False) -> Response:
+    """Show what was done; `left`: the message has no page any more, or will soon have none."""
     site = site_of(request)
     site.cached.forget()
     if outcome is ManagementOutcome.DONE:
-        path, query = ("/messages", None) if gone else ("/message", {"id": message_id})
+        path, query = ("/messages", None) if left else ("/message", {"id": message_id})
         return site.pages.then(request, path, query, f"Message {message_id} {done}.")
     if outcome is ManagementOutcome.BEING_DISPATCHED:
-        told = f"Nothing was changed here: {being_changed(message_id)}."
-        return site.pages.then(request, "/message", {"id": message_id}, told)
+        notice = f"Nothing was changed here: {being_changed(message_id)}."
+        return site.pages.then(request, "/message", {"id": message_id}, notice)
     return site.pages.then(request, "/messages", None, f"Nothing was changed: message {message_id} waits no longer.")
 
 

@@ -22,7 +22,7 @@ function replace(target, html) {
   localTimes(target);
 }
 
-/** The first screen, as the server tells it; not while nobody looks. Once nobody tells it any more, it says so. */
+/** The first screen, as the server tells it; not while the tab is hidden. Once the server no longer answers, it says so. */
 function follow(target) {
   const away = document.getElementById("away");
   let source = null;
