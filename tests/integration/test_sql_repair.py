@@ -23,11 +23,6 @@ from tests.servers import PostgreSQLDatabases
 BESIDE = ("destinations", "dispatchers", "activity", "operations", "changes")
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
 def change(store: SqlDelayedMessageStore, *statements: str) -> None:
     with store.engine.begin() as connection:
         for each in statements:
