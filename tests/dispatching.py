@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
@@ -21,6 +21,8 @@ REFUSED = Outcome(OutcomeKind.REFUSED, "the queue is full")
 UNROUTABLE = Outcome(OutcomeKind.UNROUTABLE, "no such queue")
 UNCONFIRMED = Outcome(OutcomeKind.UNCONFIRMED, "no answer in time")
 PATIENCE = 30.0
+
+Result = TypeVar("Result")
 
 
 class ScriptedTransport(RecordingTransport):
@@ -161,12 +163,19 @@ def settings(**changes: Any) -> DelayedDeliverySettings:
     return DelayedDeliverySettings(**changes)
 
 
-def wait_until(condition: Callable[[], object], what: str = "") -> None:
-    """Poll until `condition` holds; fail after a generous while."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
-        time.sleep(0.005)
+def wait_until(
+    condition: Callable[[], Result], what: str | Callable[[], object] = "", patience: float = 2 * PATIENCE
+) -> Result:
+    """Poll until `condition` holds; return its value, or fail after `patience` seconds.
+
+    `what` is written into the failure; if it is callable, its value is.
+    """
+    deadline, pause = time.monotonic() + patience, 0.005
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited in vain for {(what() if callable(what) else what) or condition}"
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.05)
+    return result
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from delaystore.integrations.celery import DelayedTasks, Drained, drain
 from delaystore.integrations.celery.command import delaystore as command
 from delaystore.transports import open_transport
 from tests.celery.apps import make_app
-from tests.celery.workers import CELERY, ROOT, celery, runs_of, settings, wait_until, worker
+from tests.celery.workers import CELERY, ROOT, celery, runs_of, settings, worker
+from tests.dispatching import wait_until
 from tests.servers import RabbitMQVhosts
 
 HOUR = 3600.0

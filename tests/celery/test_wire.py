@@ -18,7 +18,7 @@ from delaystore.integrations.celery._wire import envelope
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import open_transport
 from tests.celery.apps import make_app
-from tests.celery.workers import wait_until
+from tests.dispatching import wait_until
 
 CALLS: dict[str, dict[str, Any]] = {
     "plain": {},

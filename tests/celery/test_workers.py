@@ -16,7 +16,8 @@ from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.integrations.celery import DelayedTasks
 from delaystore.transports import open_transport
 from tests.celery.apps import make_app
-from tests.celery.workers import PATIENCE, ran, runs_of, settings, wait_until, worker
+from tests.celery.workers import PATIENCE, ran, runs_of, settings, worker
+from tests.dispatching import wait_until
 from tests.servers import RabbitMQVhosts
 
 DELAY = 1.5

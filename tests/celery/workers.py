@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.dispatching import wait_until
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -64,10 +65,3 @@ def ran(folder: Path) -> list[dict[str, Any]]:
 
 def runs_of(folder: Path, task_id: str) -> list[dict[str, Any]]:
     return [line for line in ran(folder) if line["id"] == task_id]
-
-
-def wait_until(done: Callable[[], object], told: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.05)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.patience import wait_until
 from tests.ingress.ground import LONG, QUEUE, Ground, endpoint
-from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.integration.cli import PATIENCE, CommandLine, command_line, started
 
 
 @pytest.fixture
@@ -22,9 +22,7 @@ def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> CommandLine:
     """The command line in this process."""
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:

@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from delaystore import DelayedDelivery, MessageFilter, RabbitMQTransport, SqlDelayedMessageStore
-from delaystore.ingress.control._queue import ControlQueue
+from delaystore.ingress.control import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.ingress.reading.content import MOST
 from delaystore.ingress.rejected import retry_rejected

@@ -42,13 +42,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaystore.dispatcher.error_queue.REQUEST_EVERY", SOON.total_seconds())
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
 @contextmanager
 def reader(url: str) -> Iterator[Callable[[], list[IngressRecord]]]:
     """What another process is told of ingresses."""

@@ -24,13 +24,6 @@ from tests.ingress.ground import (
 )
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
 @pytest.mark.long_runs("sqlite")
 def test_what_is_published_with_a_delay_arrives_when_it_is_due(ground: Ground, database_url: str) -> None:
     with endpoint(database_url, ground.url) as delivery, running(delivery, ground.url):

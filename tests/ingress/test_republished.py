@@ -29,12 +29,6 @@ def databases(*, quick: tuple[str, ...]) -> list[object]:
     return [name if name in quick else long(name) for name in ("postgresql", "mariadb", "sqlite")]
 
 
-@pytest.fixture
-def database_url(request: pytest.FixtureRequest) -> str:
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
 @pytest.mark.parametrize("database_url", databases(quick=("postgresql",)), indirect=True)
 @pytest.mark.parametrize("rule", ["both", *(long(rule) for rule in ("keep", "replace"))])
 def test_a_message_that_is_published_again_and_again_is_never_lost(

@@ -12,7 +12,7 @@ from delaystore.errors import TransportSetupError
 from delaystore.ingress.rejected import retry_rejected
 from delaystore.transports.rabbitmq.copies import CopyPublisher
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 
 LARGEST = 10
 """Bytes of a body that the ingress takes while it rejects the others."""
@@ -20,8 +20,7 @@ LARGEST = 10
 
 @pytest.fixture
 def run(ground: Ground, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    monkeypatch.setenv("DELAYSTORE_BROKER", ground.url)
-    return CommandLine(capsys, {})
+    return command_line(capsys, monkeypatch, {"DELAYSTORE_BROKER": ground.url})
 
 
 def reject(ground: Ground, store_url: str, publish: Callable[[], None], count: int) -> None:

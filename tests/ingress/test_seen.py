@@ -13,18 +13,11 @@ from delaystore.server.web import app
 from delaystore.stores.operable import IngressRecord
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, QUEUE, REJECTED, Ground, await_settled, endpoint, running
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 from tests.web.pages import Page, browser
 
 SOON = timedelta(seconds=0.1)
 SHOWS = f"look at them: delaystore errors list --messages --error-queue {REJECTED}"
-
-
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +29,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
     environment = {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": ENDPOINT}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ import pika
 from pika import exceptions
 
 from delaystore.transports.rabbitmq.declaring import declare_part
+from delaystore.transports.rabbitmq.pika_internals import RawConnection
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout
+from tests.dispatching import wait_until
 
 PATIENCE = 60.0
 
@@ -27,11 +29,11 @@ class IncomingMessage:
 
 
 @contextmanager
-def channel_to(url: str) -> Iterator[Any]:
-    """A blocking channel in confirm mode."""
+def channel_to(url: str, *, raw: bool = False) -> Iterator[Any]:
+    """A blocking channel in confirm mode; `raw`: properties are read undecoded."""
     parameters = pika.URLParameters(url)
     parameters.heartbeat = 0
-    connection = pika.BlockingConnection(parameters)
+    connection = pika.BlockingConnection(parameters, _impl_class=RawConnection if raw else None)
     try:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -92,9 +94,16 @@ def ready(channel: Any, queue: str) -> int:
     return count
 
 
+def taken(url: str, queue: str) -> tuple[dict[str, Any], bytes]:
+    """Take the next message from the queue; return the properties that are set, and the body."""
+    with channel_to(url) as channel:
+        found: list[Any] = []
+        wait_until(lambda: found.append(channel.basic_get(queue, auto_ack=True)) or found[-1][0] is not None)
+        _, properties, body = found[-1]
+        assert isinstance(body, bytes)
+        return {name: value for name, value in vars(properties).items() if value is not None}, body
+
+
 def leave_only(channel: Any, queue: str, count: int, patience: float = PATIENCE) -> None:
     """Wait until the queue holds `count` messages; AssertionError if it does not come to that."""
-    deadline = time.monotonic() + patience
-    while (found := ready(channel, queue)) != count:
-        assert time.monotonic() < deadline, f"{queue!r} holds {found} messages, not {count}"
-        time.sleep(0.05)
+    wait_until(lambda: ready(channel, queue) == count, f"{count} messages in {queue!r}", patience)

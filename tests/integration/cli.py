@@ -53,6 +53,15 @@ class CommandLine:
         return line
 
 
+def command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> CommandLine:
+    """The command line in this process, which has these environment variables for the test."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
 def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 

@@ -1,14 +1,13 @@
 """A virtual host with an ingress in it, and the short words of the tests about that."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pika
 
 from delaystore.cascades import BrokerClient, Management
-from tests.integration.cli import PATIENCE
+from tests.dispatching import wait_until
 
 
 class Broker:
@@ -60,7 +59,7 @@ class Broker:
                 got.append(channel.basic_get(queue, auto_ack=True))
             return got[-1][0] is not None
 
-        self.wait_for(found)
+        wait_until(found)
         return got[-1]
 
     def ready(self, queue: str) -> int:
@@ -72,9 +71,3 @@ class Broker:
         with self.channel() as channel:
             count: int = channel.queue_declare(queue, passive=True).method.consumer_count
             return count
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "the broker did not come to it"
-            time.sleep(0.1)

@@ -18,8 +18,8 @@ from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.raw import RawProperties
+from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE
-from tests.integration.waiting_messages import channel_to
 
 NAMES: Final = IngressNames.of("orders")
 ENTRANCE: Final = Address(NAMES.exchange, "key.1")

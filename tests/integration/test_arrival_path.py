@@ -14,9 +14,9 @@ from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.raw import text_of
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
+from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE
 from tests.integration.ingress_path import NAMES, IngressPath, entries, version_of
-from tests.integration.waiting_messages import channel_to
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
 

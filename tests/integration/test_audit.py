@@ -23,7 +23,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import AuditEntry, Change, ChangeAction, Way
 from delaystore.transports import InMemoryTransport
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 from tests.web.pages import Browser, browser
 from tests.web.test_pages import post
 
@@ -43,9 +43,7 @@ def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
 def run(sqlite_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line in this process."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.fixture

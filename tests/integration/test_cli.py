@@ -14,7 +14,7 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Page
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 
 LATER = ("--delay", "1h")
 
@@ -23,9 +23,7 @@ LATER = ("--delay", "1h")
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
     """The command line, told its store by the environment."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    command = CommandLine(capsys, environment)
+    command = command_line(capsys, monkeypatch, environment)
     assert command("setup", "--queue", "billing").code == 0
     return command
 

@@ -1,7 +1,5 @@
 """`delaystore demo`, without and with servers."""
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,15 +12,10 @@ from delaystore.clock import SystemClock
 from delaystore.message import DelayedMessage
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from delaystore.transports.abc import DELIVERED
+from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine
 
 QUICK = ("demo", "--messages", "200", "--seconds", "1")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """The command line, told nothing."""
-    return CommandLine(capsys, {})
 
 
 def test_the_demo_needs_no_server_and_leaves_nothing_behind(
@@ -99,16 +92,9 @@ def test_the_receiver_outlives_an_outage(sqlite_url: str) -> None:
     receiver = Receiver(transport, "billing", arrivals, clock)
     receiver.start()
     arrivals.expect("a", clock.now())
-    await_that(lambda: receiver.error is not None)
+    wait_until(lambda: receiver.error is not None)
     transport.declare("billing")
     transport.send([DelayedMessage(message_id="a", destination="billing", due_time=clock.now(), body=b"")], None, 10)
-    await_that(lambda: arrivals.delivered == 1)
+    wait_until(lambda: arrivals.delivered == 1)
     receiver.stop(timeout=PATIENCE)
     transport.close()
-
-
-def await_that(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

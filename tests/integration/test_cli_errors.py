@@ -17,7 +17,7 @@ from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing._kit._base import a_message
 from delaystore.transports import Transport, open_transport
 from delaystore.transports.sql_queue import SqlQueueTransport
-from tests.integration.cli import CommandLine, started
+from tests.integration.cli import CommandLine, command_line, started
 from tests.integration.test_error_queue import batch, failed
 
 PATIENCE = 60.0
@@ -43,9 +43,7 @@ def run(
 ) -> CommandLine:
     """The command line with that transport, and no store."""
     environment = {"DELAYSTORE_TRANSPORT": sqlite_url}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def test_groups_are_listed(run: CommandLine, transport: Transport) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 from tests.servers import PostgreSQLDatabases
 from tests.servers.scripted_broker import ScriptedBroker
 
@@ -16,9 +16,7 @@ LOOKING += [["reschedule", "a", "--delay", "1"]]
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
     """The command line with a store, and no transport."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    command = CommandLine(capsys, environment)
+    command = command_line(capsys, monkeypatch, environment)
     assert command("setup").code == 0
     return command
 

@@ -2,19 +2,18 @@
 
 import shlex
 import signal
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import pika
 import pytest
 
 from delaystore.cascades import BrokerClient, FindingKind, TopologyInUseError, check_deletion, create, delete, verify
 from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare_part, ensure_bound, ensure_declared
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named
+from tests.dispatching import wait_until
+from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
@@ -52,12 +51,6 @@ def broker(rabbitmq_url: str, management: str) -> Iterator[BrokerClient]:
 
 
 @pytest.fixture
-def channel(rabbitmq_url: str) -> Iterator[Any]:
-    with amqp(rabbitmq_url) as channel:
-        yield channel
-
-
-@pytest.fixture
 def new_user(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Callable[..., str]]:
     """Makes users; the URL of the test's virtual host as one of them."""
     made: list[str] = []
@@ -76,15 +69,6 @@ def new_user(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Callable[.
         rabbitmq.request("DELETE", f"/api/users/{name}")
 
 
-@contextmanager
-def amqp(url: str) -> Iterator[Any]:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    try:
-        yield connection.channel()
-    finally:
-        connection.close()
-
-
 def as_user(url: str, name: str, password: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
@@ -96,20 +80,12 @@ def queues_of(broker: BrokerClient) -> set[str]:
     return set(broker.management.queues())
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def printed_commands(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("rabbitmqctl ")]
 
 
 def publish(channel: Any, topology_name: str, delay: float, address: str) -> None:
     where = topology_named(topology_name).route(delay, address)
-    channel.confirm_delivery()
     channel.basic_publish(where.exchange, where.routing_key, b"body", mandatory=True)
 
 
@@ -301,7 +277,7 @@ def test_a_queue_is_bound_where_it_exists(broker: BrokerClient, channel: Any) ->
     with pytest.raises(UnsupportedMessageError):
         ensure_bound(broker.connections, topology, "")
     publish(channel, "custom:mine:3", 0, "billing")
-    until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
+    wait_until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -331,7 +307,7 @@ def test_the_policy_catches_what_has_no_destination(run: CommandLine, channel: A
     assert run("delays", "create").code == 0
     publish(channel, "nservicebus-v2", 1, "nobody")
     publish(channel, "nservicebus-v2", 0, "nobody")
-    until(lambda: channel.queue_declare(UNDELIVERABLE, passive=True).method.message_count == 2)
+    wait_until(lambda: channel.queue_declare(UNDELIVERABLE, passive=True).method.message_count == 2)
 
 
 def test_the_printed_command_sets_the_policy(bare: CommandLine, rabbitmq: RabbitMQVhosts, management: str) -> None:
@@ -431,8 +407,8 @@ def test_messages_stuck_behind_a_missing_destination_are_counted(
     assert bare("delays", "create").code == 0  # no policy: what has no destination stays where it expired
     publish(channel, "nservicebus-v2", 1, "nobody")
     level = "nsb.v2.delay-level-00"
-    until(lambda: channel.queue_declare(level, passive=True).method.message_count == 0)
-    until(lambda: check_deletion(broker, NSERVICEBUS_V2).uses.counts[level] == 1)
+    wait_until(lambda: channel.queue_declare(level, passive=True).method.message_count == 0)
+    wait_until(lambda: check_deletion(broker, NSERVICEBUS_V2).uses.counts[level] == 1)
     assert channel.queue_declare(level, passive=True).method.message_count == 0
     with pytest.raises(TopologyInUseError, match=r"1 messages are in 'nsb\.v2\.delay-level-00'"):
         delete(broker, NSERVICEBUS_V2)
@@ -441,13 +417,13 @@ def test_messages_stuck_behind_a_missing_destination_are_counted(
 def test_a_message_that_comes_at_the_last_moment_is_kept(broker: BrokerClient, rabbitmq_url: str) -> None:
     topology = custom("mine", levels=20)
     create(broker, topology)
-    until(lambda: check_deletion(broker, topology).uses.obstacle is None)
+    wait_until(lambda: check_deletion(broker, topology).uses.obstacle is None)
     late = []
 
     def publish_late(_part: Any) -> None:
         if not late:
             late.append(1)
-            with amqp(rabbitmq_url) as channel:
+            with channel_to(rabbitmq_url) as channel:
                 publish(channel, "custom:mine:20", 3600 * 24, "billing")
 
     with pytest.raises(TopologyInUseError, match="is restored"):
@@ -487,7 +463,7 @@ def test_each_destination_is_bound_on_its_own(run: CommandLine, channel: Any) ->
     for name in names:
         publish(channel, "custom:mine:3", 0, name)
     for name in names:
-        until(lambda name=name: channel.queue_declare(name, passive=True).method.message_count == 1)
+        wait_until(lambda name=name: channel.queue_declare(name, passive=True).method.message_count == 1)
     assert run("delays", "bind", *names, "--cascade", "custom:mine:3").code == 0
     assert run("delays", "verify", "--cascade", "custom:mine:3").code == 0
 
@@ -500,7 +476,7 @@ def test_a_name_that_is_no_unicode_text_is_not_bound(run: CommandLine, channel: 
     assert "not UTF-8 text" in bound.out
     assert bound.err == ""
     publish(channel, "custom:mine:3", 0, "good")
-    until(lambda: channel.queue_declare("good", passive=True).method.message_count == 1)
+    wait_until(lambda: channel.queue_declare("good", passive=True).method.message_count == 1)
 
 
 def test_conventional_routing_binds_the_exchange(run: CommandLine, channel: Any) -> None:
@@ -517,7 +493,7 @@ def test_conventional_routing_binds_the_exchange(run: CommandLine, channel: Any)
     bound = run("delays", "bind", "tasks", "--routing", "conventional", "--json", *cascade).document
     assert [one["destination_kind"] for one in bound["results"][0]["bindings"]] == ["exchange", "queue"]
     publish(channel, "celery", 0, "tasks")
-    until(lambda: channel.queue_declare("tasks", passive=True).method.message_count == 1)
+    wait_until(lambda: channel.queue_declare("tasks", passive=True).method.message_count == 1)
 
 
 def test_an_exchange_that_cannot_pass_a_delays_key_on_is_refused(run: CommandLine, channel: Any) -> None:
@@ -553,7 +529,7 @@ def test_an_endpoint_bound_by_queue_and_exchange_is_no_collision(run: CommandLin
     bound = run("delays", "bind", "billing")
     assert (bound.code, bound.err) == (0, "")
     publish(channel, "nservicebus-v2", 0, "billing")
-    until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
+    wait_until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
     assert run("delays", "verify").code == 0
     channel.queue_declare("copy", durable=True)
     channel.queue_bind("copy", "billing")

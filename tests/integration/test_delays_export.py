@@ -30,11 +30,6 @@ CASCADES = (
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
-@pytest.fixture
 def broker(rabbitmq: RabbitMQVhosts, start_server: Callable[[Callable[[], Server]], Server]) -> RabbitMQ:
     """A broker with rabbitmqctl: the session's, unless that is somebody else's."""
     if isinstance(rabbitmq, RabbitMQ):

@@ -1,6 +1,6 @@
 """Looking at what waits never sends it on early: delivery limits, on a real broker."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from urllib.parse import quote
 
@@ -10,29 +10,16 @@ from delaystore.cascades.delivery_limits import limit_policy
 from delaystore.cascades.management import Management
 from delaystore.cascades.policies import policy_for
 from delaystore.transports import RabbitMQTransport
-from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
-from tests.integration.cli import CommandLine
-from tests.integration.waiting_messages import (
-    QUORUM,
-    channel_to,
-    declare_cascades,
-    level_queues,
-    nservicebus_headers,
-    put,
-)
+from tests.integration.cascades import channel_to
+from tests.integration.cli import CommandLine, command_line
+from tests.integration.waiting_messages import QUORUM, declare_cascades, level_queues, nservicebus_headers, put
 from tests.servers import RabbitMQVhosts
 
 V2, MINE = "nservicebus-v2", "custom:mine:20"
 LEVEL = NSERVICEBUS_V2.level(16)
 DELAY = 70_000
 MOVE = ("delays", "migrate", "--from", V2, "--to", MINE)
-
-
-@pytest.fixture
-def management(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Management]:
-    with closing(Management(rabbitmq.management_url or "", broker_from_url(rabbitmq_url))) as management:
-        yield management
 
 
 @pytest.fixture
@@ -46,9 +33,7 @@ def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rabbitmq: RabbitMQVhosts, rabbitmq_url: str
 ) -> CommandLine:
     environment = {"DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_
 from delaystore.transports.rabbitmq.raw import RawProperties, TableEntry, bytes_value, join_table, text_value
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.dispatching import wait_until
+from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.waiting_messages import (
     QUORUM,
-    channel_to,
     declare_cascades,
     level_queues,
     nservicebus_headers,

@@ -1,7 +1,6 @@
 """`delaystore delays status`, on a real broker."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +13,8 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, Routing, topology_named
-from tests.integration.cli import PATIENCE, CommandLine
+from tests.dispatching import wait_until
+from tests.integration.cli import CommandLine, command_line
 from tests.servers import RabbitMQVhosts
 
 CASCADE = "custom:mine:3"
@@ -77,12 +77,6 @@ class Broker:
         with self.connections.channel() as channel:
             yield channel
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "the broker did not come to it"
-            time.sleep(0.2)
-
 
 @pytest.fixture
 def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
@@ -101,9 +95,7 @@ def run(
         "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or "",
         "DELAYSTORE_CASCADE": CASCADE,
     }
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def status(run: CommandLine, *arguments: str, code: int) -> Any:
@@ -143,14 +135,14 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
     broker.publish(1, "full", 60)
     broker.publish(2, "dead end", 40)
     broker.publish(4, "good", 5)
-    broker.wait_for(lambda: broker.ready("good") == 5)  # what jams the other levels does not block its own
+    wait_until(lambda: broker.ready("good") == 5)  # what jams the other levels does not block its own
 
     def counted() -> bool:
         queues = broker.management.queues()
         dead_lettering = [queues[f"mine.delay-level-0{level}"].dead_lettering for level in range(3)]
         return bool(dead_lettering[0] and dead_lettering[1] and dead_lettering[2] == 0 and queues["full"].ready)
 
-    broker.wait_for(counted)
+    wait_until(counted)
     document = status(run, "--watch", "6s", code=1)
     levels = {level["number"]: (bool(level["held"]), level["stuck"]) for level in document["levels"]}
     assert levels == {2: (False, False), 1: (True, True), 0: (True, True)}
@@ -180,7 +172,7 @@ def test_each_undeliverable_message_is_told_with_its_reason(run: CommandLine, br
     broker.add_queue("late", bound=False)
     broker.publish(0, "late")
     broker.add_queue("late")
-    broker.wait_for(lambda: broker.ready("mine.undeliverable") == 9)
+    wait_until(lambda: broker.ready("mine.undeliverable") == 9)
     broker.bind_exchange("dead end")
     reasons = undelivered(status(run, code=1))
     assert reasons.pop("nowhere") == (3, "no queue or exchange has this name")
@@ -191,7 +183,7 @@ def test_each_undeliverable_message_is_told_with_its_reason(run: CommandLine, br
     assert reasons.pop("late")[1].startswith("bound since: queue 'late' would get it now")
     assert reasons.pop(None)[1] == "its routing key is none of this cascade"
     assert reasons == {}
-    broker.wait_for(lambda: broker.ready("mine.undeliverable") == 9)  # what was read is put back, a moment later
+    wait_until(lambda: broker.ready("mine.undeliverable") == 9)  # what was read is put back, a moment later
     told = run("delays", "status", "--sample", "4").out
     assert "undeliverable: 9 messages in queue 'mine.undeliverable', of which 4 were read" in told
 
@@ -203,7 +195,7 @@ def test_without_a_management_api_it_says_what_cannot_be_known(
     broker.create()
     broker.publish(0, "nowhere")
     broker.publish(4, "nowhere", 3)
-    broker.wait_for(lambda: broker.ready("mine.undeliverable") == 1)
+    wait_until(lambda: broker.ready("mine.undeliverable") == 1)
     document = status(run, code=1)
     first = document["levels"][0]
     assert (first["ready"], first["messages"], first["held"]) == (3, None, None)
@@ -241,7 +233,7 @@ def test_a_user_who_may_not_read_is_told_what_the_management_api_knows(
 ) -> None:
     broker.create()
     broker.publish(0, "nowhere")
-    broker.wait_for(lambda: broker.management.queues()["mine.undeliverable"].messages == 1)
+    wait_until(lambda: broker.management.queues()["mine.undeliverable"].messages == 1)
     with rabbitmq.user(broker.url, tags="management") as url:
         document = status(run, "--broker", url, code=1)
     (queue,) = document["undeliverable"]
@@ -252,7 +244,7 @@ def test_a_user_who_may_not_read_is_told_what_the_management_api_knows(
 def test_a_shared_cascade_is_asked_for_what_a_policy_catches(run: CommandLine, broker: Broker) -> None:
     assert run("delays", "create", "--cascade", "celery:classic").code == 0
     broker.publish_to("celery_delayed_0", "0." * 28 + "nowhere")
-    broker.wait_for(lambda: broker.ready("celery_delayed_delivery.undeliverable") == 1)
+    wait_until(lambda: broker.ready("celery_delayed_delivery.undeliverable") == 1)
     document = status(run, "--cascade", "celery:classic", code=1)
     assert undelivered(document) == {"nowhere": (1, "no queue or exchange has this name")}
 

@@ -1,15 +1,15 @@
 """The dashboard and the rules of deploy/, against what a real dispatcher serves, and a real Prometheus."""
 
 import re
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.dispatching import wait_until
 from tests.ingress.ground import LONG, Ground
 from tests.integration.cli import PATIENCE, started
 from tests.integration.test_deploy import DASHBOARD, RULES, metrics_in, panels, queries_of
@@ -40,8 +40,10 @@ def served(postgresql: PostgreSQLDatabases, rabbitmq: RabbitMQVhosts) -> Iterato
     with dispatching(environment) as url:
         for destination in ("billing", "no-such-queue"):
             run(["send", destination, "hello", "--delay", "0s"], environment)
-        wait_for(lambda: {b'outcome="delivered"', b'outcome="moved_to_error_queue"'} <= nonzero(read(url)), "messages")
-        wait_for(lambda: b"\ndelaystore_error_queue_depth{" in read(url), "the depth of the error queue")
+        wait_until(
+            lambda: {b'outcome="delivered"', b'outcome="moved_to_error_queue"'} <= nonzero(read(url)), "messages"
+        )
+        wait_until(lambda: b"\ndelaystore_error_queue_depth{" in read(url), "the depth of the error queue")
         text = read(url).decode()
         families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
         text += ingress_metrics(environment)
@@ -59,7 +61,7 @@ def ingress_metrics(environment: dict[str, str]) -> str:
         with Ground(broker, declare=False) as ground:
             ground.publish(b"pay", delay=LONG)
             ground.publish(b"bad", delay="soon")
-        wait_for(
+        wait_until(
             lambda: len(re.findall(rb"^delaystore_ingress_messages_total.* 1.0$", read(url), re.MULTILINE)) == 2, "it"
         )
         text = read(url).decode()
@@ -111,13 +113,6 @@ def nonzero(text: bytes) -> set[bytes]:
     return set(found)
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.2)
-
-
 @pytest.mark.long
 def test_every_metric_of_the_dashboard_is_served(served: Served) -> None:
     for panel in panels():
@@ -142,13 +137,13 @@ def test_a_prometheus_scrapes_it_loads_the_rules_and_answers_every_query(served:
     except ServerMissingError as error:
         pytest.skip(str(error))
     with prometheus:
-        wait_for(lambda: prometheus.query("delaystore_backlog"), "a scrape")
-        wait_for(lambda: prometheus.query("count_over_time(delaystore_backlog[1m]) > 2"), "more scrapes")
+        wait_until(lambda: prometheus.query("delaystore_backlog"), "a scrape")
+        wait_until(lambda: prometheus.query("count_over_time(delaystore_backlog[1m]) > 2"), "more scrapes")
         for panel in panels():
             for query in queries_of(panel):
                 found = prometheus.query(query)
                 assert found or panel["title"] in ONLY_WHERE_ASKED, f"{panel['title']}: nothing for {query}"
-        wait_for(lambda: all(rule["health"] == "ok" for rule in rules_of(prometheus)), "the rules")
+        wait_until(lambda: all(rule["health"] == "ok" for rule in rules_of(prometheus)), "the rules")
         assert len(rules_of(prometheus)) == 10
         alerts = prometheus.query("ALERTS")
         assert not alerts, alerts

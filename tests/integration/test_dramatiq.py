@@ -24,6 +24,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.integrations.dramatiq import StoringRabbitmqBroker
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import PATIENCE, wait_until
+from tests.integration.cascades import taken
 from tests.integration.test_documents import ROOT
 
 QUEUE = "notes"
@@ -92,29 +93,18 @@ def failing(broker: RabbitmqBroker, **options: Any) -> tuple[Any, list[int]]:
     return fails, calls
 
 
-def taken(url: str) -> tuple[dict[str, Any], bytes]:
-    """The message in the queue: the properties that are set, and the body."""
-    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
-        channel = connection.channel()
-        found: list[Any] = []
-        wait_until(lambda: found.append(channel.basic_get(QUEUE, auto_ack=True)) or found[-1][0] is not None)
-        _, properties, body = found[-1]
-        assert isinstance(body, bytes)
-        return {name: value for name, value in vars(properties).items() if value is not None}, body
-
-
 def test_it_arrives_as_dramatiq_would_have_published_it(delivery: DelayedDelivery, rabbitmq_url: str) -> None:
     signals = Signals()
     with storing(delivery, rabbitmq_url, signals, max_priority=5) as broker, delivery:
         note, _ = noting(broker)
         message = note.message_with_options(args=("one",), broker_priority=3)
         RabbitmqBroker.enqueue(broker, message)
-        undelayed, body = taken(rabbitmq_url)
+        undelayed, body = taken(rabbitmq_url, QUEUE)
         signals.told.clear()
         sent = broker.enqueue(message, delay=200)
         assert sent.message_id == message.message_id
         assert signals.told == [("before", f"{QUEUE}.DQ", 200), ("after", f"{QUEUE}.DQ", 200)]
-        assert taken(rabbitmq_url) == ({**undelayed, "message_id": message.message_id}, body)
+        assert taken(rabbitmq_url, QUEUE) == ({**undelayed, "message_id": message.message_id}, body)
 
 
 def test_what_is_delayed_waits_in_the_store_can_be_cancelled_and_reaches_the_worker(

@@ -17,11 +17,6 @@ from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
 @pytest.fixture(params=["private_postgresql", "private_mariadb"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty database on a server that may be paused."""

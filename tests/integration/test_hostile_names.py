@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -30,13 +29,6 @@ from tests.servers import RabbitMQVhosts
 IN_SQL = ['x"; DROP TABLE users; --', "it's", "back`tick", "50%s %(x)s :colon", "a.b", "[x]", "${x}", "\\"]
 IN_A_PATH = ["../../users", "a/../b", "%2e%2e%2f", "a?b=c", "a#b", "a b&c", "a%00", "größe", "{}", "...", "a\\..\\b"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-
-
-@pytest.fixture
-def management(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Management]:
-    assert rabbitmq.management_url is not None
-    with Management(rabbitmq.management_url, broker_from_url(rabbitmq_url)) as management:
-        yield management
 
 
 @pytest.mark.long_runs("mariadb")

@@ -11,8 +11,8 @@ from delaystore.errors import DuplicateMessageError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports.sql_queue import SqlQueueTransport
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
-from tests.integration.test_sql_store import eventually
 from tests.servers import PostgreSQLDatabases
 
 ENGINES: dict[str, Callable[[str], Any]] = {
@@ -83,7 +83,7 @@ def test_a_sender_waits_for_another_one_of_the_same_id(store: SqlDelayedMessageS
         second.start()
         with store.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            eventually(lambda: connection.execute(WAITING).scalar() == 1)
+            wait_until(lambda: connection.execute(WAITING).scalar() == 1)
     second.join(30)
     assert [type(error) for error in raised] == [DuplicateMessageError]
 

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.transports.rabbitmq.delay_headers import time_sent_text
+from tests.dispatching import wait_until
 from tests.integration.ingress_brokers import Broker
 from tests.integration.walks import Walk
 from tests.servers import RabbitMQVhosts
@@ -87,16 +88,16 @@ def test_delaystore_as_the_timeout_manager(
     page = walk(broker, postgresql_url, MANAGER, tmp_path)
     far, run, rest = page.commands(MANAGER)
     page.run(far)
-    with page.running(run, lambda: broker.wait_for(lambda: broker.consumers("My.Sales.Timeouts") > 0)):
+    with page.running(run, lambda: wait_until(lambda: broker.consumers("My.Sales.Timeouts") > 0)):
         page.run(rest)
         assert broker.get("My.Sales")[2] == b"left in the dispatcher's queue"
         send_timeout(broker, b"now", datetime.now(UTC))
         assert broker.get("My.Sales")[2] == b"now"
         send_timeout(broker, b"later", datetime.now(UTC) + YEAR)
         with closing(DelayedDelivery("My.Sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
-            broker.wait_for(lambda: {one.body for one in delivery.list().messages} == {b"in a year", b"later"})
+            wait_until(lambda: {one.body for one in delivery.list().messages} == {b"in a year", b"later"})
             clear_timeouts(broker)
-            broker.wait_for(lambda: {one.body for one in delivery.list().messages} == {b"in a year"})
+            wait_until(lambda: {one.body for one in delivery.list().messages} == {b"in a year"})
         send(broker, b"no timeout", {})
         _, properties, _ = broker.get("My.Sales.Timeouts.rejected")
         assert "no destination" in properties.headers["delaystore.rejected-reason"]

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from tests.dispatching import wait_until
 from tests.integration.plugin_exchanges import WAITS, PluginExchange, plugin_exchange
 from tests.integration.walks import Walk
 from tests.long import long
@@ -56,7 +57,7 @@ def page(plugin: PluginExchange, postgresql_url: str, tmp_path: Path) -> Walk:
 def running(page: Walk, plugin: PluginExchange, commands: str, queue: str) -> AbstractContextManager[None]:
     """They run for the block, which begins once the queue has a consumer."""
     broker = plugin.broker
-    return page.running(commands, lambda: broker.wait_for(lambda: broker.consumers(queue) > 0))
+    return page.running(commands, lambda: wait_until(lambda: broker.consumers(queue) > 0))
 
 
 def arrived(plugin: PluginExchange) -> tuple[bytes, str, int]:

@@ -66,11 +66,6 @@ ON_MYSQL = {
 STEADY = DelayedDeliverySettings(automatic_setup=False, max_body_bytes=1000)
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
 @pytest.fixture(params=[pytest.param((MariaDB, each), id=f"mariadb-{name}") for name, each in SETTINGS.items()])
 def url(request: pytest.FixtureRequest, start_server: Start) -> str:
     return database_on(start_server, *request.param)

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -21,17 +20,13 @@ from delaystore.migrations.sources import open_source
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
+from tests.dispatching import wait_until
 from tests.integration.cascades import arrivals, channel_to, make_queue, ready
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.servers import PostgreSQLDatabases
 
 HOUR = timedelta(hours=1)
 CONTENT: dict[str, Any] = {"headers": {"größe": "groß", "raw": b"\x00\xff", "nested": {"list": [1, None, "x"]}}}
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
 
 
 @pytest.fixture
@@ -79,13 +74,6 @@ def tables(url: str) -> set[str]:
 
 def waiting_in_cascade(channel: Any) -> int:
     return sum(ready(channel, NSERVICEBUS_V2.level(number)) for number in range(NSERVICEBUS_V2.levels))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def v2(url: str) -> str:
@@ -310,7 +298,7 @@ def test_interrupted_it_finishes_what_is_in_flight_and_goes_on_when_run_again(
     ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
     command = ["migrate", "run", *ends, "--yes", "--batch-size", "20"]
     with started([*command, "--max-rate", "200"], {}) as process:
-        until(lambda: "sales_delayed" in tables(postgresql_url) and len(kept(postgresql_url)) > 20)
+        wait_until(lambda: "sales_delayed" in tables(postgresql_url) and len(kept(postgresql_url)) > 20)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, (out, err)

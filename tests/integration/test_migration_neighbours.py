@@ -19,6 +19,7 @@ from delaystore.migrations.abc import BatchStatus, Rejected, RunCounts, RunParam
 from delaystore.migrations.runner import abort
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
+from tests.dispatching import wait_until
 from tests.integration.migrating import HOLDER, START, begun, connected, count, dump, execute, source_of, tables_of
 from tests.integration.sql_stores import message, opened
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
@@ -268,10 +269,7 @@ def test_preparing_ends_while_messages_go_on_arriving(store: SqlDelayedMessageSt
         batches = source.prepare(run)
         total = next(batches).count
         before = len(arrived)
-        deadline = time.monotonic() + PATIENCE
-        while len(arrived) < before + 5:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(arrived) >= before + 5)
         total += sum(batch.count for batch in batches)
     stop.set()
     thread.join(PATIENCE)

@@ -38,12 +38,6 @@ KILLED = 1000
 NAMES = ("b", "a.b", "c.a.b", "two words", "münchen.größe", "注文", "0.1.b", "a..b", ".b")
 
 
-@pytest.fixture
-def channel(rabbitmq_url: str) -> Iterator[Any]:
-    with channel_to(rabbitmq_url) as channel:
-        yield channel
-
-
 @pytest.fixture(scope="module")
 def delayed(rabbitmq: Any) -> Iterator[dict[tuple[str, int], tuple[float, IncomingMessage]]]:
     """For each preset and delay: when the message was sent, and how it arrived. All wait at once."""

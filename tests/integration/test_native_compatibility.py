@@ -20,18 +20,13 @@ from delaystore import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Layout, Routing, celery
+from tests.dispatching import wait_until
 from tests.integration.cascades import PATIENCE, arrivals, channel_to, declare, send
 from tests.servers import RabbitMQVhosts
 
 WORKER = Path(__file__).with_name("celery_worker.py")
 QUEUE = "celery-tasks"
 PREFIXES = [None, "shop"]
-
-
-@pytest.fixture
-def channel(rabbitmq_url: str) -> Iterator[Any]:
-    with channel_to(rabbitmq_url) as channel:
-        yield channel
 
 
 @contextmanager
@@ -176,10 +171,7 @@ def test_a_celery_worker_runs_tasks_that_we_delayed_in_the_cascade_and_in_the_st
     with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)) as delivery:
         due["by the store"] = time.time() + 2
         delivery.send(QUEUE, body, delay=2, headers=headers, properties=properties)
-        deadline = time.monotonic() + PATIENCE
-        while not ran.exists() or len(ran.read_text().splitlines()) < 2:
-            assert time.monotonic() < deadline, ran.read_text() if ran.exists() else "no task ran"
-            time.sleep(0.05)
+        wait_until(lambda: ran.exists() and len(ran.read_text().splitlines()) >= 2, "both tasks")
     calls = dict(json.loads(line) for line in ran.read_text().splitlines())
     assert calls.keys() == due.keys()
     assert all(calls[call] >= due[call] for call in due)

@@ -1,7 +1,7 @@
 """Handing messages over to RabbitMQ's native delays, before they are due or at once; on a real broker."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +31,8 @@ from delaystore.transports.rabbitmq.native import (
 )
 from delaystore.transports.rabbitmq.queues import queue_exists
 from delaystore.transports.rabbitmq.topology import CascadeTopology, custom
+from tests.dispatching import wait_until
+from tests.integration.cascades import channel_to, ready
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
@@ -67,17 +69,9 @@ def received(transport: RabbitMQTransport, queue: str, count: int) -> list[tuple
     return found
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def waiting(url: str, queue: str) -> int:
-    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
-        count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
-        return count
+    with channel_to(url) as channel:
+        return ready(channel, queue)
 
 
 def message(due: datetime, **fields: Any) -> DelayedMessage:
@@ -98,7 +92,7 @@ def test_messages_leave_the_store_before_they_are_due_and_arrive_when_they_are(
     with delivery:
         for message_id, at in due.items():
             delivery.send("billing", b"pay", at=at, message_id=message_id, headers={"kind": "reminder"})
-        until(lambda: delivery.count() == 0)
+        wait_until(lambda: delivery.count() == 0)
         assert datetime.now(UTC) < min(due.values()), "the machine was too slow for this test"
         arrived = received(transport, "billing", 3)
     assert [one.message_id for one, _ in arrived] == ["4", "5", "6"]
@@ -113,7 +107,7 @@ def test_what_is_beyond_the_horizon_stays_in_the_store(delivery: DelayedDelivery
     with delivery:
         delivery.send("billing", b"", delay=HORIZON + timedelta(minutes=5))
         delivery.send("billing", b"", delay=2)
-        until(lambda: delivery.count() == 1)
+        wait_until(lambda: delivery.count() == 1)
 
 
 @pytest.mark.long
@@ -122,7 +116,7 @@ def test_a_message_whose_queue_does_not_exist_yet_stays_until_it_is_due(
 ) -> None:
     with delivery:
         delivery.send("later", b"pay", delay=5, message_id="a")
-        until(lambda: (found := delivery.get("a")) is not None and found.next_attempt > found.due_time)
+        wait_until(lambda: (found := delivery.get("a")) is not None and found.next_attempt > found.due_time)
         transport.declare("later")
         ((arrived, _),) = received(transport, "later", 1)
     assert DELAY_IN_SECONDS not in arrived.headers
@@ -134,7 +128,7 @@ def test_what_cannot_be_delayed_natively_stays_until_it_is_due(
     due = datetime.now(UTC) + 2 * SECOND
     with delivery:
         message_id = delivery.send("/exchanges/amq.direct/key", b"", at=due)
-        until(lambda: (found := delivery.get(message_id)) is not None and found.next_attempt)
+        wait_until(lambda: (found := delivery.get(message_id)) is not None and found.next_attempt)
         found = delivery.get(message_id)
         assert found is not None
         assert found.due_time == due
@@ -157,7 +151,7 @@ def test_a_stored_name_with_a_line_break_holds_up_no_other(
         with store.engine.begin() as connection:  # as an earlier version stored it
             change = "UPDATE sales_delayed SET destination = :name WHERE message_id = 'plain'"
             connection.execute(text(change), {"name": "bil\nling"})
-        until(lambda: dispatcher.dispatch_due().fetched == 0 and store.count() == 0)
+        wait_until(lambda: dispatcher.dispatch_due().fetched == 0 and store.count() == 0)
     assert [one.message_id for one, _ in received(transport, "billing", 1)] == ["good"]
     failed = {
         one.message_id: one.headers["NServiceBus.ExceptionInfo.Message"] for one, _ in received(transport, "error", 2)
@@ -214,7 +208,7 @@ def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
         waiting_ones = store.list().messages
         assert [one.next_attempt for one in waiting_ones] == [due + HORIZON] * len(waiting_ones)
         assert len(waiting_ones) >= 1
-        until(lambda: dispatcher.dispatch_due().delivered)
+        wait_until(lambda: dispatcher.dispatch_due().delivered)
         assert store.count() == 0
     assert received(transport, "billing", 1)
     assert waiting(rabbitmq_url, "error") == 0

@@ -18,7 +18,7 @@ from delaystore.message import DelayedMessage
 from delaystore.operations import _search
 from delaystore.operations.exports import ExportFile, ExportFormat
 from delaystore.stores.operable import Operation
-from tests.integration.cli import CommandLine
+from tests.integration.cli import CommandLine, command_line
 from tests.integration.sql_stores import message, opened
 
 HOUR = 3600
@@ -39,9 +39,7 @@ def run(
 ) -> CommandLine:
     """The command line, told its store by the environment."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def fill(store: SqlDelayedMessageStore, count: int, destination: str = "billing", **fields: Any) -> None:

@@ -19,9 +19,9 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.engine import create_async_store_engine, create_store_engine
 from delaystore.transports import InMemoryTransport
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_async_delivery import with_driver
-from tests.integration.test_sql_store import eventually
 from tests.servers import HAProxy, PgBouncer, PostgreSQLDatabases
 
 StartServer = Callable[[Callable[[], Any]], Any]
@@ -69,7 +69,7 @@ def test_messages_are_found_by_polling(store: SqlDelayedMessageStore) -> None:
                 received.extend(messages)
             return len(received) == 50
 
-        eventually(all_received)
+        wait_until(all_received)
         assert delivery.health().subscription_alive is False
         assert delivery.cancel(kept) is ManagementOutcome.DONE
 
@@ -88,7 +88,7 @@ def test_two_dispatchers_of_two_workers_deliver_each_message_once(
         for _ in range(2):
             store = SqlDelayedMessageStore(pooled_url)
             stack.enter_context(DelayedDelivery("sales", store, transport, settings))
-        eventually(lambda: direct.count() == 0, 60)
+        wait_until(lambda: direct.count() == 0)
     with transport.receive("billing", limit=2 * len(sent)) as received:
         arrived = Counter(each.message_id for each in received)
     assert arrived.total() - len(arrived) == 0

@@ -46,11 +46,6 @@ SETTINGS: dict[str, Mapping[str, str]] = {
 }
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
 @pytest.fixture(params=SETTINGS)
 def url(request: pytest.FixtureRequest, postgresql: PostgreSQLDatabases, postgresql_url: str) -> Iterator[str]:
     """An empty database with these settings, where the server has them."""

@@ -27,13 +27,6 @@ Answer = tuple[int, str, bytes]
 
 
 @pytest.fixture
-def management(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Management]:
-    assert rabbitmq.management_url is not None
-    with Management(rabbitmq.management_url, broker_from_url(rabbitmq_url)) as management:
-        yield management
-
-
-@pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
     """Starts HTTP servers that always give one answer; their URLs."""
     running: list[ThreadingHTTPServer] = []

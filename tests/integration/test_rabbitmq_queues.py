@@ -1,7 +1,6 @@
 """Queues that are declared for programs: of which type, and when the broker is down at first."""
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError
-from tests.integration.cli import CommandLine
+from tests.dispatching import wait_until
+from tests.integration.cli import CommandLine, command_line
 from tests.servers import RabbitMQ
 
 PATIENCE = 60.0
@@ -20,9 +20,7 @@ PATIENCE = 60.0
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.fixture
@@ -61,10 +59,7 @@ def test_a_program_starts_while_the_broker_is_down_and_its_queues_come_with_it(
         message_id = delivery.send(queue, b"pay me", delay=0)
         assert delivery.get(message_id) is not None
         private_rabbitmq.start()
-        deadline = time.monotonic() + PATIENCE
-        while delivery.get(message_id) is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: delivery.get(message_id) is None)
         with transport.receive(queue, timeout=10) as received:
             assert [one.message_id for one in received] == [message_id]
 

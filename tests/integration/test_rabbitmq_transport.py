@@ -27,6 +27,7 @@ from delaystore.transports.rabbitmq import owner as owner_module
 from delaystore.transports.rabbitmq import owner as watch_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from tests.dispatching import wait_until
 from tests.servers import Proxy, RabbitMQ, RabbitMQVhosts
 
 DELIVERED, UNROUTABLE = OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE
@@ -76,13 +77,6 @@ def drain(transport: RabbitMQTransport, queue: str = "q") -> list[str]:
             ids += [one.message_id for one in received]
         if not received:
             return ids
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {LONG} s: {what}"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from delaystore.bulk.staging._runs import SqlStaging
 from delaystore.cli import _send
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
-from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.dispatching import wait_until
+from tests.integration.cli import PATIENCE, CommandLine, command_line, started
 from tests.integration.test_documents import blocks, shell
 from tests.servers import PostgreSQLDatabases
 
@@ -41,10 +41,8 @@ def run(
     """The command line with a store, in a folder of its own."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
     environment |= {"DELAYSTORE_SEND_CREATE": "1", "DELAYSTORE_LOAD_CREATE": "1"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def csv_of(count: int) -> str:
@@ -230,11 +228,8 @@ def test_an_interrupt_leaves_nothing(run: CommandLine, sqlite_url: str) -> None:
     Path("a.csv").write_text(csv_of(400_000))
     process = started(["send", "q", "--file", "a.csv", "--load-id", "a"], run.environment)
     options = StoreOptions(store=sqlite_url, endpoint="sales")
-    deadline = time.monotonic() + PATIENCE
     try:
-        while not (os.path.exists(sqlite_url.removeprefix("sqlite:///")) and list_loads(options)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: os.path.exists(sqlite_url.removeprefix("sqlite:///")) and list_loads(options))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
@@ -250,11 +245,8 @@ def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine,
     folder.mkdir()
     environment = {**run.environment, "TMPDIR": str(folder)}
     process = started(["send", "q", "--file", "-", "--format", "csv"], environment, stdin=subprocess.PIPE)
-    deadline = time.monotonic() + PATIENCE
     try:
-        while not list(folder.glob("*/standard-input")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: list(folder.glob("*/standard-input")))
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
         _, err = process.communicate(timeout=PATIENCE)

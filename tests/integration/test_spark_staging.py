@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -58,6 +57,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
+from tests.dispatching import wait_until
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
 from tests.long import long
@@ -100,13 +100,6 @@ def begun(url: str, load_id: str = "one", **how: object) -> Iterator[Staging]:
     assert staging.begin(LoadKey(load_id)) is None
     yield staging
     staging.discard()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_tasks_of_one_process_share_a_connection_until_none_comes(

@@ -25,11 +25,6 @@ pytestmark = pytest.mark.long_runs("mariadb")
 BESIDE = ("destinations", "dispatchers", "activity", "operations", "changes")
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
 def change(store: SqlDelayedMessageStore, *statements: str) -> None:
     with store.engine.begin() as connection:
         for each in statements:

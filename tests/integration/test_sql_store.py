@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from delaystore.message import UnreadableMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL
 
@@ -282,7 +283,7 @@ def test_a_lease_ends_by_itself_where_claims_are_leases(sqlite_url: str) -> None
         assert wanted is not None
         assert wanted > now
         with opened(sqlite_url) as taker:
-            found = eventually(lambda: taker.fetch_due(taker.now(), 1))
+            found = wait_until(lambda: taker.fetch_due(taker.now(), 1))
             assert [m.message_id for m in found] == [claimed.message_id]
             assert store.remove(claimed) is False
             assert taker.remove(claimed) is True
@@ -297,7 +298,7 @@ def test_messages_behind_and_before_the_scan_mark_are_found(store: SqlDelayedMes
         if len(fetched) == 500:
             with opened(store.engine.url.render_as_string(hide_password=False)) as elsewhere:
                 elsewhere.store(message(now, -200, "late"))
-    eventually(lambda: fetched.extend(fetch_and_remove(store, now, 100)) or len(fetched) == 1001)
+    wait_until(lambda: fetched.extend(fetch_and_remove(store, now, 100)) or len(fetched) == 1001)
     assert sorted(fetched) == sorted([*(f"{i:04}" for i in range(1000)), "late"])
 
 
@@ -326,7 +327,7 @@ def heard(postgresql_url: str) -> Iterator[tuple[SqlDelayedMessageStore, Heard]]
         heard = Heard()
         subscription = store.subscribe(heard)
         assert subscription is not None
-        eventually(lambda: subscription.alive)
+        wait_until(lambda: subscription.alive)
         heard.due_times.clear()
         yield store, heard
         subscription.close()
@@ -340,11 +341,11 @@ def test_a_message_due_soon_wakes_and_one_due_late_does_not(heard: tuple[SqlDela
     store.store_many([message(now, 3600), message(now, 7200)])
     soon = message(now, 30)
     store.store(soon)
-    eventually(lambda: ears.due_times == [soon.due_time])
+    wait_until(lambda: ears.due_times == [soon.due_time])
     store.store_many([message(now, 50), message(now, 40), message(now, 3600)])
-    eventually(lambda: ears.due_times == [soon.due_time, now + timedelta(seconds=40)])
+    wait_until(lambda: ears.due_times == [soon.due_time, now + timedelta(seconds=40)])
     store.reschedule(soon.message_id, now + timedelta(seconds=5))
-    eventually(lambda: ears.due_times[2:] == [now + timedelta(seconds=5)])
+    wait_until(lambda: ears.due_times[2:] == [now + timedelta(seconds=5)])
 
 
 def test_an_enlisted_message_wakes_at_the_commit_whenever_it_is_due(
@@ -356,7 +357,7 @@ def test_an_enlisted_message_wakes_at_the_commit_whenever_it_is_due(
         enlisted.store(message(store.now(), 3600))
         enlisted.store(message(store.now(), 3600))
         assert ears.due_times == []
-    eventually(lambda: ears.due_times == [None])
+    wait_until(lambda: ears.due_times == [None])
 
 
 def test_a_send_after_a_savepoint_was_undone_wakes_all_the_same(heard: tuple[SqlDelayedMessageStore, Heard]) -> None:
@@ -367,7 +368,7 @@ def test_a_send_after_a_savepoint_was_undone_wakes_all_the_same(heard: tuple[Sql
         enlisted.store(message(store.now(), 3600))
         nested.rollback()
         enlisted.store(message(store.now(), 3600))
-    eventually(lambda: ears.due_times == [None])
+    wait_until(lambda: ears.due_times == [None])
 
 
 def test_a_listener_whose_connection_is_cut_comes_back(heard: tuple[SqlDelayedMessageStore, Heard]) -> None:
@@ -375,9 +376,9 @@ def test_a_listener_whose_connection_is_cut_comes_back(heard: tuple[SqlDelayedMe
     with store.engine.begin() as connection:
         cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
         assert connection.execute(text(cut)).scalar() is True
-    eventually(lambda: ears.due_times == [None, None])  # lost, and found again
+    wait_until(lambda: ears.due_times == [None, None])  # lost, and found again
     store.store(message(store.now(), 10))
-    eventually(lambda: len(ears.due_times) == 3)
+    wait_until(lambda: len(ears.due_times) == 3)
 
 
 def test_a_listener_that_hears_nothing_is_not_alive(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,9 +389,9 @@ def test_a_listener_that_hears_nothing_is_not_alive(postgresql_url: str, monkeyp
     monkeypatch.setattr(listener, "PING_EVERY", 0.2)
     with opened(postgresql_url) as store:
         subscription = listener.PostgreSqlListener(store.engine, "a", lambda _: None)
-        eventually(lambda: subscription.alive)
+        wait_until(lambda: subscription.alive)
         subscription._channel = "b"  # it goes on listening to "a"
-        eventually(lambda: not subscription.alive)
+        wait_until(lambda: not subscription.alive)
         subscription.close()
 
 
@@ -408,7 +409,7 @@ def test_a_wake_up_in_the_packet_of_a_proof_is_heard(postgresql_url: str) -> Non
         subscription = store.subscribe(heard)
         assert subscription is not None
         with closing(subscription):
-            eventually(lambda: heard.due_times == [None, None])  # the wake-up, and that the listener is alive
+            wait_until(lambda: heard.due_times == [None, None])  # the wake-up, and that the listener is alive
 
 
 def test_a_restart_of_the_database_goes_unseen_by_the_next_send(private_postgresql: PostgreSQL) -> None:
@@ -461,14 +462,6 @@ def fetch_and_remove(store: SqlDelayedMessageStore, at: datetime, limit: int) ->
         batch = transaction.fetch_due(at, limit)
         transaction.remove_many(batch)
         return [m.message_id for m in batch]
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-    return result
 
 
 def test_one_clock_is_never_ahead_and_another_never_behind_however_long_an_answer_takes(

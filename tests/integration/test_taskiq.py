@@ -31,6 +31,7 @@ from delaystore import (
 from delaystore.integrations.taskiq import StoringAioPikaBroker
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import PATIENCE, wait_until
+from tests.integration.cascades import taken
 from tests.integration.test_documents import ROOT
 
 QUEUE = "taskiq"
@@ -82,17 +83,6 @@ def the_task(broker: StoringAioPikaBroker) -> AsyncTaskiqDecoratedTask[Any, Any]
 
 async def until(condition: Callable[[], Any]) -> None:
     await asyncio.to_thread(wait_until, condition)
-
-
-def taken(url: str, queue: str) -> tuple[dict[str, Any], bytes]:
-    """The message in the queue: the properties that are set, and the body."""
-    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
-        channel = connection.channel()
-        found: list[Any] = []
-        wait_until(lambda: found.append(channel.basic_get(queue, auto_ack=True)) or found[-1][0] is not None)
-        _, properties, body = found[-1]
-        assert isinstance(body, bytes)
-        return {name: value for name, value in vars(properties).items() if value is not None}, body
 
 
 def test_it_arrives_as_taskiq_would_have_published_it(delivery: DelayedDelivery, rabbitmq_url: str) -> None:

@@ -19,7 +19,7 @@ from delaystore.message import DelayedMessage
 from delaystore.server.telemetry import MetricsServer, OpenTelemetryObserver
 from delaystore.transports import RabbitMQTransport
 from tests.dispatching import wait_until
-from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.integration.cli import PATIENCE, CommandLine, command_line, started
 
 
 class Spans:
@@ -137,9 +137,7 @@ def environment(sqlite_url: str) -> dict[str, str]:
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> CommandLine:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def test_a_port_that_is_in_use_is_one_clear_line(run: CommandLine) -> None:

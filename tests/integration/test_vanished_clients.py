@@ -10,8 +10,8 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
-from tests.integration.test_sql_store import eventually
 from tests.servers.proxy import Proxy
 
 
@@ -35,7 +35,7 @@ def test_what_a_vanished_dispatcher_has_claimed_is_free_again(store: SqlDelayedM
             assert transaction.fetch_due(store.now(), 5)
             proxy.swallow()
             assert store.cancel("claimed") is ManagementOutcome.BEING_DISPATCHED
-            eventually(lambda: store.cancel("claimed") is ManagementOutcome.DONE)
+            wait_until(lambda: store.cancel("claimed") is ManagementOutcome.DONE)
             proxy.cut()
         vanishing.close()
 

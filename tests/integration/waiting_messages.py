@@ -1,7 +1,6 @@
 """Messages that wait in a cascade, for tests that move them."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,25 +10,12 @@ import pika
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.transports.rabbitmq.declaring import ensure_declared
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
-from delaystore.transports.rabbitmq.pika_internals import RawConnection
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
+from tests.integration.cascades import channel_to
 
 QUORUM = {"x-queue-type": "quorum"}
 Taken = tuple[str, Any, Any, bytes]
 """Queue, method, properties, body."""
-
-
-@contextmanager
-def channel_to(url: str, *, raw: bool = False) -> Iterator[Any]:
-    """A channel with confirms; `raw`: properties are read undecoded."""
-    parameters = pika.URLParameters(url)
-    parameters.heartbeat = 0
-    connection = pika.BlockingConnection(parameters, _impl_class=RawConnection if raw else None)
-    try:
-        yield connection.channel()
-    finally:
-        if connection.is_open:
-            connection.close()
 
 
 def declare_cascades(url: str, *names: str) -> None:

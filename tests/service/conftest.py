@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
 from tests.servers import PostgreSQL, RabbitMQ
 from tests.service.busy import PATIENT, Busy, claimed, declare, sending
-from tests.service.serving import endpoint, serving, wait_for, write
+from tests.service.serving import endpoint, serving, write
 
 
 @pytest.fixture
@@ -24,6 +25,6 @@ def busy(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ, tmp_path: P
             private_rabbitmq.pause()
             now = delivery.operations.now()
             delivery.send_many(message(now) for _ in range(50))
-        wait_for(lambda: claimed(store), "a claim")
+        wait_until(lambda: claimed(store), "a claim")
         time.sleep(1)
         yield Busy(service, store, broker, config)

@@ -4,14 +4,14 @@ import re
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.dispatching import wait_until
 from tests.integration.cli import started
 
 PATIENCE = 60.0
@@ -34,7 +34,7 @@ class Serving:
             found.extend(match for line in self.lines[after:] if (match := re.search(pattern, line)))
             return bool(found) or self.process.poll() is not None
 
-        wait_for(said, f"{pattern!r} in {self.lines}")
+        wait_until(said, f"{pattern!r} in {self.lines}")
         if not found:
             self._reader.join(PATIENCE)
             said()
@@ -53,7 +53,7 @@ class Serving:
 
     def wait_until_ready(self) -> None:
         """Wait until each part does its part."""
-        wait_for(lambda: self.probe()[0] == 200, "readiness")
+        wait_until(lambda: self.probe()[0] == 200, "readiness")
 
     def reload(self) -> str:
         """SIGHUP; what it says of it."""
@@ -90,14 +90,6 @@ def serving(
         finally:
             process.kill()
             service.end()
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition` holds; fail with `what` after a while."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def endpoint(name: str, store: str, transport: str, *more: str) -> str:

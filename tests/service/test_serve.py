@@ -13,9 +13,10 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
+from tests.dispatching import wait_until
 from tests.servers import PostgreSQL, PostgreSQLDatabases, RabbitMQ
 from tests.service.busy import Busy, declare, depth, sending
-from tests.service.serving import endpoint, serving, wait_for, write
+from tests.service.serving import endpoint, serving, write
 
 
 def test_one_endpoint_by_options_dispatches_and_has_a_page_and_metrics(postgresql_url: str, rabbitmq_url: str) -> None:
@@ -34,13 +35,13 @@ def test_one_endpoint_by_options_dispatches_and_has_a_page_and_metrics(postgresq
         with sending("sales", postgresql_url) as delivery:
             delivery.send("billing", b"pay me", delay=0)
             delivery.send("billing", b"pay me later", delay=timedelta(hours=1), message_id="later")
-        wait_for(lambda: depth(rabbitmq_url, "billing") == 1, "the message")
+        wait_until(lambda: depth(rabbitmq_url, "billing") == 1, "the message")
         page = httpx.get(f"{service.url}/", follow_redirects=True)
         assert str(page.url) == f"{service.url}/sales/"
         assert "later" in httpx.get(f"{service.url}/sales/messages").text
         assert httpx.get(f"{service.url}/sales/api/v1/messages/later").json()["destination"] == "billing"
         delivered = r'delaystore_messages_total\{.*endpoint="sales".*outcome="delivered".*\} 1'
-        wait_for(lambda: re.search(delivered, httpx.get(metrics).text), "the metric")
+        wait_until(lambda: re.search(delivered, httpx.get(metrics).text), "the metric")
         health = service.says(r"^serving health at (\S+)/").group(1)
         assert service.probe("/readyz", health) == (200, {"live": True, "ready": True, "not_ready": [], "reasons": {}})
         assert service.stop() == 0
@@ -109,7 +110,7 @@ def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(
         assert httpx.get(f"{service.url}/stock/").status_code == 404
         service.wait_until_ready()
         with sending("sales", sqlite_url) as delivery:
-            wait_for(
+            wait_until(
                 lambda: [each.name for each in delivery.operations.overview().dispatchers or ()] == ["anew"], "name"
             )
         broken = config.read_text()
@@ -157,7 +158,7 @@ def test_an_end_that_takes_too_long_says_what_was_left_and_loses_nothing(
     with sending("sales", busy.store) as delivery:
         assert delivery.count() == 50
         with serving("--config", str(busy.config)) as service:
-            wait_for(lambda: delivery.count() == 0, "the messages")
+            wait_until(lambda: delivery.count() == 0, "the messages")
             assert service.stop() == 0
     arrived = depth(busy.broker, "billing")
     assert arrived is not None
@@ -185,13 +186,13 @@ def test_readiness_while_the_broker_is_down_and_back(private_rabbitmq: RabbitMQ,
         private_rabbitmq.kill()
         with sending("sales", sqlite_url) as delivery:
             delivery.send("billing", b"x", delay=0)
-        wait_for(lambda: service.probe()[0] == 503, "not to be ready")
+        wait_until(lambda: service.probe()[0] == 503, "not to be ready")
         assert service.probe() == (503, {"live": True, "ready": False, "not_ready": ["sales dispatcher"]})
         assert "nothing can be sent" in service.probe("/readyz", health)[1]["reasons"]["sales dispatcher"][0]
         assert service.probe("/livez")[0] == 200
         private_rabbitmq.restore()
         service.wait_until_ready()
-        wait_for(lambda: depth(broker, "billing") == 1, "the message")
+        wait_until(lambda: depth(broker, "billing") == 1, "the message")
         assert service.stop() == 0
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.transports import open_transport
-from tests.service.serving import Serving, serving, wait_for
+from tests.dispatching import wait_until
+from tests.service.serving import Serving, serving
 from tests.web.served import served
 
 DESCRIPTORS = 420
@@ -77,17 +78,17 @@ def test_more_connections_than_there_is_room_for_are_closed_and_all_else_goes_on
     health = service.says(r"^serving health at (\S+)/").group(1)
     with ExitStack() as stack:
         many = connections(stack, service.url, 300)
-        wait_for(lambda: ended(many[0]), "an end at once")
+        wait_until(lambda: ended(many[0]), "an end at once")
         assert httpx.get(f"{health}/livez").status_code == 200  # on a port of its own
         assert httpx.get(metrics).status_code == 200
         others = connections(stack, health, 60) + connections(stack, metrics, 60)
-        wait_for(lambda: ended(others[0]) and ended(others[60]), "an end at once")
+        wait_until(lambda: ended(others[0]) and ended(others[60]), "an end at once")
         assert httpx.get(f"{health}/livez").status_code == 200
         assert httpx.get(metrics).status_code == 200
         assert in_use(service.process.pid) <= DESCRIPTORS - KEPT
         with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
             delivery.send("billing", b"pay me", delay=0)
-            wait_for(lambda: delivery.count() == 0, "the message on its way")
+            wait_until(lambda: delivery.count() == 0, "the message on its way")
     assert service.stop() == 0
     assert sum("open connections" in line for line in service.lines) == 3, service.lines
     assert len(service.lines) < 12
@@ -130,8 +131,8 @@ def test_a_client_that_is_silent_is_left(service: Serving) -> None:
             dripping.send(b"G")
             time.sleep(0.3)
         for each in silent:
-            wait_for(lambda each=each: ended(each), "an end")  # type: ignore[misc]
-        wait_for(lambda: ended(deaf), "an end")
+            wait_until(lambda each=each: ended(each), "an end")  # type: ignore[misc]
+        wait_until(lambda: ended(deaf), "an end")
 
 
 @pytest.mark.long
@@ -144,7 +145,7 @@ def test_connections_that_cannot_be_accepted_are_no_flood_of_log_lines(sqlite_ur
             page = opened.enter_context(served(environment=environment))
         with ExitStack() as stack:
             connections(stack, page.url, 60)
-            wait_for(lambda: in_use(page.process.pid) >= 28, "all descriptors")
+            wait_until(lambda: in_use(page.process.pid) >= 28, "all descriptors")
             time.sleep(1)
         assert httpx.get(f"{page.url}/messages", timeout=30).status_code == 200
         code, said = page.stop()

@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.dispatching import wait_until
 from tests.long import long
-from tests.service.serving import PATIENCE, endpoint, serving, wait_for, write
+from tests.service.serving import PATIENCE, endpoint, serving, write
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
@@ -26,7 +27,7 @@ def test_it_says_that_it_has_stopped(sqlite_url: str, tmp_path: Path, number: si
     config = write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     with serving("--config", str(config)) as service:
         first = signal.SIGTERM if moment == "at once" else signal.SIGHUP
-        wait_for(lambda: takes(service.process.pid, first), "a handler")
+        wait_until(lambda: takes(service.process.pid, first), "a handler")
         assert service.stop(number) in (-number, 128 + number)
     assert service.lines == ["stopped"]
 
@@ -34,7 +35,7 @@ def test_it_says_that_it_has_stopped(sqlite_url: str, tmp_path: Path, number: si
 def test_a_reload_that_is_asked_for_too_early_is_done_later(sqlite_url: str, tmp_path: Path) -> None:
     config = write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     with serving("--config", str(config)) as service:
-        wait_for(lambda: takes(service.process.pid, signal.SIGHUP), "a handler")
+        wait_until(lambda: takes(service.process.pid, signal.SIGHUP), "a handler")
         service.process.send_signal(signal.SIGHUP)
         service.says("^reloaded: nothing has changed$")
         assert service.stop() == 0
@@ -61,9 +62,9 @@ def test_the_first_process_of_a_container_ends_too(sqlite_url: str, command: lis
         text=True,
     ) as outside:
         try:
-            wait_for(lambda: psutil.Process(outside.pid).children(), "the process")
+            wait_until(lambda: psutil.Process(outside.pid).children(), "the process")
             (first,) = psutil.Process(outside.pid).children()
-            wait_for(lambda: takes(first.pid, signal.SIGTERM), "a handler")
+            wait_until(lambda: takes(first.pid, signal.SIGTERM), "a handler")
             first.send_signal(number)
             _, said = outside.communicate(timeout=PATIENCE)
         finally:

@@ -17,9 +17,11 @@ import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.transports import open_transport
+from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
-from tests.service.serving import endpoint, serving, wait_for, write
+from tests.service.busy import depth
+from tests.service.serving import endpoint, serving, write
 
 INGRESS = "[endpoint.sales.ingress.{name}]\n"
 
@@ -40,11 +42,6 @@ def bound(broker: str, out: str, queue: str) -> None:
         transport.declare(queue)
     with closing(pika.BlockingConnection(pika.URLParameters(broker))) as connection:
         connection.channel().queue_bind(queue, out, routing_key=queue)
-
-
-def depth(broker: str, queue: str) -> int | None:
-    with closing(open_transport(broker)) as transport:
-        return transport.depth(queue)
 
 
 @pytest.fixture
@@ -73,7 +70,7 @@ def test_what_is_published_waits_and_arrives(
     with serving("--web", "127.0.0.1:0", "--ingest", "orders", environment=environment) as service:
         service.wait_until_ready()
         publish(rabbitmq_url, "orders", 500, 3_600_000)
-        wait_for(lambda: depth(rabbitmq_url, "billing") == 1, "the first message")
+        wait_until(lambda: depth(rabbitmq_url, "billing") == 1, "the first message")
         with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
             assert delivery.count() == 1
         assert depth(rabbitmq_url, "orders.ingress") == 0
@@ -100,11 +97,11 @@ def test_ingresses_come_and_go_with_a_reload(
         service.wait_until_ready()
         publish(rabbitmq_url, "orders", 3_600_000)
         publish(rabbitmq_url, "refunds", 3_600_000)
-        wait_for(lambda: delivery.count() == 1, "the message of the ingress that was added")
+        wait_until(lambda: delivery.count() == 1, "the message of the ingress that was added")
         assert depth(rabbitmq_url, "orders.ingress") == 1
         write(config, sales, INGRESS.format(name="refunds") + "prefetch = 7\n" + INGRESS.format(name="orders"))
         assert "[endpoint.sales.ingress.refunds] prefetch, [endpoint.sales.ingress.orders] added" in service.reload()
-        wait_for(lambda: delivery.count() == 2, "the message that waited for its ingress")
+        wait_until(lambda: delivery.count() == 2, "the message that waited for its ingress")
         assert service.stop() == 0
 
 
@@ -114,7 +111,7 @@ def test_an_ingress_without_its_queue_is_told_and_the_rest_goes_on(
 ) -> None:
     config = write(tmp_path / "x.toml", endpoint("sales", postgresql_url, rabbitmq_url), INGRESS.format(name="orders"))
     with serving("--config", str(config)) as service:
-        wait_for(lambda: service.probe()[1]["not_ready"] == ["sales ingress orders"], "what is not ready")
+        wait_until(lambda: service.probe()[1]["not_ready"] == ["sales ingress orders"], "what is not ready")
         assert service.probe("/livez")[0] == 200
         create(rabbitmq_url, "orders")
         service.wait_until_ready()
@@ -142,7 +139,7 @@ publish({rabbitmq_url!r}, "orders", *([3_600_000] * 2000))
         serving("--config", str(config)) as service,
     ):
         service.wait_until_ready()
-        wait_for(lambda: depth(rabbitmq_url, "orders.ingress") == 0, "an empty queue")
+        wait_until(lambda: depth(rabbitmq_url, "orders.ingress") == 0, "an empty queue")
         assert service.stop() == 0
         assert delivery.count() == 2000  # neither fewer nor, as each end was a drain, more
 
@@ -157,12 +154,12 @@ def test_readiness_of_an_ingress_while_the_broker_is_down(
     with serving("--config", str(config)) as service:
         service.wait_until_ready()
         private_rabbitmq.kill()
-        wait_for(lambda: "sales ingress orders" in service.probe()[1]["not_ready"], "not to be ready")
+        wait_until(lambda: "sales ingress orders" in service.probe()[1]["not_ready"], "not to be ready")
         private_rabbitmq.restore()
         service.wait_until_ready()
         publish(broker, "orders", 3_600_000)
         with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
-            wait_for(lambda: delivery.count() == 1, "the message")
+            wait_until(lambda: delivery.count() == 1, "the message")
         assert service.stop() == 0
 
 
@@ -188,7 +185,7 @@ def test_the_control_queue_does_what_is_asked(postgresql_url: str, rabbitmq_url:
         closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery,
     ):
         service.wait_until_ready()
-        wait_for(lambda: depth(rabbitmq_url, "sales.control") is not None, "the queue")
+        wait_until(lambda: depth(rabbitmq_url, "sales.control") is not None, "the queue")
         delivery.send("billing", b"pay me", delay=3600, message_id="invoice-7")
         ask(rabbitmq_url, {"cancel": "invoice-7"})
         assert delivery.count() == 0
@@ -208,7 +205,7 @@ def test_an_ingress_has_metrics(
         service.wait_until_ready()
         publish(rabbitmq_url, "orders", 3_600_000)
         stored = r'^delaystore_ingress_messages_total\{.*endpoint="sales".*result="stored".*\} 1'
-        wait_for(lambda: re.search(stored, httpx.get(url).text, re.MULTILINE), "the metric")
+        wait_until(lambda: re.search(stored, httpx.get(url).text, re.MULTILINE), "the metric")
         assert service.stop() == 0
 
 
@@ -225,7 +222,7 @@ def test_of_two_services_one_may_die(
         publish(rabbitmq_url, "orders", *([1500] * 300))
         one.process.kill()
         with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
-            wait_for(lambda: depth(rabbitmq_url, "orders.ingress") == 0 and delivery.count() == 0, "an empty store")
+            wait_until(lambda: depth(rabbitmq_url, "orders.ingress") == 0 and delivery.count() == 0, "an empty store")
         other.wait_until_ready()
         assert other.stop() == 0
     arrived = bodies(rabbitmq_url, "billing")
@@ -261,7 +258,7 @@ def test_a_message_of_a_hundred_mebibytes_takes_its_own_size(
             channel = connection.channel()
             channel.confirm_delivery()
             channel.basic_publish("orders", "billing", body, pika.BasicProperties(headers={"x-delay": 1}))
-            wait_for(lambda: depth(rabbitmq_url, "orders.ingress.rejected") == 1, "the message")
+            wait_until(lambda: depth(rabbitmq_url, "orders.ingress.rejected") == 1, "the message")
             assert most_resident(service.process.pid) - before < 200
             _, _, found = channel.basic_get("orders.ingress.rejected", auto_ack=True)
         assert found == body

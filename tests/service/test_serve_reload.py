@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.dispatching import wait_until
 from tests.long import long
 from tests.servers import RabbitMQ
 from tests.service.busy import Busy, depth, sending
-from tests.service.serving import endpoint, serving, wait_for, write
+from tests.service.serving import endpoint, serving, write
 
 STILL = r"^sales dispatcher is still finishing, beside what has taken its place$"
 
@@ -62,7 +63,7 @@ def test_a_part_begins_once_the_one_before_has_finished(busy: Busy, private_rabb
     private_rabbitmq.resume()
     busy.service.says("^reloaded: ")
     with sending("sales", busy.store) as delivery:
-        wait_for(lambda: delivery.count() == 0, "the messages")
+        wait_until(lambda: delivery.count() == 0, "the messages")
     assert busy.service.stop() == 0
     assert depth(busy.broker, "billing") == 50
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from delaystore.server.systemd import Notifier
+from tests.dispatching import wait_until
 from tests.long import long
-from tests.service.serving import endpoint, serving, wait_for, write
+from tests.service.serving import endpoint, serving, write
 
 
 class ServiceManager:
@@ -29,7 +30,7 @@ class ServiceManager:
 
     def hears(self, state: str, *, after: int = 0) -> int:
         """Wait until it is told `state`, from the message number `after` on; the number of the next message."""
-        wait_for(lambda: any(state in told for told in self.told[after:]), f"{state} in {self.told}")
+        wait_until(lambda: any(state in told for told in self.told[after:]), f"{state} in {self.told}")
         return next(at for at in range(after, len(self.told)) if state in self.told[at]) + 1
 
     def close(self) -> None:

@@ -19,8 +19,9 @@ from delaystore.bulk.spark._driver_service import DriverService, ExportedSnapsho
 from delaystore.bulk.staging import LoadKey, list_loads, open_staging
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
-from tests.spark.test_reading import HOLDERS, NOON, psycopg_url, wait_until
+from tests.spark.test_reading import HOLDERS, NOON, psycopg_url
 
 
 class Application:
@@ -208,10 +209,7 @@ def test_a_snapshot_in_use_is_held_without_a_job(postgresql_url: str, monkeypatc
     with psycopg.connect(psycopg_url(postgresql_url), application_name=reader_name(snapshot.name)):
         time.sleep(0.5)
         assert snapshot.tend(has_jobs=False)
-    deadline = time.monotonic() + 30
-    while snapshot.tend(has_jobs=False):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not snapshot.tend(has_jobs=False))
     assert snapshot.idle
     snapshot.close()
     snapshot.close()

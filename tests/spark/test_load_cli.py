@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -35,7 +34,8 @@ from delaystore.errors import LoadError
 from delaystore.message import DelayedMessage
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
-from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.dispatching import wait_until
+from tests.integration.cli import PATIENCE, CommandLine, command_line, started
 from tests.spark.java import QUICK_JAVA
 
 HEADER = "order_id,send_at,queue,text\n"
@@ -57,10 +57,8 @@ def run(
 ) -> CommandLine:
     """The command line with a store, in the session that there is."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("DELAYSTORE_LOAD_CREATE", "1")
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 def waiting(url: str) -> dict[str, DelayedMessage]:
@@ -547,8 +545,6 @@ def test_a_load_goes_on_when_nobody_can_watch_it(spark: SparkSession) -> None:
 
 
 def wait_for_running_load(url: str) -> None:
-    deadline = time.monotonic() + 4 * PATIENCE
     options = StoreOptions(store=url, endpoint="sales")
-    while not (os.path.exists(url.removeprefix("sqlite:///")) and list_loads(options)):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    file = url.removeprefix("sqlite:///")
+    wait_until(lambda: os.path.exists(file) and list_loads(options), "the load", 4 * PATIENCE)

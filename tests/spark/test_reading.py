@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
 from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.spark import DelaystoreDataSource
 from delaystore.bulk.spark import _tables as stores
 from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
 from delaystore.bulk.spark._reading import SCHEMA, arrow_schema, read_pages, read_rows
-from delaystore.bulk.spark._source import DelaystoreDataSource
 from delaystore.bulk.spark._tables import Condition, open_readable, open_table
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
@@ -28,6 +27,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import encode_mapping
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import opened
 from tests.long import long
 from tests.spark.conftest import ODD_TIME_ZONE
@@ -491,13 +491,6 @@ def test_a_snapshot_lives_as_long_as_the_tasks_that_need_it(spark: SparkSession,
         with moving(postgresql_url):
             numbers = reading(spark, postgresql_url, partitions=6).rdd.mapPartitions(slowly).collect()
     assert sorted(numbers) == list(range(600))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def psycopg_url(url: str) -> str:

@@ -20,6 +20,7 @@ from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections, open_connection
 from delaystore.transports.rabbitmq.nodes import Nodes, nodes_of
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from tests.dispatching import wait_until
 from tests.servers import Proxy
 from tests.servers.ports import free_port
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker
@@ -43,13 +44,6 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def start() -> Iterator[Start]:
     with ExitStack() as stack:
         yield lambda *answers, **options: stack.enter_context(ScriptedBroker(*answers, **options))
-
-
-def wait_until(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {LONG} s: {what()}"
-        time.sleep(0.02)
 
 
 def can_send(transport: RabbitMQTransport) -> None:

@@ -29,6 +29,7 @@ from delaystore.transports.rabbitmq.native import FixedDelay
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.retry import retry_later
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Queue
+from tests.dispatching import wait_until
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker
 
 LONG = 60.0
@@ -209,13 +210,6 @@ def a_message(destination: str) -> DelayedMessage:
     return DelayedMessage(message_id=destination, destination=destination, due_time=datetime.now(UTC), body=b"")
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_broker_that_answers_nothing_is_given_up_for_a_fresh_connection(
     acknowledging: Mapping[type, Answer], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,7 +265,7 @@ def test_a_late_confirm_is_heard(acknowledging: Mapping[type, Answer]) -> None:
             (other,) = transport.send([a_message("q")], None, LONG)
             assert other.kind is OutcomeKind.DELIVERED
             held.pop()()
-            wait_for(lambda: slow.late is not None and slow.late.arrived)
+            wait_until(lambda: slow.late is not None and slow.late.arrived)
 
     ended(send, broker)
 
@@ -314,7 +308,7 @@ def test_what_stays_silent_is_given_up_at_last(
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
             late = [transport.send([a_message("silent")], None, SHORT)[0].late for _ in range(2)]
-            wait_for(lambda: late[0] is not None and late[0].arrived is False)
+            wait_until(lambda: late[0] is not None and late[0].arrived is False)
             assert transport.unavailable() is None
 
     ended(send, broker)
@@ -334,10 +328,10 @@ def test_a_channel_that_takes_longer_to_open_than_a_batch_waits_is_there_for_the
 
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
-            wait_for(lambda: transport.unavailable() is None)
+            wait_until(lambda: transport.unavailable() is None)
             (first,) = transport.send([a_message("q")], None, SHORT / 4)
             assert first.kind is not OutcomeKind.DELIVERED
-            wait_for(lambda: transport.send([a_message("q")], None, SHORT / 4)[0].kind is OutcomeKind.DELIVERED)
+            wait_until(lambda: transport.send([a_message("q")], None, SHORT / 4)[0].kind is OutcomeKind.DELIVERED)
 
     ended(send, broker)
     assert opened == ["a channel"]
@@ -353,7 +347,7 @@ def test_a_channel_that_never_opens_is_given_up_at_last(
 
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
-            wait_for(lambda: transport.send([a_message("q")], None, SHORT)[0].kind is OutcomeKind.DELIVERED)
+            wait_until(lambda: transport.send([a_message("q")], None, SHORT)[0].kind is OutcomeKind.DELIVERED)
 
     ended(send, broker)
 
@@ -379,7 +373,7 @@ def test_bytes_that_leave_slowly_are_no_silence(acknowledging: Mapping[type, Ans
             (slow,) = transport.send([large], None, 3 * SHORT)
             assert slow.kind is OutcomeKind.UNCONFIRMED
             assert slow.late is not None
-            wait_for(lambda: slow.late is not None and slow.late.arrived is not None)
+            wait_until(lambda: slow.late is not None and slow.late.arrived is not None)
             assert slow.late.arrived
 
     ended(send, broker)
@@ -410,7 +404,7 @@ def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mappin
             store.store_many(replace(a_message(name), body=body) for name in ("a", "b"))
             dispatcher.start()
             try:
-                wait_for(lambda: store.count() == 0)
+                wait_until(lambda: store.count() == 0)
             finally:
                 assert dispatcher.stop(LONG)
 
@@ -433,13 +427,13 @@ def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with lonely(acknowledging, []) as broker, closing(RabbitMQTransport(broker.url)) as transport:
-            wait_for(lambda: transport.unavailable() is None)
+            wait_until(lambda: transport.unavailable() is None)
             threading.Timer(SHORT, os.kill, [os.getpid(), signal.SIGUSR1]).start()
             with pytest.raises(Interrupt):
                 transport.send([a_message("silent")], None, LONG)
             carriage = transport._running_owner()._pool
             assert carriage is not None
-            wait_for(lambda: not carriage.batches)
+            wait_until(lambda: not carriage.batches)
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -10,6 +10,7 @@ import pytest
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.server.runner import Runner, drained
+from tests.dispatching import wait_until
 
 
 class ToyComponent:
@@ -39,13 +40,6 @@ def failing(error: Exception) -> Callable[[], object]:
         raise error
 
     return fail
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_part_that_dies_is_started_again_and_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

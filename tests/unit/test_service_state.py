@@ -16,6 +16,7 @@ from delaystore.server.runner import drained
 from delaystore.server.running import Requests, ServiceRequest
 from delaystore.server.service import Service
 from delaystore.server.site import ServiceState, probe_application
+from tests.dispatching import wait_until
 
 
 @contextmanager
@@ -44,16 +45,9 @@ def get(application: ASGIApp, path: str) -> httpx.Response:
     return asyncio.run(ask())
 
 
-def wait_until_ready(running: Service) -> None:
-    deadline = time.monotonic() + 20
-    while not running.state().ready:
-        assert time.monotonic() < deadline, running.state()
-        time.sleep(0.05)
-
-
 def test_a_service_lives_as_long_as_its_main_loop_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with service(tmp_path) as running:
-        wait_until_ready(running)
+        wait_until(lambda: running.state().ready, running.state)
         application = probe_application(running.state)
         assert get(application, "/livez").status_code == 200
         monkeypatch.setattr("delaystore.server.service._HUNG", 0.0)
@@ -66,13 +60,13 @@ def test_a_service_lives_as_long_as_its_main_loop_turns(tmp_path: Path, monkeypa
 
 def test_a_service_that_ends_is_not_ready(tmp_path: Path) -> None:
     with service(tmp_path) as running:
-        wait_until_ready(running)
+        wait_until(lambda: running.state().ready, running.state)
     assert running.state().problems["the service"] == ["it is ending"]
 
 
 def test_a_part_whose_thread_is_gone_is_no_life(tmp_path: Path) -> None:
     with service(tmp_path) as running:
-        wait_until_ready(running)
+        wait_until(lambda: running.state().ready, running.state)
         (dispatcher,) = (runner for turn in running._endpoints.turns() for runner in turn)
         dispatcher.stop()
         assert dispatcher.ended(20)

@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from tests.conftest import ENVIRONMENT
-from tests.integration.cascades import channel_to
+from tests.dispatching import wait_until
+from tests.integration.cascades import channel_to, ready
 from tests.integration.cli import started
 from tests.servers import PostgreSQLDatabases, RabbitMQVhosts, ServerMissingError
 from tests.web.chromium import NARROW, chromium, opened, overflow, reduce_colours
@@ -106,8 +107,7 @@ def pictures(tmp_path: Path) -> Path:
 
 def depth(shop: Shop, queue: str) -> int:
     with channel_to(shop.broker) as channel:
-        found: int = channel.queue_declare(queue, passive=True).method.message_count
-        return found
+        return ready(channel, queue)
 
 
 @contextmanager
@@ -126,13 +126,6 @@ def refusing(port: int) -> Iterator[None]:
         thread.join()
 
 
-def until(condition: object, patience: float = 30.0) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def tile(page: Page, name: str) -> str:
     return page.locator(".tile", has_text=name).locator("dd").inner_text()
 
@@ -148,8 +141,8 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
             delivery.send("gone", b"x", delay=0, message_id=f"picture-{number}")
             delivery.send(f"gone.{number % 2}", b"x", delay=0, message_id=f"picture-0{number}")
         delivery.send("full", ORDER, delay=0, message_id="order-40001-reminder", headers={"tenant": "north"})
-        until(lambda: (found := delivery.get("order-40001-reminder")) is not None and len(found.failures) > 1)
-        until(lambda: not any(delivery.get(f"picture-0{number}") for number in range(7)))
+        wait_until(lambda: (found := delivery.get("order-40001-reminder")) is not None and len(found.failures) > 1)
+        wait_until(lambda: not any(delivery.get(f"picture-0{number}") for number in range(7)))
         for name, (path, options) in PICTURES.items():
             with opened(browser, shop.url, **ADA, **options) as page:
                 page.goto(path)
@@ -172,7 +165,7 @@ def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures
     with reminding(shop.store) as delivery:
         delivery.send("full", b"x", delay=0, message_id="refused-1")
         delivery.send("gone", b"x", delay=0, message_id=f"lost-{look}")
-        until(lambda: (found := delivery.get("refused-1")) is not None and found.failures)
+        wait_until(lambda: (found := delivery.get("refused-1")) is not None and found.failures)
     with opened(browser, shop.url, **options) as page:
         more = ("/message?id=order-40001", "/message?id=refused-1", "/bulk/preview?kind=cancel&destination=billing")
         for path in (*SCREENS, *more):
@@ -193,7 +186,7 @@ def test_the_first_screen_refreshes_itself(page: Page, shop: Shop) -> None:
         for _ in range(100):
             delivery.send("billing", b"x", delay=timedelta(days=2))
     # some of the others may fall due meanwhile
-    until(lambda: int(tile(page, "Waiting").replace(",", "")) > before + 50)
+    wait_until(lambda: int(tile(page, "Waiting").replace(",", "")) > before + 50)
     expect(page.locator("td", has_text="worker-1").first).to_be_visible(timeout=30_000)
     page.locator("#by-day summary").click()
     expect(page.locator(".days li").first).to_be_visible()
@@ -264,8 +257,8 @@ def test_one_message_is_rescheduled_sent_now_and_cancelled(page: Page, shop: Sho
         expect(page.locator(".facts")).to_contain_text(re.compile("in 2 h (29|30) min"))
         before = depth(shop, "billing")
         page.get_by_role("button", name="Send now").click()
-        until(lambda: delivery.get("web-one") is None)
-        until(lambda: depth(shop, "billing") == before + 1)
+        wait_until(lambda: delivery.get("web-one") is None)
+        wait_until(lambda: depth(shop, "billing") == before + 1)
         page.goto("/message?id=web-two")
         page.locator("summary", has_text="Cancel").click()
         page.get_by_role("button", name="Cancel this message").click()
@@ -281,7 +274,7 @@ def test_one_message_is_rescheduled_sent_now_and_cancelled(page: Page, shop: Sho
 def test_failures_are_shown_with_their_reasons(page: Page, shop: Shop) -> None:
     with reminding(shop.store) as delivery:
         delivery.send("full", b"x", delay=0, message_id="web-refused")
-        until(lambda: (found := delivery.get("web-refused")) is not None and found.failures)
+        wait_until(lambda: (found := delivery.get("web-refused")) is not None and found.failures)
         page.goto("/messages?failing=yes")
         expect(page.locator("tbody tr", has_text="web-refused")).to_contain_text("failure")
         page.get_by_role("link", name="web-refused").click()
@@ -318,8 +311,8 @@ def test_failed_messages_are_replayed_and_discarded(page: Page, shop: Shop) -> N
         for number in range(3):
             delivery.send("late", b"x", delay=0, message_id=f"web-late-{number}")
             delivery.send("never", b"x", delay=0, message_id=f"web-never-{number}")
-        until(lambda: not any(delivery.get(f"web-{kind}-2") for kind in ("late", "never")))
-    until(lambda: depth(shop, "error") >= 6)
+        wait_until(lambda: not any(delivery.get(f"web-{kind}-2") for kind in ("late", "never")))
+    wait_until(lambda: depth(shop, "error") >= 6)
     page.goto("/errors")
     group = page.locator("tbody tr", has_text="late")
     expect(group.locator("td").first).to_have_text("3")
@@ -352,7 +345,7 @@ def test_a_destination_is_paused_limited_and_resumed(page: Page, shop: Shop) -> 
         page.get_by_role("button", name="Pause it").click()
         row = page.locator("tbody tr", has_text="halted")
         expect(row).to_contain_text("paused")
-        until(lambda: (found := delivery.get("web-halted")) is not None and found.is_parked)
+        wait_until(lambda: (found := delivery.get("web-halted")) is not None and found.is_parked)
         page.goto("/messages?paused=yes")
         expect(page.locator("tbody tr", has_text="web-halted")).to_contain_text("paused")
         page.goto("/destinations")
@@ -362,7 +355,7 @@ def test_a_destination_is_paused_limited_and_resumed(page: Page, shop: Shop) -> 
         expect(row).to_contain_text("at most 25/s")
         row.locator("summary").click()
         row.get_by_role("button", name="Resume").click()
-        until(lambda: depth(shop, "halted") == 1)
+        wait_until(lambda: depth(shop, "halted") == 1)
 
 
 def test_the_cascade_is_drawn(page: Page) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.server.web.users import accounts_of, hashed
-from tests.integration.cli import CommandLine, started
+from tests.integration.cli import CommandLine, command_line, started
 from tests.long import long
 from tests.web.pages import TOKENS, USERS
 from tests.web.served import served
@@ -30,9 +30,7 @@ def environment(sqlite_url: str) -> dict[str, str]:
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> CommandLine:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.mark.parametrize("number", [long(signal.SIGINT), signal.SIGTERM])

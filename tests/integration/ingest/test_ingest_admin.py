@@ -10,6 +10,7 @@ import pytest
 
 from delaystore.cascades import TopologyInUseError
 from delaystore.ingress.topology import IngressNames, delete
+from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine, started
 from tests.integration.ingress_brokers import Broker
 from tests.integration.plugin_stand_in import declare_shop, plugin_management
@@ -90,7 +91,7 @@ def test_policies_that_harm_are_told(run: CommandLine, broker: Broker, rabbitmq:
         told[:] = findings(run).get("policy", [])
         return len(told) == 11
 
-    broker.wait_for(all_told)
+    wait_until(all_told)
     assert sum("delivery-limit 5" in one for one in told) == 3
     assert [one for one in told if "max-length" in one and "orders.ingress'" in one] == [], "it refuses what is more"
 
@@ -114,7 +115,7 @@ def test_a_plugins_exchange_is_told_once(
 @pytest.mark.usefixtures("orders")
 def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -> None:
     broker.publish("orders", "b", expiration="1")
-    broker.wait_for(lambda: broker.ready("orders.ingress.expired") == 1)  # it expires at the head of its queue
+    wait_until(lambda: broker.ready("orders.ingress.expired") == 1)  # it expires at the head of its queue
     broker.publish("orders", "a", 4)
     broker.publish("", "orders.ingress.rejected")
     document: dict[str, Any] = {}
@@ -123,7 +124,7 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
         document.update(run("ingest", "status", "orders", "--json").document)
         return [queue["messages"] for queue in document["queues"]] == [4, 1, 1]
 
-    broker.wait_for(counted)
+    wait_until(counted)
     assert [queue["name"] for queue in document["queues"]] == list(QUEUES)
     assert [queue["ready"] for queue in document["queues"]] == [4, 1, 1]
     assert document["queues"][0]["publish_rate"] is not None
@@ -151,7 +152,7 @@ def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLi
         document = run("ingest", "status", "orders", "--queue", "My.Timeouts", "--json").document
         return document["queues"][0]["oldest"] is not None
 
-    broker.wait_for(aged)
+    wait_until(aged)
     (line,) = [
         line
         for line in run("ingest", "status", "orders", "--queue", "My.Timeouts").out.splitlines()
@@ -268,14 +269,14 @@ def test_what_comes_after_the_last_check_is_kept_and_the_way_restored(broker: Br
     def publish_late(_part: Any) -> None:
         if broker.ready("orders.ingress") == 0:
             broker.publish("", "orders.ingress")  # as what was on its way when the exchange was deleted
-            broker.wait_for(lambda: broker.ready("orders.ingress") == 1)
+            wait_until(lambda: broker.ready("orders.ingress") == 1)
 
     with pytest.raises(TopologyInUseError, match="just now; what had been deleted is restored"):
         delete(broker.client, IngressNames.of("orders"), statistics_age=0, on_deleted=publish_late)
     assert broker.ready("orders.ingress") == 1
     with broker.channel() as channel:
         channel.basic_publish("events", "order.7", b"", mandatory=True)
-    broker.wait_for(lambda: broker.ready("orders.ingress") == 2)
+    wait_until(lambda: broker.ready("orders.ingress") == 2)
 
 
 def test_delete_needs_the_management_api(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.ingress_brokers import Broker
 from tests.integration.plugin_stand_in import RECORDED, declare_shop, plugin_management
@@ -123,7 +124,7 @@ def test_with_another_name_both_work(run: CommandLine, broker: Broker) -> None:
     assert broker.ready("alarms.ingress") == 1
     broker.publish("alerts", "", headers={"kind": "invoice", "attempt": 3})
     broker.publish("alarms.out", "", headers={"kind": "invoice", "attempt": 3})
-    broker.wait_for(lambda: broker.ready("billing") == 2)
+    wait_until(lambda: broker.ready("billing") == 2)
     assert broker.ready("shipping") == 0
 
 
