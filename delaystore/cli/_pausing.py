@@ -227,7 +227,7 @@ def changes(
     where: StoredEndpoint,
     as_json: Json = False,
 ) -> None:
-    """List the audit trail: who changed what, and how, the newest first.
+    """List the audit trail, the newest changes first.
 
     At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
     report it. Creates no table and no file.
