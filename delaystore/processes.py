@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import getpass
 import logging
 import os
 import resource
@@ -124,6 +125,15 @@ _PAUSE: Final = 0.1
 """Seconds between two attempts to accept a connection for which there is no descriptor."""
 _SELDOM: Final = 60.0
 """Seconds between two log lines."""
+
+
+def user_at_host() -> str:
+    """`user@host`, of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in a container
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
 
 
 def most_connections() -> int:

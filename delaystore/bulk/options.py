@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
-from delaystore.operations.changes import user_at_host
+from delaystore.processes import user_at_host
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.operable import Change, ChangeAction, Way
 

@@ -83,7 +83,7 @@ class _StoppedEarlyError(BaseException):
 
 @contextmanager
 def stop_told() -> Iterator[None]:
-    """Within the block SIGTERM and SIGINT end the process as by default, and it says `stopped` first.
+    """Within the block SIGTERM and SIGINT end the process at once, and it says `stopped` first.
 
     For the time before a command runs, in which nothing is to be finished. A KeyboardInterrupt would be lost where
     Python ignores exceptions, such as in a callback of its import system. A SIGINT that is ignored stays so.
@@ -97,6 +97,8 @@ def stop_told() -> Iterator[None]:
         try:
             tell_at_once("stopped")
         finally:
+            if number == signal.SIGINT:
+                os._exit(128 + number)
             os.kill(os.getpid(), number)
 
     interrupts = signal.getsignal(signal.SIGINT)

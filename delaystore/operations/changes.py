@@ -5,8 +5,6 @@ and integrations make their changes here, one function for each. The store write
 that makes the change, and wakes the dispatcher of this process after it.
 """
 
-import getpass
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +18,7 @@ from typing_extensions import override
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, waiting_until
+from delaystore.processes import user_at_host
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import (
@@ -41,15 +40,6 @@ OperationListener = Callable[[Operation], object]
 
 _ID_BYTES: Final = 5
 """Few, so that people can type the id. The store refuses one that is taken."""
-
-
-def user_at_host() -> str:
-    """`user@host`, of this process."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in a container
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 class DueTime(Protocol):

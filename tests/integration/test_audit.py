@@ -282,7 +282,7 @@ def test_a_dispatcher_deletes_what_is_older_than_the_retention(
 ) -> None:
     from delaystore.dispatcher import _loop
 
-    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
+    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
     store = SqlDelayedMessageStore(sqlite_url)
     settings = DelayedDeliverySettings(retention=2 * DAY, audit="all")
     with DelayedDelivery("sales", store, InMemoryTransport(), settings) as delivery:

@@ -52,7 +52,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
-from delaystore.operations.changes import user_at_host
+from delaystore.processes import user_at_host
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore

@@ -238,7 +238,7 @@ def test_a_dry_run_for_a_store_that_cannot_list_what_waits(run: CommandLine, fol
     result = run("load", "a.csv", *MAP, *MINIMAL, "--dry-run")
     assert result.code == 0, result.err
     assert "a dry run: 3 messages would be loaded; nothing was written" in result.out
-    assert "cannot list what waits" in result.err
+    assert "cannot list waiting messages" in result.err
 
 
 @pytest.fixture

@@ -115,9 +115,10 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
                         counts.append(0)
         except exceptions.ChannelClosedByBroker as error:
             if not says_missing(error):
-                reason = reason_of(error)
+                # A queue that exists but is down: its reason says what to do.
+                remedy = "" if error.reply_code == NOT_FOUND else "; grant permission or correct the name"
                 raise TransportSetupError(
-                    f"{parts[len(counts)]} cannot be looked up: {reason}; grant permission or correct the name"
+                    f"{parts[len(counts)]} cannot be looked up: {reason_of(error)}{remedy}"
                 ) from None
             counts.append(None)
     return counts

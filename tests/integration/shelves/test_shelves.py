@@ -222,7 +222,7 @@ def test_what_a_dead_process_left_is_dropped(store: SqlDelayedMessageStore) -> N
 
 
 def test_a_dispatcher_tidies_up(store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
+    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
     in_bulk(store, -60)
     dispatcher = Dispatcher(store, RecordingTransport(), DelayedDeliverySettings(maximum_sleep=timedelta(seconds=1)))
     dispatcher.start()
