@@ -127,7 +127,7 @@ class DelayedMessageStore(ABC):
         """What is not as `setup_infrastructure` and `repair` make it, a line with its remedy each; changes nothing."""
         return ()
 
-    def hindrances(self) -> Sequence[str]:
+    def obstacles(self) -> Sequence[str]:
         """Those defects that keep dispatchers from working, as a missing table does; asked by each health check."""
         return ()
 
@@ -193,7 +193,7 @@ class DelayedMessageStore(ABC):
         """Ask to be woken when another process stores a message; None: this store cannot, poll it."""
         return None
 
-    def tidy(self) -> None:  # noqa: B027 - a store may leave nothing behind
+    def clean_up(self) -> None:  # noqa: B027 - a store may leave nothing behind
         """Clear away what the store has left behind, if that is quick; a dispatcher calls it once a minute."""
 
     def close(self) -> None:  # noqa: B027 - a store may hold nothing

@@ -167,7 +167,7 @@ def new(operation: Operation) -> Operation:
     )
 
 
-def told_of(records: Iterable[IngressRecord], now: datetime) -> Sequence[IngressRecord]:
+def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequence[IngressRecord]:
     """Those that live, and for each queue that has none any more the one that died last; by queue and id."""
     living: list[IngressRecord] = []
     gone: dict[str, IngressRecord] = {}
@@ -282,7 +282,7 @@ def check_one(message_id: str | None, key: str | None) -> None:
         raise InvalidMessageError("give exactly one of a message_id and key=")
 
 
-def ask(
+def answer_about(
     store: object,
     question: Callable[[str], _Answer],
     message_id: str | None,

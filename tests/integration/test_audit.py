@@ -261,7 +261,7 @@ def test_on_tables_of_the_release_before_changes_are_noted_and_read(database_url
     older = SqlDelayedMessageStore(database_url)
     older.initialize("sales", TransactionMode.NONE)
     assert older.is_operable
-    assert list(older.hindrances()) == []
+    assert list(older.obstacles()) == []
     change = Change(by="ada", way=Way.CLI, action=ChangeAction.CANCEL)
     for message_id in "ab":
         older.store(a_message(message_id))
@@ -282,7 +282,7 @@ def test_a_dispatcher_deletes_what_is_older_than_the_retention(
 ) -> None:
     from delaystore.dispatcher import _loop
 
-    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
+    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
     store = SqlDelayedMessageStore(sqlite_url)
     settings = DelayedDeliverySettings(retention=2 * DAY, audit="all")
     with DelayedDelivery("sales", store, InMemoryTransport(), settings) as delivery:

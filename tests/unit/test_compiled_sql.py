@@ -1,4 +1,4 @@
-"""The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them anew.
+"""The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them again.
 
 A change of these files is a change of what databases are asked: their plans and locks are to be looked at again.
 """

@@ -220,7 +220,7 @@ class StagingDialect(StoreDialect):
         return self.merging(live, names, staged, changed)
 
     def beside_partitions(
-        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know the messages in bulk partitions.
 
@@ -306,11 +306,11 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
 
     @override
     def beside_partitions(
-        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
         """A replaced message is waited for, if a dispatcher has it."""
         rows = staged.subquery("in_partitions")
-        is_there, is_announced = shelves.c[KEY] == rows.c[KEY], self.is_announced(shelves, live)
+        is_there, is_announced = partitions.c[KEY] == rows.c[KEY], self.is_announced(partitions, live)
         if on_duplicate is OnDuplicate.IGNORE:
             staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
         elif on_duplicate is OnDuplicate.REPLACE:

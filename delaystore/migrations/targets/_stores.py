@@ -79,7 +79,7 @@ class StoreTarget(MigrationTarget):
     @override
     def set_up(self, destinations: Mapping[str, int]) -> None:
         self._store.setup_infrastructure()
-        self._store.tidy()
+        self._store.clean_up()
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:

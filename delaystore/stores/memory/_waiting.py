@@ -24,7 +24,7 @@ from delaystore.stores.operable import (
 from delaystore.stores.shared import Bucket, allowed, number_of, seconds_of, shown_by, start_of
 
 SPARE_ITEMS: Final = 64
-"""Below this many items a heap is not worth tidying."""
+"""Below this many items a heap is not worth cleaning up."""
 
 
 class MemoryDestinations:
@@ -223,7 +223,7 @@ class WaitingMessages:
         if entry.message.key is not None:
             del self.keys[entry.message.key]
         self.parked.discard(message_id)
-        self._tidy()
+        self._clean_up()
 
     def change(self, message_id: str, message: DelayedMessage) -> None:
         """Put `message` in the place of the one that waits, unclaimed."""
@@ -235,7 +235,7 @@ class WaitingMessages:
         """End the claim on `entry`, and sort it by the message it has now."""
         entry.claimer = entry.claimed_until = None
         self._push(entry)
-        self._tidy()
+        self._clean_up()
 
     def claim(self, entry: WaitingEntry, claimer: object, until: datetime | None) -> None:
         """Give `entry` to `claimer`, until a time or (None) until it is freed."""
@@ -299,7 +299,7 @@ class WaitingMessages:
         while (entry := self._first(self._leases)) is not None and not entry.is_claimed(now):
             self.free(entry)
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Drop the outdated items of a heap once they outnumber the valid ones, so that they cannot fill the memory."""
         for heap in (self._free, self._leases):
             if len(heap) > 2 * len(self.entries) + SPARE_ITEMS:

@@ -74,7 +74,7 @@ class RowLocks(Claims):
         self._dialect = dialect
         self._to_begin = committing
         self._claimed: dict[tuple[Any, str], str] = {}
-        """Which message_id lies where, by shelf and location: in one place there is but one."""
+        """Which message_id lies where, by partition and location: in one place there is but one."""
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
@@ -91,22 +91,22 @@ class RowLocks(Claims):
     @override
     def remove(self, ids: Sequence[str]) -> int:
         """By location; by id what was not claimed here, lies elsewhere since it was changed, or is no longer locked."""
-        count = sum(self._remove_at(shelf, locations) for shelf, locations in self._taken(set(ids)).items())
+        count = sum(self._remove_at(partition, locations) for partition, locations in self._taken(set(ids)).items())
         return count if count == len(ids) else count + super().remove(ids)
 
     def _taken(self, ids: Collection[str]) -> Mapping[Any, Sequence[str]]:
-        """The locations of `ids` by shelf; they are forgotten."""
+        """The locations of `ids` by partition; they are forgotten."""
         places = [place for place, message_id in self._claimed.items() if message_id in ids]
-        by_shelf: dict[Any, list[str]] = {}
-        for shelf, location in places:
-            del self._claimed[shelf, location]
-            by_shelf.setdefault(shelf, []).append(location)
-        return by_shelf
+        by_partition: dict[Any, list[str]] = {}
+        for partition, location in places:
+            del self._claimed[partition, location]
+            by_partition.setdefault(partition, []).append(location)
+        return by_partition
 
-    def _remove_at(self, shelf: Any, locations: Sequence[str]) -> int:
-        if shelf is None:
+    def _remove_at(self, partition: Any, locations: Sequence[str]) -> int:
+        if partition is None:
             return self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
-        return self._dialect.remove_shelved(self._connection, shelf, locations)
+        return self._dialect.remove_partitioned(self._connection, partition, locations)
 
 
 class CandidateLocks(Claims):

@@ -187,16 +187,16 @@ class OneStatement(Keyed):
                 values["due_time"] = case((is_same, unlike), else_=values["due_time"])
                 return values, None
 
-            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self.patience)
+            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.partitions, changes, self.patience)
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
-        """Why nothing was written: the message itself waits, a dispatcher has that of the key, or it is in a shelf."""
+        """Why nothing was written: the message waits, a dispatcher has that of its key, or it is in a partition."""
         key, message_id = key_of(message), message.message_id
         found = self.message_id_of(connection, key)
         if found == message_id and rule.on_key is OnKey.REJECT:
             return DuplicateMessageError([message_id])
-        if not self._dialect.has_shelves:
+        if not self._dialect.has_partitions:
             return KeyInUseError(key)
         waits = connection.execute(self._sql.waits, {"id": message_id}).first() is not None
         return DuplicateMessageError([message_id]) if waits else MessageBeingStoredError(message_id)

@@ -46,8 +46,8 @@ class StoreClock(ABC):
         """The present instant, asked on `connection` if need be, in its transaction."""
 
     @abstractmethod
-    def now_as_told(self, told: datetime | None) -> datetime:
-        """The present instant, where a statement has also asked the database's clock; None: it has none."""
+    def now_read(self, read: datetime | None) -> datetime:
+        """The present instant, where a statement has also read the database's clock; `read` None: it has none."""
 
 
 class DatabaseClock(StoreClock):
@@ -62,8 +62,8 @@ class DatabaseClock(StoreClock):
         self._connections = connections
         self._clock = dialect.clock()
         self._question = None if self._clock is None else select(self._clock)
-        self._shared = CarriedClock(self._ask, FRESH_FOR)
-        self._ahead = CarriedClock(self._ask_anew, FRESH_FOR, never_behind=True)
+        self._shared = CarriedClock(self._read, FRESH_FOR)
+        self._ahead = CarriedClock(self._read_again, FRESH_FOR, never_behind=True)
         if self._question is not None:
             connections_of(engine).clocks.update((self._shared, self._ahead))
 
@@ -88,14 +88,14 @@ class DatabaseClock(StoreClock):
         return reading.now()
 
     @override
-    def now_as_told(self, told: datetime | None) -> datetime:
-        return told or datetime.now(UTC)
+    def now_read(self, read: datetime | None) -> datetime:
+        return read or datetime.now(UTC)
 
-    def _ask(self) -> datetime:
+    def _read(self) -> datetime:
         with translated_errors(), self._connections.connect() as connection:
             return self.now_on(connection)
 
-    def _ask_anew(self) -> datetime:
+    def _read_again(self) -> datetime:
         """Not carried on from an earlier answer, which may be behind."""
         assert self._question is not None
         with translated_errors(), self._connections.connect() as connection:
@@ -118,7 +118,7 @@ class GivenClock(StoreClock):
         return self._clock.now()
 
     @override
-    def now_as_told(self, told: datetime | None) -> datetime:
+    def now_read(self, read: datetime | None) -> datetime:
         return self._clock.now()
 
 
@@ -190,7 +190,7 @@ class StoreParts:
                 if self.dialect.claiming is Claiming.CANDIDATE_LOCKS and self._is_there(connection, there):
                     raise MessageBeingDispatchedError([message.message_id]) from None  # the insert has waited for it
                 raise MessageBeingStoredError(message.message_id) from None
-            if not self.dialect.has_shelves or self._is_there(connection, there):
+            if not self.dialect.has_partitions or self._is_there(connection, there):
                 raise DuplicateMessageError([message.message_id])
         raise MessageBeingStoredError(message.message_id)
 

@@ -52,11 +52,11 @@ from delaystore.stores.sql.dialects.base import row_with
 from delaystore.stores.sql.dialects.sqlite import owned
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, to_shown_message
-from delaystore.stores.sql.schema import shelves_table, whole_table, with_keys
+from delaystore.stores.sql.schema import partitions_table, whole_table, with_keys
 
-SHELF = "shelf"
+PARTITION = "shelf"
 LOCATION = "location"
-"""The labels of where a row lies: in which shelf, and where there."""
+"""The labels of where a row lies: in which partition, and where there."""
 SIZE = "size"
 """The label of a body's length in bytes."""
 
@@ -70,7 +70,7 @@ def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
     """The first rows of a search that locks what it finds; those that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
-    return _fitting(sized, [*message_columns(sized), sized.c[SHELF], sized.c[LOCATION]])
+    return _fitting(sized, [*message_columns(sized), sized.c[PARTITION], sized.c[LOCATION]])
 
 
 def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:
@@ -147,7 +147,7 @@ class Statements:
         """The same with the columns of keys, which statements without keys do not name."""
         self.whole_table = whole = whole_table(table, dialect)
         """The same with all columns, for what shows messages, and for what operators do."""
-        self.shelves = shelves_table(table, dialect)
+        self.partitions = partitions_table(table, dialect)
         order = in_order(table)
         is_due = table.c.next_attempt <= dialect.undisclosed(bindparam("at", type_=UtcDateTime))
         limit = bindparam("limit", type_=Integer)
@@ -155,8 +155,8 @@ class Statements:
         position = [bindparam(_AFTER + column.name, type_=column.type) for column in order]
         is_behind = dialect.behind(order, position)
         if dialect.claiming is Claiming.ROW_LOCKS:
-            shelf, location = dialect.location(table)
-            located = due.add_columns(shelf.label(SHELF), location.label(LOCATION))
+            partition, location = dialect.location(table)
+            located = due.add_columns(partition.label(PARTITION), location.label(LOCATION))
             self.due = locked_and_fitting(dialect.claimed(located, table))
             self.due_behind = locked_and_fitting(dialect.claimed(located.where(is_behind), table))
             self.remove_located = dialect.remove_located(table)
@@ -167,10 +167,12 @@ class Statements:
         ahead = select(table.c.due_time, table.c.next_attempt).order_by(*order).limit(LOOK_AHEAD)
         self.status = self._status(dialect, ahead)
         self.status_behind = self._status(dialect, ahead.where(is_behind))
-        self.insert = dialect.insert_message(table, self.shelves).execution_options(preserve_rowcount=True)
-        self.insert_alone = dialect.insert_alone(table, self.shelves).execution_options(preserve_rowcount=True)
-        self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
-        self.insert_enlisted = dialect.insert_enlisted(table, self.shelves) if dialect.has_notifications else None
+        self.insert = dialect.insert_message(table, self.partitions).execution_options(preserve_rowcount=True)
+        self.insert_alone = dialect.insert_alone(table, self.partitions).execution_options(preserve_rowcount=True)
+        self.insert_and_notify = (
+            dialect.insert_and_notify(table, self.partitions) if dialect.has_notifications else None
+        )
+        self.insert_enlisted = dialect.insert_enlisted(table, self.partitions) if dialect.has_notifications else None
         self.waits = select(table.c.message_id).where(row_with(table))
         self.there = dialect.with_ids(table)
         self.mark = update(table).values(due_time=dialect.marked(table.c.due_time))

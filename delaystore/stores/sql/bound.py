@@ -246,7 +246,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
         rows = MessageRows(messages)
-        count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
+        count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.partitions, rows)
         if count:
             self._waits_until(rows.earliest)
         return count
@@ -396,7 +396,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         """One statement. It looks at the due times of the first 1000 messages by next attempt."""
         row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
         return StoreStatus(
-            now=self._parts.clock.now_as_told(row.now),
+            now=self._parts.clock.now_read(row.now),
             first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # or it was written by hand
             read_only=READ_ONLY if row.read_only else None,
         )

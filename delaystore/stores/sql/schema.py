@@ -45,7 +45,7 @@ from delaystore.stores.sql.urls import (
     default_table_name,
     derived_name,
     operating_table_names,
-    shelves_table_name,
+    partitions_table_name,
 )
 
 
@@ -101,10 +101,10 @@ def whole_table(table: Table, dialect: StoreDialect) -> Table:
     return whole
 
 
-def shelves_table(live: Table, dialect: StoreDialect) -> Table:
-    """The table whose children are the shelves of `live`; it has no rows of its own."""
+def partitions_table(live: Table, dialect: StoreDialect) -> Table:
+    """The table whose children are the partitions of `live`; it has no rows of its own."""
     return Table(
-        shelves_table_name(live.name, dialect),
+        partitions_table_name(live.name, dialect),
         MetaData(),
         Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False),
         schema=live.schema,

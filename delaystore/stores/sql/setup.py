@@ -13,10 +13,10 @@ from delaystore.stores.sql.dialects import STORE_DIALECTS, Claiming, StoreDialec
 from delaystore.stores.sql.urls import (
     derived_name,
     is_load_table,
-    is_shelf,
+    is_partition,
     loads_table_name,
     operating_table_names,
-    shelves_table_name,
+    partitions_table_name,
 )
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def load_tables(connection: Connection, table: Table) -> list[str]:
     return [name for name in names if is_load_table(name, table.name, dialect)]
 
 
-def shelf_tables(connection: Connection, table: Table) -> list[str]:
-    """The names of the shelves of `table`."""
+def partition_tables(connection: Connection, table: Table) -> list[str]:
+    """The names of the partitions of `table`."""
     names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
-    return [name for name in names if is_shelf(name, table.name, dialect)]
+    return [name for name in names if is_partition(name, table.name, dialect)]
 
 
 def _existing(connection: Connection, table: Table) -> list[Table]:
@@ -135,10 +135,10 @@ def _existing(connection: Connection, table: Table) -> list[Table]:
     The table that remembers finished loads goes first: it must not outlive the messages.
     """
     dialect, inspector = store_dialect_of(connection), inspect(connection)
-    loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
-    made = (*load_tables(connection, table), *shelf_tables(connection, table))
+    loads, partitions = loads_table_name(table.name, dialect), partitions_table_name(table.name, dialect)
+    made = (*load_tables(connection, table), *partition_tables(connection, table))
     beside = operating_table_names(table.name, dialect)
-    names = (loads, *made, shelves, *beside, table.name, version_table_name(table))
+    names = (loads, *made, partitions, *beside, table.name, version_table_name(table))
     return [_any_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
 
 
@@ -160,7 +160,7 @@ def leave_delaystore_alone(
     stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
     ours = stores | {f"{name}_version" for name in stores}
     for database in STORE_DIALECTS.values():
-        ours |= {derived(name, database) for name in stores for derived in (loads_table_name, shelves_table_name)}
+        ours |= {derived(name, database) for name in stores for derived in (loads_table_name, partitions_table_name)}
         ours.update(*(operating_table_names(name, database) for name in stores))
 
     def include_object(
@@ -171,9 +171,9 @@ def leave_delaystore_alone(
         return table_name not in ours and not is_queue and not is_made(str(table_name))
 
     def is_made(name: str) -> bool:
-        """Whether it is a table of a bulk load, or a shelf."""
+        """Whether it is a table of a bulk load, or a partition."""
         return any(
-            is_load_table(name, table, database) or is_shelf(name, table, database)
+            is_load_table(name, table, database) or is_partition(name, table, database)
             for table in stores
             for database in STORE_DIALECTS.values()
         )
@@ -222,13 +222,15 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
-        "delaystore_shelves": shelves_table_name(table.name, dialect) if dialect.has_shelves else None,
+        "delaystore_shelves": partitions_table_name(table.name, dialect) if dialect.has_partitions else None,
         "delaystore_opening": dialect.open_to_senders,
         "delaystore_beside": operating_table_names(table.name, dialect),
         "delaystore_began": derived_name(table.name, "_operations_began", dialect),
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),
-        "delaystore_alter_shelves": lambda: dialect.alter_shelves(connection, table, shelf_tables(connection, table)),
+        "delaystore_alter_shelves": lambda: dialect.alter_partitions(
+            connection, table, partition_tables(connection, table)
+        ),
         "delaystore_patiently": dialect.alter_patiently,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }

@@ -76,8 +76,8 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
     """
 
-    shelf_limits: ClassVar = PartitionLimits()
-    """When messages that are stored at once get a shelf."""
+    partition_limits: ClassVar = PartitionLimits()
+    """When messages that are stored at once get a partition."""
     key_patience: ClassVar = KEY_PATIENCE
     """Seconds for which a message waits to be stored while somebody has the message of its key."""
 
@@ -187,9 +187,9 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return SameDatabase(self.engine.url, self.table, self._dialect, self._transactions.connect)
 
     @property
-    def shelves(self) -> PartitionManager:
+    def partitions(self) -> PartitionManager:
         """The tables in which what was stored in bulk waits, beside `table`."""
-        return PartitionManager(self.table, self._dialect, self._transactions, self.shelf_limits)
+        return PartitionManager(self.table, self._dialect, self._transactions, self.partition_limits)
 
     @property
     def table(self) -> Table:
@@ -220,10 +220,10 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             return [each.text for each in comparison.defects(connection, self.table, self._dialect)]
 
     @override
-    def hindrances(self) -> Sequence[str]:
+    def obstacles(self) -> Sequence[str]:
         """By a few statements about the catalog; none of tables that are of another release."""
         with translated_errors(), self._transactions.connect() as connection:
-            return list(comparison.hindrances(connection, self.table, self._dialect))
+            return list(comparison.obstacles(connection, self.table, self._dialect))
 
     def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
         """Drop the tables, with all that waits in them.
@@ -375,18 +375,18 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     def store_many(
         self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
     ) -> int:
-        """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
+        """All or none, in one transaction; PostgreSQL: by COPY, many of them as a partition beside a large table.
 
         Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most; and those with a key, which come last,
-        and are in no shelf. A generator of more is not stored again where a dispatcher has a message of one of its ids:
-        it raises MessageBeingDispatchedError at once.
+        and are in no partition. A generator of more is not stored again where a dispatcher has a message of one of its
+        ids: it raises MessageBeingDispatchedError at once.
         """
-        all_of_them = Messages(messages, max(AT_ONCE, self.shelf_limits.fewest_rows))
+        all_of_them = Messages(messages, max(AT_ONCE, self.partition_limits.fewest_rows))
 
         def write() -> int:
-            fewest = self._fewest_for_a_shelf(len(all_of_them.first)) if self._dialect.has_shelves else None
+            fewest = self._fewest_for_a_partition(len(all_of_them.first)) if self._dialect.has_partitions else None
             if fewest is not None:
-                return self._store_in_shelf(all_of_them, fewest, rule, change)
+                return self._store_in_partition(all_of_them, fewest, rule, change)
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule, change)
 
@@ -427,10 +427,10 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return PostgreSqlListener(self.engine, self._parts.channel, on_wake_up)
 
     @override
-    def tidy(self) -> None:
-        """Drop shelves that are empty, or that were never attached."""
+    def clean_up(self) -> None:
+        """Drop partitions that are empty, or that were never attached."""
         with translated_errors():
-            self.shelves.tidy()
+            self.partitions.clean_up()
 
     @override
     def close(self) -> None:
@@ -508,14 +508,14 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             self._dialect.check_commit(connection)
         return answer
 
-    def _fewest_for_a_shelf(self, rows: int) -> int | None:
+    def _fewest_for_a_partition(self, rows: int) -> int | None:
         """As `PartitionManager.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
-        if rows < self.shelf_limits.fewest_rows:
+        if rows < self.partition_limits.fewest_rows:
             return None
         with translated_errors():
-            return self.shelves.fewest_rows()
+            return self.partitions.fewest_rows()
 
-    def _store_in_shelf(
+    def _store_in_partition(
         self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule, change: Change | None
     ) -> int:
         keyed: list[DelayedMessage] = []
@@ -524,11 +524,15 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)
 
-        with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
+        with (
+            translated_errors(),
+            self.partitions.filled(fill, fewest) as partition,
+            self._on(partition.connection) as bound,
+        ):
             placed: list[int] = []
-            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule, change)))
+            partition.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule, change)))
             bound.stored(rows.earliest)
-            return shelf.rows + sum(placed)
+            return partition.rows + sum(placed)
 
     def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""

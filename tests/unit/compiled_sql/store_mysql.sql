@@ -122,6 +122,9 @@ UPDATE `my schema`.`sales_delayed` SET next_attempt=%(next_attempt)s
 -- # park_claimed
 UPDATE `my schema`.`sales_delayed` SET next_attempt=%(next_attempt)s WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
 
+-- # partitions
+
+
 -- # postpone
 UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
@@ -137,9 +140,6 @@ DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.messag
 -- # reschedule_matching
 UPDATE `my schema`.`sales_delayed` SET due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s
 -- {'failure_count': 0}
-
--- # shelves
-
 
 -- # show
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of

@@ -155,6 +155,9 @@ UPDATE "my schema"."sales_delayed" SET next_attempt=%(next_attempt)s::TIMESTAMP 
 -- # park_claimed
 UPDATE "my schema"."sales_delayed" SET next_attempt=%(next_attempt)s::TIMESTAMP WITH TIME ZONE WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
 
+-- # partitions
+
+
 -- # postpone
 UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
@@ -173,9 +176,6 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 -- # reschedule_matching
 UPDATE "my schema"."sales_delayed" SET due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(failure_count)s::INTEGER
 -- {'failure_count': 0}
-
--- # shelves
-
 
 -- # show
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of

@@ -137,6 +137,9 @@ UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=?
 UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT anon_1.value
 FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
 
+-- # partitions
+
+
 -- # postpone
 UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
 
@@ -156,9 +159,6 @@ DELETE FROM "sales_delayed" WHERE (typeof("sales_delayed".message_id) || hex("sa
 -- # reschedule_matching
 UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=?
 -- {'failure_count': 0}
-
--- # shelves
-
 
 -- # show
 SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of

@@ -38,7 +38,7 @@ from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.rows import to_readable_message
-from delaystore.stores.sql.schema import delayed_table, shelves_table
+from delaystore.stores.sql.schema import delayed_table, partitions_table
 from delaystore.stores.sql.urls import check_identifier, database_url, default_table_name
 
 
@@ -294,12 +294,12 @@ class DelaystoreLayout(TableLayout):
         return table.c.claimed_by.is_(None) | (table.c.claimed_until <= now)
 
     @override
-    def shelves(self, connection: Connection, source: Table) -> Table | None:
+    def partitions(self, connection: Connection, source: Table) -> Table | None:
         dialect = store_dialect_of(connection)
-        if not dialect.has_shelves:
+        if not dialect.has_partitions:
             return None
-        shelves = shelves_table(source, dialect)
-        return shelves if inspect(connection).has_table(shelves.name, schema=shelves.schema) else None
+        partitions = partitions_table(source, dialect)
+        return partitions if inspect(connection).has_table(partitions.name, schema=partitions.schema) else None
 
     @override
     def types(self) -> Mapping[str, TypeEngine[Any]]:

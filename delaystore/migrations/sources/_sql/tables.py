@@ -99,7 +99,7 @@ class TableLayout(ABC):
         """Which rows are the endpoint's; None: all of them."""
         return None
 
-    def shelves(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
+    def partitions(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
         """A table whose ids may wait beside those of `source`, or soon will; None: there is none."""
         return None
 

@@ -71,20 +71,20 @@ Release = Callable[[], None]
 class Defect:
     """Something about the tables that is not as `delaystore setup` makes it.
 
-    `text`: the defect, and after a semicolon the remedy, in one line. `hinders`: until it is repaired, dispatchers
+    `text`: the defect, and after a semicolon the remedy, in one line. `is_obstacle`: until it is repaired, dispatchers
     cannot work, or messages may be lost. `missing`: what `setup` makes, such as "the index 'sales_delayed_due'"; None:
     it only reports the defect.
     """
 
     text: str
-    hinders: bool = False
+    is_obstacle: bool = False
     missing: str | None = None
 
 
-def made_by_setup(what: str, how: str = "missing", *, hinders: bool = False) -> Defect:
+def made_by_setup(what: str, how: str = "missing", *, is_obstacle: bool = False) -> Defect:
     """The defect of `what`, such as "index 'sales_delayed_due'", that `delaystore setup` makes."""
     text = f"the {what} is {how}; run `delaystore setup` as a user who may change the tables"
-    return Defect(text=text, hinders=hinders, missing=f"the {what}")
+    return Defect(text=text, is_obstacle=is_obstacle, missing=f"the {what}")
 
 
 class Claiming(Enum):
@@ -235,8 +235,8 @@ class StoreDialect(SqlDialect):
     """How messages are claimed."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
-    has_shelves: ClassVar[bool] = False
-    """Whether messages may wait in shelves: tables that the database reads with the endpoint's own, as one."""
+    has_partitions: ClassVar[bool] = False
+    """Whether messages may wait in partitions: tables that the database reads with the endpoint's own, as one."""
     has_notifications: ClassVar[bool] = False
     """Whether one connection can wake another. False: `insert_and_notify` and `insert_enlisted` are
     never called."""
@@ -346,13 +346,13 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
-    def insert_message(self, table: Table, shelves: Table) -> Insert:  # noqa: ARG002 - for overriders
-        """`insert` that also inserts nothing for a key that is in one of `shelves`."""
+    def insert_message(self, table: Table, partitions: Table) -> Insert:  # noqa: ARG002 - for overriders
+        """`insert` that also inserts nothing for a key that is in one of `partitions`."""
         return self.insert(table)
 
-    def insert_alone(self, table: Table, shelves: Table) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table) -> Insert:
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
-        return self.insert_message(table, shelves)
+        return self.insert_message(table, partitions)
 
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
@@ -369,10 +369,10 @@ class StoreDialect(SqlDialect):
         self,
         connection: Connection,
         table: Table,
-        shelves: Table | None,  # noqa: ARG002 - for overriders
+        partitions: Table | None,  # noqa: ARG002 - for overriders
         rows: Iterable[dict[str, Any]],
     ) -> int:
-        """Insert rows in bulk, unless one's id is there or in `shelves`; returns how many.
+        """Insert rows in bulk, unless one's id is there or in `partitions`; returns how many.
 
         Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a claimed
         one, and all that are there are claimed; the caller undoes what went before.
@@ -416,11 +416,11 @@ class StoreDialect(SqlDialect):
 
     # Keys where claims are row locks or leases: one statement decides.
 
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table, changes: Changes, patience: float) -> Executable:
         """An insert of one row that changes the row with its key instead, unless that is claimed.
 
         It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
-        not meet the condition of `changes`, and for a message_id in one of `shelves`. Where rows have locks it waits
+        not meet the condition of `changes`, and for a message_id in one of `partitions`. Where rows have locks it waits
         `patience` seconds for one. Not asked where claims are made of candidates.
         """
         raise NotImplementedError
@@ -465,24 +465,24 @@ class StoreDialect(SqlDialect):
 
     # Wake-ups: only where `has_notifications`; elsewhere dispatchers poll.
 
-    def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
+    def insert_and_notify(self, table: Table, partitions: Table) -> Executable:
         """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
 
         Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
         """
         raise NotImplementedError
 
-    def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
+    def insert_enlisted(self, table: Table, partitions: Table) -> Executable:
         """`insert_and_notify` in somebody else's transaction; it returns NULL where nothing was inserted."""
         raise NotImplementedError
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
-    # Shelves: tables of a bulk load that inherit from the store's; asked only where `has_shelves`.
+    # Partitions: tables of a bulk load that inherit from the store's; asked only where `has_partitions`.
 
     def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """In which shelf a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
+        """In which partition a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
 
         Asked only where claims are row locks.
         """
@@ -492,31 +492,31 @@ class StoreDialect(SqlDialect):
         """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
         raise NotImplementedError
 
-    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
-        """As `remove_located`, in a shelf; returns how many rows: 0 where our role may not do that."""
+    def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
+        """As `remove_located`, in a partition; returns how many rows: 0 where our role may not do that."""
         raise NotImplementedError
 
     def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
         """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
 
-        Asked only where there are shelves.
+        Asked only where there are partitions.
         """
         raise NotImplementedError
 
-    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
-        """Whether a row of `shelves` is in one that is not attached to `table`; asked only where there are shelves."""
+    def is_announced(self, partitions: Table, table: Table) -> ColumnElement[bool]:
+        """Whether a row of `partitions` is in one that is not attached to `table`."""
         raise NotImplementedError
 
     def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
-        """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
+        """Give all roles the rights on `table` that they have on `like`; asked only where there are partitions."""
         raise NotImplementedError
 
-    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
-        """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
+    def open_to_senders(self, connection: Connection, partitions: Table, table: Table) -> None:
+        """Let those who may insert into `table` read `partitions`; asked only where there are partitions."""
         raise NotImplementedError
 
-    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
-        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
+    def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
+        """Give the `partitions` of `table` what a change of it gives no partition by itself.
 
         That is the index of what has failed, and, to those that are not attached, the column of failures.
         """
@@ -609,7 +609,7 @@ class StoreDialect(SqlDialect):
         """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
 
         Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
-        report these; `health` only those that hinder.
+        report these; `health` only those that keep dispatchers from working.
         """
         return ()
 

@@ -85,7 +85,7 @@ class DestinationQueries(OperatorQueries):
         return select(self._tables.destinations, (null() if clock is None else clock).label(_READ_AT))
 
     def _read_at(self, row: Any) -> datetime:
-        return self._bound.parts.clock.now_as_told(row._mapping[_READ_AT])
+        return self._bound.parts.clock.now_read(row._mapping[_READ_AT])
 
     def paused(self, *, lasting: bool) -> Sequence[str]:
         """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
 from delaystore.message import utc
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
-from delaystore.stores.shared import told_of
+from delaystore.stores.shared import ingresses_to_show
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import OperatorQueries, columns_match
 
@@ -49,15 +49,15 @@ class IngressReports(OperatorQueries):
         self._execute(delete(table).where(table.c.dispatcher_id == _PREFIX + ingress_id))
 
     def all(self) -> Sequence[IngressRecord]:
-        """Those that are told of."""
+        """Those that `ingresses_to_show` shows."""
         table = self._tables.dispatchers
         rows = self._execute(select(table).where(are_ingresses(table)).order_by(table.c.beat.desc()).limit(_MOST))
-        return told_of(map(_ingress_record, rows), self._bound.now())
+        return ingresses_to_show(map(_ingress_record, rows), self._bound.now())
 
 
 def _ingress_document(record: IngressRecord) -> str:
-    told = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
-    return json.dumps(told, default=lambda value: value.isoformat() if isinstance(value, datetime) else dict(value))
+    document = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
+    return json.dumps(document, default=lambda value: value.isoformat() if isinstance(value, datetime) else dict(value))
 
 
 def _ingress_record(row: Any) -> IngressRecord:
