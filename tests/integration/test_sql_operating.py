@@ -297,7 +297,7 @@ def test_a_resume_that_reaches_further_by_now_is_not_ended(store: SqlDelayedMess
     store.allowance("billing", 5)
     store.limit_rate("billing", 0.1, by=ME)
     with store.transaction() as block:
-        destinations, table = DestinationQueries(block), block.parts.beside.destinations
+        destinations, table = DestinationQueries(block), block.parts.statements.beside.destinations
         (seen,) = destinations.resuming()
         assert seen.reach is not None
         further = seen.reach + timedelta(hours=1)

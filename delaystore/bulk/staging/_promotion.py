@@ -90,10 +90,11 @@ class Promotion:
                 pass
             self._leave_out_waiting()
         partitions = self._database.store.partitions
-        rows = sum(self._expected.values())
-        with translated_errors():
-            fewest = None if rows < partitions.limits.fewest_rows else partitions.fewest_rows()
-        if fewest is None or rows < fewest:
+        rows, fewest = sum(self._expected.values()), None
+        if partitions is not None and rows >= partitions.limits.fewest_rows:
+            with translated_errors():
+                fewest = partitions.fewest_rows()
+        if partitions is None or fewest is None or rows < fewest:
             return self._run()
         with self._holding():
             pass
@@ -224,7 +225,7 @@ class Promotion:
             counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
             replaced += int(connection.execute(counted).scalar_one())
         if self._key_rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
-            live = sql.keyed_table
+            live = sql.table
             keys = select(staging.c[MESSAGE_KEY]).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
             counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
             replaced += int(connection.execute(counted).scalar_one())
@@ -297,10 +298,10 @@ class Promotion:
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
-        live, partitions = self._database.live, self._database.store.partitions.parent
+        live, partitions = self._database.live, self._database.store.partitions
         try:
-            if dialect.has_partitions:
-                staged = dialect.beside_partitions(connection, live, partitions, staged, self._on_duplicate)
+            if partitions is not None:
+                staged = dialect.beside_partitions(connection, live, partitions.parent, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:

@@ -240,7 +240,7 @@ class SqlStoreTarget(StoreTarget):
         self._sql_store = store
         self._engine = store.engine
         self._dialect = store_dialect_of(store.engine)
-        self._table = delayed_table(name, None, leases=False)
+        self._table = delayed_table(name, None, self._dialect)
 
     @override
     def infrastructure_problems(self) -> Sequence[Problem]:

@@ -11,8 +11,14 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
-from delaystore.stores.sql._statements import Statements, fitting, search
-from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql._statements import (
+    CandidateStatements,
+    LeaseStatements,
+    RowLockStatements,
+    Statements,
+    fitting,
+    search,
+)
 from delaystore.stores.sql.rows import position_of_row, time_or_earliest
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
@@ -67,11 +73,10 @@ class RowLocks(Claims):
     `committing` False: in somebody else's transaction, whose settings stay as they are.
     """
 
-    def __init__(
-        self, connection: Callable[[], Connection], sql: Statements, dialect: StoreDialect, *, committing: bool
-    ) -> None:
+    _sql: RowLockStatements
+
+    def __init__(self, connection: Callable[[], Connection], sql: RowLockStatements, *, committing: bool) -> None:
         super().__init__(connection, sql)
-        self._dialect = dialect
         self._to_begin = committing
         self._claimed: dict[tuple[Any, str], str] = {}
         """Which message_id lies where, by partition and location: in one place there is but one."""
@@ -80,7 +85,7 @@ class RowLocks(Claims):
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Notes where the rows lie."""
         if self._to_begin:
-            self._dialect.begin_claiming(self._connection)
+            self._sql.dialect.begin_claiming(self._connection)
             self._to_begin = False
         statement, position = search(self._sql.due, self._sql.due_behind, after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
@@ -104,9 +109,10 @@ class RowLocks(Claims):
         return by_partition
 
     def _remove_at(self, partition: Any, locations: Sequence[str]) -> int:
-        if partition is None:
+        bulk = self._sql.dialect.bulk
+        if partition is None or bulk is None:
             return self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
-        return self._dialect.remove_partitioned(self._connection, partition, locations)
+        return bulk.remove_partitioned(self._connection, partition, locations)
 
 
 class CandidateLocks(Claims):
@@ -115,6 +121,8 @@ class CandidateLocks(Claims):
     A locking search in MariaDB and MySQL also locks the entry behind the last one it returns: nobody could cancel
     that message, which is not even due, until the batch is done.
     """
+
+    _sql: CandidateStatements
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
@@ -146,10 +154,12 @@ class Leases(Claims):
     written before: the claim is then part of it, as it always is in somebody else's transaction (`committing` False).
     """
 
+    _sql: LeaseStatements
+
     def __init__(
         self,
         connection: Callable[[], Connection],
-        sql: Statements,
+        sql: LeaseStatements,
         *,
         token: str,
         lease: timedelta,

@@ -1,7 +1,6 @@
 """A store bound to one connection, and so to one transaction."""
 
 import builtins
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
-from delaystore.stores.shared import in_order_of_keys, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
@@ -60,7 +59,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
+class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -256,14 +255,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         return sum(self.place(message, rule, change) == message.message_id for message in in_order_of_keys(keyed))
 
     @override
-    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        return next(iter(self.fetch_due(at, 1)), None)
-
-    @override
-    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        return self.fetch_batch(at, limit, sys.maxsize)
-
-    @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Search from the position where the last search ended, or from the beginning; see `scan`."""
         if limit < 1:
@@ -279,10 +270,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         self._fetched.update(ids)
         self._unsettled.update(ids)
         return messages
-
-    @override
-    def remove(self, message: DelayedMessage) -> bool:
-        return self.remove_many([message]) == 1
 
     @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
@@ -330,7 +317,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         """Who sets another limit waits for the end of the transaction."""
         with translated_errors():
             self._dialect.begin_writing(self.connection)
-        times = promised_times(self._parts.beside, destinations).with_for_update(read=True)
+        times = promised_times(self._sql.beside, destinations).with_for_update(read=True)
         return {row.name: row.promised or self.now() for row in self._execute(times, {})}
 
     @override
@@ -342,7 +329,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         named = {message.destination for message in messages if stored_id(message) is None}
         if not named:
             return []
-        resumes_not = paused_names(self._parts.beside, self.now(), named).with_for_update(read=True)
+        resumes_not = paused_names(self._sql.beside, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
         chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
         claimed = {"ids": list(chosen), **self._claims.identity()}
@@ -465,7 +452,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             self.written()
         if self._entries:
             AuditTrail(self).note(self._entries)
-        if not self._dialect.has_notifications or self._earliest is None:
+        if self._dialect.notifications is None or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
             self._notify(payload_of(self._earliest))
@@ -510,5 +497,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             self._earliest = at
 
     def _notify(self, payload: str) -> None:
-        with translated_errors():
-            self._dialect.notify(self.connection, self._parts.channel, payload)
+        if self._dialect.notifications is not None:
+            with translated_errors():
+                self._dialect.notifications.notify(self.connection, self._parts.channel, payload)

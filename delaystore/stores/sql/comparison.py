@@ -16,7 +16,7 @@ from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, FIRST_SENT, KEY, 
 from delaystore.stores.sql.dialects import Defect, StoreDialect, made_by_setup
 from delaystore.stores.sql.errors import translate
 from delaystore.stores.sql.faults import Fault, quoted_name
-from delaystore.stores.sql.schema import OperatingTables, partitions_table, whole_table
+from delaystore.stores.sql.schema import OperatingTables, partitions_table
 from delaystore.text import roughly
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ MANY: Final = 100_000
 
 def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
     """The tables of an endpoint as this release works with them; the first is `table`, which holds the messages."""
-    partitions = [partitions_table(table, dialect)] if dialect.has_partitions else []
-    return [whole_table(table, dialect), *partitions, *OperatingTables.of(table, dialect).all]
+    partitions = [] if dialect.bulk is None else [partitions_table(table, dialect)]
+    return [table, *partitions, *OperatingTables(table, dialect).all]
 
 
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:

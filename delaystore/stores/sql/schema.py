@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -21,12 +21,14 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.util import memoized_property
 
 from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.stores.sql.codec import (
     COLUMNS,
     FAILURES,
     FAILURES_OF,
+    FIRST_SENT,
     INNODB,
     KEY,
     MESSAGE_KEY,
@@ -34,9 +36,8 @@ from delaystore.stores.sql.codec import (
     Json,
     UtcDateTime,
     in_order,
-    key_columns,
 )
-from delaystore.stores.sql.dialects import StoreDialect, fault_of
+from delaystore.stores.sql.dialects import Claiming, StoreDialect, fault_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.setup import HEAD, current_version, version_table_name
@@ -49,21 +50,29 @@ from delaystore.stores.sql.urls import (
 )
 
 
-def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = False) -> Table:
-    """The table `schema.name`; with the columns of a lease where claims are not row locks.
+def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table:
+    """The table `schema.name`, with all columns of this release; those of a lease where claims are leases.
 
-    `keys`: with the columns of keys, which the statements about other messages do not name. Their index holds only
-    messages with a key where the database can do that; elsewhere it takes any number of NULLs.
+    Statements about messages without a key name only the columns of COLUMNS, so that they also serve the table of an
+    earlier release that is not upgraded yet.
 
     The index by position serves "due now" and `list`; it holds the message_id so that a position in it is exact even
-    where many messages are due at once.
+    where many messages are due at once. The index of keys holds only messages with a key where the database can do
+    that; elsewhere it takes any number of NULLs. The index of what has failed before holds nothing else, so that
+    storing a message costs nothing more; where the database cannot do that, it is of a column that is NULL for all the
+    others.
     """
+    leases = dialect.claiming is Claiming.LEASES
     table = Table(
         name,
         MetaData(),
         *(column.in_table() for column in COLUMNS),
         *([Column("claimed_by", ExactText(36)), Column("claimed_until", UtcDateTime)] if leases else []),
-        *(key_columns() if keys else []),
+        Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
+        Column(FIRST_SENT, UtcDateTime),
+        Column(FAILURES, Json()),
+        Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)),
+        *dialect.failing_columns(),
         schema=schema,
         quote=True,
         quote_schema=True if schema else None,
@@ -72,33 +81,12 @@ def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = F
     Index(f"{name}_due", *in_order(table), _table=table)
     if leases:
         Index(f"{name}_claims", table.c.claimed_until, sqlite_where=table.c.claimed_by.is_not(None), _table=table)
-    if keys:
-        key = table.c[MESSAGE_KEY]
-        has_key = key.is_not(None)
-        Index(f"{name}_keys", key, unique=True, postgresql_where=has_key, sqlite_where=has_key, _table=table)
+    has_key = table.c[MESSAGE_KEY].is_not(None)
+    key = table.c[MESSAGE_KEY]
+    Index(f"{name}_keys", key, unique=True, postgresql_where=has_key, sqlite_where=has_key, _table=table)
+    order, failing = dialect.failing_order(table), dialect.is_failing(table)
+    Index(f"{name}_failing", *order, postgresql_where=failing, sqlite_where=failing, _table=table)
     return table
-
-
-def with_keys(table: Table) -> Table:
-    """The same table with the columns of keys."""
-    return delayed_table(table.name, table.schema, leases="claimed_by" in table.c, keys=True)
-
-
-def whole_table(table: Table, dialect: StoreDialect) -> Table:
-    """The same table with all its columns, also that of failures; those about sending and dispatching name it not.
-
-    The index of what has failed before holds nothing else, so that storing a message costs nothing more; where the
-    database cannot do that, it is of a column that is NULL for all the others.
-    """
-    whole = with_keys(table)
-    whole.append_column(Column(FAILURES, Json()))
-    whole.append_column(Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)))
-    for column in dialect.failing_columns():
-        whole.append_column(column)
-    where = dialect.is_failing(whole)
-    order = dialect.failing_order(whole)
-    Index(f"{table.name}_failing", *order, postgresql_where=where, sqlite_where=where, _table=whole)
-    return whole
 
 
 def partitions_table(live: Table, dialect: StoreDialect) -> Table:
@@ -119,31 +107,42 @@ ABOUT_BYTES = 4000
 """Of what says to what a change was made."""
 
 
-@dataclass(frozen=True, slots=True)
 class OperatingTables:
-    """A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
+    """The tables of operators and dispatchers beside the `live` table of an endpoint, each built when it is first used.
 
+    A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
     """
 
-    destinations: Table
-    dispatchers: Table
-    activity: Table
-    operations: Table
-    changes: Table
+    def __init__(self, live: Table, dialect: StoreDialect) -> None:
+        self._live, self._dialect = live, dialect
+        self._names = operating_table_names(live.name, dialect)
 
-    @classmethod
-    def of(cls, live: Table, dialect: StoreDialect) -> Self:
-        """Those of the endpoint whose messages wait in `live`."""
-        destinations, dispatchers, activity, operations, changes = operating_table_names(live.name, dialect)
-        began = derived_name(live.name, "_operations_began", dialect)
-        return cls(
-            destinations=_beside(live, destinations, *_destinations()),
-            dispatchers=_beside(live, dispatchers, *_dispatchers()),
-            activity=_beside(live, activity, *_activity()),
-            operations=_beside(live, operations, *_operations(), Index(began, "began", "operation_id")),
-            changes=_beside(live, changes, *_changes()),
-        )
+    @memoized_property
+    def destinations(self) -> Table:
+        """What is paused or limited."""
+        return _beside(self._live, self._names[0], *_destinations())
+
+    @memoized_property
+    def dispatchers(self) -> Table:
+        """Heartbeats, also of ingresses."""
+        return _beside(self._live, self._names[1], *_dispatchers())
+
+    @memoized_property
+    def activity(self) -> Table:
+        """What dispatchers did."""
+        return _beside(self._live, self._names[2], *_activity())
+
+    @memoized_property
+    def operations(self) -> Table:
+        """Operations on many messages."""
+        began = derived_name(self._live.name, "_operations_began", self._dialect)
+        return _beside(self._live, self._names[3], *_operations(), Index(began, "began", "operation_id"))
+
+    @memoized_property
+    def changes(self) -> Table:
+        """The audit trail."""
+        return _beside(self._live, self._names[4], *_changes())
 
     @property
     def all(self) -> list[Table]:

@@ -214,6 +214,10 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
     from alembic.migration import MigrationContext  # a third of a second, which only a change of the schema needs
     from alembic.operations import Operations
 
+    def alter_partitions() -> None:
+        if dialect.bulk is not None:
+            dialect.bulk.alter_partitions(connection, table, partition_tables(connection, table))
+
     scripts = _scripts()
     options = {
         "version_table": version_table_name(table),
@@ -222,15 +226,13 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
-        "delaystore_shelves": partitions_table_name(table.name, dialect) if dialect.has_partitions else None,
-        "delaystore_opening": dialect.open_to_senders,
+        "delaystore_shelves": partitions_table_name(table.name, dialect) if dialect.bulk is not None else None,
+        "delaystore_opening": None if dialect.bulk is None else dialect.bulk.open_to_senders,
         "delaystore_beside": operating_table_names(table.name, dialect),
         "delaystore_began": derived_name(table.name, "_operations_began", dialect),
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),
-        "delaystore_alter_shelves": lambda: dialect.alter_partitions(
-            connection, table, partition_tables(connection, table)
-        ),
+        "delaystore_alter_shelves": alter_partitions,
         "delaystore_patiently": dialect.alter_patiently,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }

@@ -27,24 +27,23 @@ from delaystore.message import KEY_PATIENCE, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore, Change
-from delaystore.stores.shared import in_transaction, key_of, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_transaction, key_of, without_keys
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
-from delaystore.stores.sql._keyed import KEYED, Answer, Duplicate, Messages, decided
+from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
-from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits, PartitionManager
-from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.drivers import driver_of
 from delaystore.stores.sql.engine import Connections, check_blocking, create_store_engine, dispose
 from delaystore.stores.sql.errors import configuration_errors, translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.store import OperableSqlStore
 from delaystore.stores.sql.rows import MessageRows
-from delaystore.stores.sql.schema import OperatingTables, delayed_table
 from delaystore.stores.sql.targets import DriverConnectionAdapter, target_of
 from delaystore.stores.sql.urls import (
     check_identifier,
@@ -63,7 +62,7 @@ _NO_SETUP_BESIDE: Final = (
 )
 
 
-class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
+class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -162,8 +161,8 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             return
         name = self._table_name or default_table_name(endpoint)
         name = timed_table_name(name, self._dialect, by_test_clock=self._clock is not None)
-        table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
-        statements = Statements(table, self._dialect)
+        statements = statements_of(name, self._schema, self._dialect)
+        table = statements.table
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=statements,
@@ -171,8 +170,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
-            keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
-            beside=OperatingTables.of(table, self._dialect),
+            keyed=keyed_of(statements, self.key_patience),
             version=setup.KnownVersion(table),
         )
         self._endpoint = endpoint
@@ -187,9 +185,12 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return SameDatabase(self.engine.url, self.table, self._dialect, self._transactions.connect)
 
     @property
-    def partitions(self) -> PartitionManager:
-        """The tables in which what was stored in bulk waits, beside `table`."""
-        return PartitionManager(self.table, self._dialect, self._transactions, self.partition_limits)
+    def partitions(self) -> PartitionManager | None:
+        """The bulk partitions beside `table`; None: the database has none."""
+        dialect = self._dialect
+        if dialect.bulk is None:
+            return None
+        return PartitionManager(self.table, dialect, dialect.bulk, self._transactions, self.partition_limits)
 
     @property
     def table(self) -> Table:
@@ -346,10 +347,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
 
     # a claim by row lock ends with its call, so dispatchers claim inside `transaction()`
     message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
-    fetch_next_due_timeout = in_transaction(BoundSqlStore.fetch_next_due_timeout, opened_by="_one_call")
-    fetch_due = in_transaction(BoundSqlStore.fetch_due, opened_by="_one_call")
     fetch_batch = in_transaction(BoundSqlStore.fetch_batch, opened_by="_one_call")
-    remove = in_transaction(BoundSqlStore.remove, opened_by="_one_call")
     remove_many = in_transaction(BoundSqlStore.remove_many, opened_by="_one_call")
     increment_failure_count = in_transaction(BoundSqlStore.increment_failure_count, opened_by="_one_call")
     increment_failure_counts = in_transaction(BoundSqlStore.increment_failure_counts, opened_by="_one_call")
@@ -384,9 +382,10 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         all_of_them = Messages(messages, max(AT_ONCE, self.partition_limits.fewest_rows))
 
         def write() -> int:
-            fewest = self._fewest_for_a_partition(len(all_of_them.first)) if self._dialect.has_partitions else None
-            if fewest is not None:
-                return self._store_in_partition(all_of_them, fewest, rule, change)
+            partitions = self.partitions
+            fewest = None if partitions is None else self._fewest_for_a_partition(partitions, len(all_of_them.first))
+            if partitions is not None and fewest is not None:
+                return self._store_in_partition(partitions, all_of_them, fewest, rule, change)
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule, change)
 
@@ -422,15 +421,17 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     @override
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:
         """PostgreSQL: by LISTEN; the others cannot."""
-        if not self._dialect.has_notifications:
+        if self._dialect.notifications is None:
             return None
         return PostgreSqlListener(self.engine, self._parts.channel, on_wake_up)
 
     @override
     def clean_up(self) -> None:
         """Drop partitions that are empty, or that were never attached."""
-        with translated_errors():
-            self.partitions.clean_up()
+        partitions = self.partitions
+        if partitions is not None:
+            with translated_errors():
+                partitions.clean_up()
 
     @override
     def close(self) -> None:
@@ -508,15 +509,20 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             self._dialect.check_commit(connection)
         return answer
 
-    def _fewest_for_a_partition(self, rows: int) -> int | None:
+    def _fewest_for_a_partition(self, partitions: PartitionManager, rows: int) -> int | None:
         """As `PartitionManager.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
         if rows < self.partition_limits.fewest_rows:
             return None
         with translated_errors():
-            return self.partitions.fewest_rows()
+            return partitions.fewest_rows()
 
     def _store_in_partition(
-        self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule, change: Change | None
+        self,
+        partitions: PartitionManager,
+        messages: Iterable[DelayedMessage],
+        fewest: int,
+        rule: KeyRule,
+        change: Change | None,
     ) -> int:
         keyed: list[DelayedMessage] = []
         rows = MessageRows(without_keys(messages, keyed))
@@ -526,7 +532,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
 
         with (
             translated_errors(),
-            self.partitions.filled(fill, fewest) as partition,
+            partitions.filled(fill, fewest) as partition,
             self._on(partition.connection) as bound,
         ):
             placed: list[int] = []

@@ -14,7 +14,7 @@ a partition in three steps:
 If the process dies before the third commit, the table stays behind. No statement reads messages from it, and the next
 clean-up drops it.
 
-Only PostgreSQL has what this takes (`has_partitions`), so the statements here are PostgreSQL's.
+Only PostgreSQL has what this takes (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
 """
 
 from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition

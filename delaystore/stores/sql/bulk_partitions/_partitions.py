@@ -22,6 +22,7 @@ from delaystore.stores.sql.bulk_partitions._tables import (
 )
 from delaystore.stores.sql.codec import NAMES, in_order
 from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.dialects.base import BulkTables
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table, partitions_table
@@ -190,8 +191,10 @@ _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
 class PartitionManager:
     """The partitions of one endpoint's table."""
 
-    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: PartitionLimits) -> None:
-        self._family = BulkPartitions(live, partitions_table(live, dialect), dialect)
+    def __init__(
+        self, live: Table, dialect: StoreDialect, bulk: BulkTables, connections: Connections, limits: PartitionLimits
+    ) -> None:
+        self._family = BulkPartitions(live, partitions_table(live, dialect), dialect, bulk)
         self._connections = connections
         self.limits = limits
 
@@ -205,8 +208,6 @@ class PartitionManager:
 
         Cleans up first: who may make partitions may drop them, and dispatchers perhaps may not.
         """
-        if not self._family.dialect.has_partitions:
-            return None
         with suppress(SQLAlchemyError):
             self.clean_up()
         with self._connections.connect() as connection:
@@ -238,8 +239,6 @@ class PartitionManager:
 
         One that others read stays for the next time.
         """
-        if not self._family.dialect.has_partitions:
-            return
         with self._connections.connect() as connection:
             found: Sequence[Any] = self._family.execute(connection, _PARTITIONS).all()
             connection.commit()
@@ -271,7 +270,7 @@ class PartitionManager:
                 connection.commit()
 
     def _named(self, name: str) -> Table:
-        return delayed_table(name, self._family.live.schema, leases=False)
+        return delayed_table(name, self._family.live.schema, self._family.dialect)
 
     @contextmanager
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
@@ -305,7 +304,7 @@ class PartitionManager:
         owner = partition.execute(_OWNER).scalar()
         if owner is not None:  # our role is a member of that one
             execute_as_it_stands(connection, f"ALTER TABLE {name} OWNER TO {owner}")
-        dialect.grant_alike(connection, table, self._family.live)
+        self._family.bulk.grant_alike(connection, table, self._family.live)
         partition.execute("ALTER TABLE {partition} INHERIT {partitions}")
         connection.commit()
         return rows

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from delaystore.errors import DuplicateMessageError
 from delaystore.processes import pause
 from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.dialects.base import BulkTables
 from delaystore.stores.sql.faults import Fault, escaped, quoted_name
 
 
@@ -22,6 +23,7 @@ class BulkPartitions:
     live: Table
     parent: Table
     dialect: StoreDialect
+    bulk: BulkTables
 
     def execute(
         self, connection: Connection, statement: str, partition: Table | None = None, **values: Any
@@ -126,7 +128,7 @@ class PartitionTable:
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
         try:
-            with self.family.dialect.brief_savepoint(self.connection, lock_wait):
+            with self.family.bulk.brief_savepoint(self.connection, lock_wait):
                 action()
         except DBAPIError as error:
             if self.fault(error) is not Fault.LOCKED:

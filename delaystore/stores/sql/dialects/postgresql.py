@@ -58,8 +58,10 @@ from delaystore.processes import pause
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
+    FIRST_SENT,
     KEY,
     MESSAGE_KEY,
+    NAMES,
     Body,
     ExactText,
     Json,
@@ -70,9 +72,13 @@ from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
     PREPARED,
+    BulkTables,
     Change,
     Changes,
     Defect,
+    KeyUpserts,
+    LocatedRows,
+    Notifications,
     Release,
     StoreDialect,
     driver_errors,
@@ -276,7 +282,7 @@ def _quoted(table: Table) -> str:
     return quoted_name(table, _dialect())
 
 
-class PostgreSqlDialect(StoreDialect):
+class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, BulkTables):
     """PostgreSQL."""
 
     default_driver: ClassVar[str | None] = "psycopg"  # SQLAlchemy 2.0's own is psycopg2
@@ -295,8 +301,6 @@ class PostgreSqlDialect(StoreDialect):
     several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
-    has_partitions: ClassVar[bool] = True
-    has_notifications: ClassVar[bool] = True
     code_type: ClassVar[type[Code] | None] = str
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
@@ -491,24 +495,21 @@ class PostgreSqlDialect(StoreDialect):
         return postgresql.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_message(self, table: Table, partitions: Table) -> Insert:
+    def insert_message(self, table: Table, partitions: Table | None) -> Insert:
         """Looks into the partitions first; the primary key holds for the table alone."""
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        return self._insert_outside_partitions(table, partitions, row, KEY)
+        return self._insert_outside_partitions(table, partitions)
 
     @override
-    def insert_keyed(self, table: Table, partitions: Table, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
         """Waits for a row that somebody has locked, or inserts once it is gone; with the caller's limit, if shorter."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         before = _limit_before()
         limit = _shorter(before, literal_column(f"'{_milliseconds(patience)}'", Text))
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
-        key, names = table.c[MESSAGE_KEY], [column.name for column in table.columns]
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        insert = postgresql.insert(table).from_select(
-            names, select(*row).where(~_is_partitioned(partitions, KEY), limited)
-        )
+        key, names = table.c[MESSAGE_KEY], (*NAMES, MESSAGE_KEY, FIRST_SENT)
+        new = select(*_parameters(table, names)).where(*_outside(partitions, KEY), limited)
+        insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
         upsert = insert.on_conflict_do_update(
             index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
@@ -583,7 +584,7 @@ class PostgreSqlDialect(StoreDialect):
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
         """One statement, so that it is all or none by itself; returns the ids."""
-        types = [_WIRE_TYPES[type(column.type)] for column in table.columns]
+        types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in NAMES}
         ids: list[str] = []
 
         def values() -> Iterator[tuple[Any, ...]]:
@@ -619,13 +620,12 @@ class PostgreSqlDialect(StoreDialect):
     def _insert_outside_partitions(
         self,
         table: Table,
-        partitions: Table,
-        row: Sequence[ColumnElement[Any]],
-        key: str,
+        partitions: Table | None,
         *conditions: ColumnElement[bool],
+        prefix: str = "",
     ) -> Insert:
-        new = select(*row).where(~_is_partitioned(partitions, key), *conditions)
-        return self.insert(table).from_select([column.name for column in table.columns], new)
+        new = select(*_parameters(table, NAMES, prefix)).where(*_outside(partitions, prefix + KEY), *conditions)
+        return self.insert(table).from_select(NAMES, new, include_defaults=False)
 
     @override
     def change_unclaimed(
@@ -756,22 +756,21 @@ class PostgreSqlDialect(StoreDialect):
             self.alter_patiently(connection, partial(_drop_if_invalid, connection, index, name, table))
 
     @override
-    def insert_alone(self, table: Table, partitions: Table) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table | None) -> Insert:
         """An id that an open transaction is storing is waited for, with a limit.
 
         It is set by the statement: a session's own would hold for the next who gets the session of a pooler, too.
         """
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        return self._insert_outside_partitions(table, partitions, row, KEY, _limited(_patience()))
+        return self._insert_outside_partitions(table, partitions, _limited(_patience()))
 
     @override
-    def insert_and_notify(self, table: Table, partitions: Table) -> Executable:
+    def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
         stored = self._stored(table, partitions, _limited(_patience()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 
     @override
-    def insert_enlisted(self, table: Table, partitions: Table) -> Executable:
+    def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = _limit_before()
         limited = select(_limited(_shorter(before, _patience()))).select_from(before).scalar_subquery()
@@ -781,10 +780,9 @@ class PostgreSqlDialect(StoreDialect):
         restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
         return select(stored.c.message_id, wake_up, restored).select_from(before.outerjoin(stored, true()))
 
-    def _stored(self, table: Table, partitions: Table, *conditions: ColumnElement[bool]) -> CTE:
+    def _stored(self, table: Table, partitions: Table | None, *conditions: ColumnElement[bool]) -> CTE:
         """An insert of parameters with the prefix `new_`, as what it has inserted."""
-        row = [bindparam(f"new_{column.name}", type_=column.type) for column in table.columns]
-        insert = self._insert_outside_partitions(table, partitions, row, f"new_{KEY}", *conditions)
+        insert = self._insert_outside_partitions(table, partitions, *conditions, prefix="new_")
         return insert.returning(table.c.message_id).cte("stored")
 
     @override
@@ -917,9 +915,16 @@ def _patient(connection: Connection, patience: str, *, exactly: bool = False) ->
     connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))
 
 
-def _is_partitioned(partitions: Table, parameter: str) -> ColumnElement[bool]:
-    """Whether the message_id in `parameter` is in a partition."""
-    return exists().where(partitions.c[KEY] == bindparam(parameter, type_=partitions.c[KEY].type))
+def _parameters(table: Table, names: Sequence[str], prefix: str = "") -> list[ColumnElement[Any]]:
+    """A parameter for each of the columns of `names`: a statement names no other, as an older table may lack them."""
+    return [bindparam(prefix + name, type_=table.c[name].type) for name in names]
+
+
+def _outside(partitions: Table | None, parameter: str) -> Sequence[ColumnElement[bool]]:
+    """That the message_id in `parameter` is in no partition."""
+    if partitions is None:
+        return ()
+    return [~exists().where(partitions.c[KEY] == bindparam(parameter, type_=partitions.c[KEY].type))]
 
 
 def _removal(name: str) -> TextClause:

@@ -114,8 +114,10 @@ class Driver:
         """
         return None
 
-    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """COPY `rows` into `table`, whose columns are of the PostgreSQL `types`, by one statement."""
+    def copy(
+        self, connection: Connection, table: Table, types: Mapping[str, str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """COPY `rows` into `table` by one statement. `types`: the PostgreSQL types of the columns in a row, by name."""
         raise NotImplementedError
 
     def on_notice(self, connection: Any, note: Callable[[str | None, str], None]) -> None:
