@@ -49,7 +49,7 @@ from delaystore.migrations.sources._sql._database import MIGRATION_DIALECTS, Mig
 from delaystore.migrations.sources._sql.source import DelaystoreLayout
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 from delaystore.stores.sql._keyed import OneStatement, keyed_of
-from delaystore.stores.sql._statements import Statements, statements_of
+from delaystore.stores.sql._statements import Search, Settling, Statements, statements_of
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES
 from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_of
 from delaystore.stores.sql.dialects.base import OWN
@@ -241,6 +241,10 @@ def built(of: object) -> Iterator[tuple[str, ClauseElement]]:
         statement = getattr(of, name) if is_lazy else None
         if isinstance(statement, Executable):
             yield name, statement
+        elif isinstance(statement, Search):
+            yield from ((name, statement.beginning), (f"{name}_behind", statement.behind))
+        elif isinstance(statement, Settling):
+            yield from ((name, statement.by_id), (f"{name}_stored", statement.by_stored_id))
 
 
 def keyed_statements(statements: Statements) -> Iterator[tuple[str, ClauseElement]]:

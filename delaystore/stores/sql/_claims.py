@@ -17,7 +17,6 @@ from delaystore.stores.sql._statements import (
     RowLockStatements,
     Statements,
     fitting,
-    search,
 )
 from delaystore.stores.sql.rows import position_of_row, time_or_earliest
 
@@ -87,7 +86,7 @@ class RowLocks(Claims):
         if self._to_begin:
             self._sql.dialect.begin_claiming(self._connection)
             self._to_begin = False
-        statement, position = search(self._sql.due, self._sql.due_behind, after)
+        statement, position = self._sql.due.after(after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
         rows = self._connection.execute(statement, values).all()
         self._claimed.update(((row[-2], row[-1]), row[0]) for row in rows)  # by number, which is faster than by name
@@ -130,7 +129,7 @@ class CandidateLocks(Claims):
         claimed: list[Row[*tuple[Any, ...]]] = []
         while len(claimed) < limit:
             wanted = limit - len(claimed)
-            statement, position = search(self._sql.candidates, self._sql.candidates_behind, after)
+            statement, position = self._sql.candidates.after(after)
             candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
             chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
             if not chosen:
@@ -181,7 +180,7 @@ class Leases(Claims):
         now = self._now()
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
         values |= {"token": self._token, "lease_end": now + self._lease}
-        statement, position = search(self._sql.claim_due, self._sql.claim_due_behind, after)
+        statement, position = self._sql.claim_due.after(after)
         rows = self._connection.execute(statement, values | position).all()
         if self._committing:
             self._connection.commit()

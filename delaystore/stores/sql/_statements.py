@@ -2,9 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -123,11 +124,25 @@ _AFTER: Final = "after_"
 _S = TypeVar("_S")
 
 
-def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[str, Any]]:
-    """The statement that searches behind `after` (None: from the beginning), and what it takes for the position."""
-    if after is None:
-        return beginning, {}
-    return behind, {_AFTER + name: value for name, value in after._asdict().items()}
+@dataclass(frozen=True, slots=True)
+class Search(Generic[_S]):
+    """A search in the order of positions: a statement for the beginning, and one for what lies behind a position."""
+
+    beginning: _S
+    behind: _S
+
+    def after(self, position: Position | None) -> tuple[_S, dict[str, Any]]:
+        """The statement behind `position` (None: from the beginning), and its parameters for the position."""
+        if position is None:
+            return self.beginning, {}
+        return self.behind, {_AFTER + name: value for name, value in position._asdict().items()}
+
+
+class Settling(NamedTuple):
+    """A change of one claimed row, by its message_id, or by what stands in place of an id that is none."""
+
+    by_id: Update
+    by_stored_id: Update
 
 
 def is_parked(table: FromClause) -> ColumnElement[bool]:
@@ -207,35 +222,19 @@ class Statements:
         return select(*message_columns(table)).where(self._is_due).order_by(*in_order(table)).limit(self._limit)
 
     @memoized_property
-    def _first(self) -> Select[Any]:
+    def first(self) -> Search[Select[Any]]:
+        """The first next attempt."""
         table = self.table
         is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
-        return select(table.c.next_attempt).where(is_time).order_by(*in_order(table)).limit(1)
+        first = select(table.c.next_attempt).where(is_time).order_by(*in_order(table)).limit(1)
+        return Search(self._unclaimed(first), self._unclaimed(first.where(self._is_behind)))
 
     @memoized_property
-    def first(self) -> Select[Any]:
-        """The first next attempt."""
-        return self._unclaimed(self._first)
-
-    @memoized_property
-    def first_behind(self) -> Select[Any]:
-        """The first next attempt behind a position."""
-        return self._unclaimed(self._first.where(self._is_behind))
-
-    @memoized_property
-    def _ahead(self) -> Select[Any]:
-        table = self.table
-        return select(table.c.due_time, table.c.next_attempt).order_by(*in_order(table)).limit(LOOK_AHEAD)
-
-    @memoized_property
-    def status(self) -> Select[Any]:
+    def status(self) -> Search[Select[Any]]:
         """One row of `now` (where the database has a clock), `read_only` and `first_due`."""
-        return self._status(self._ahead)
-
-    @memoized_property
-    def status_behind(self) -> Select[Any]:
-        """`status` of what lies behind a position."""
-        return self._status(self._ahead.where(self._is_behind))
+        table = self.table
+        ahead = select(table.c.due_time, table.c.next_attempt).order_by(*in_order(table)).limit(LOOK_AHEAD)
+        return Search(self._status(ahead), self._status(ahead.where(self._is_behind)))
 
     def _status(self, ahead: Select[Any]) -> Select[Any]:
         due_times = ahead.subquery("ahead")
@@ -318,7 +317,7 @@ class Statements:
         """Show rows at their due time again."""
         return self._freeing(update(self.table).values(next_attempt=self.table.c.due_time))
 
-    # Settling: by the id of a claimed row, or (`stored`) by what stands in place of an id that is none.
+    # Settling.
 
     @memoized_property
     def remove_many(self) -> Executable:
@@ -327,63 +326,38 @@ class Statements:
 
     @memoized_property
     def remove_stored(self) -> Delete:
-        """Delete a claimed row."""
+        """Delete a claimed row by what stands in place of an id that is none."""
         return self._owned(delete(self.table).where(self.dialect.has_stored_id(self.table)))
 
-    def _settled(self, change: Update, *, stored: bool = False) -> Update:
-        is_row = self.dialect.has_stored_id(self.table) if stored else row_with(self.table)
-        return self._freeing(self._owned(change.where(is_row)))
+    def _settling(self, change: Update) -> Settling:
+        rows = row_with(self.table), self.dialect.has_stored_id(self.table)
+        return Settling(*(self._freeing(self._owned(change.where(is_row))) for is_row in rows))
 
     @memoized_property
-    def _failed(self) -> Update:
-        count = self.table.c.failure_count + 1
-        return update(self.table).values(failure_count=count, next_attempt=bindparam("new_next_attempt"))
-
-    @memoized_property
-    def increment(self) -> Update:
+    def increment(self) -> Settling:
         """Count a failure."""
-        return self._settled(self._failed)
+        count = self.table.c.failure_count + 1
+        failed = update(self.table).values(failure_count=count, next_attempt=bindparam("new_next_attempt"))
+        return self._settling(failed)
 
     @memoized_property
-    def increment_stored(self) -> Update:
-        """`increment`, by the stored id."""
-        return self._settled(self._failed, stored=True)
-
-    @memoized_property
-    def _failed_because(self) -> Update:
+    def count_failure(self) -> Settling:
+        """Count a failure, and keep the line of its attempt."""
         table = self.table
         former = case((table.c.failures_of == table.c.message_id, table.c.failures), else_=literal("", Json()))
         lines = former.concat(bindparam("line", type_=Json()))
-        return update(table).values(  # in the order of columns, as MySQL goes by values that were set before
+        failed = update(table).values(  # in the order of columns, as MySQL goes by values that were set before
             failure_count=table.c.failure_count + 1,
             next_attempt=bindparam("new_next_attempt"),
             failures=self.dialect.last_part(lines, KEPT),
             failures_of=table.c.message_id,
         )
+        return self._settling(failed)
 
     @memoized_property
-    def count_failure(self) -> Update:
-        """Count a failure, and keep the line of its attempt."""
-        return self._settled(self._failed_because)
-
-    @memoized_property
-    def count_failure_stored(self) -> Update:
-        """`count_failure`, by the stored id."""
-        return self._settled(self._failed_because, stored=True)
-
-    @memoized_property
-    def _postponed(self) -> Update:
-        return update(self.table).values(next_attempt=bindparam("new_next_attempt"))
-
-    @memoized_property
-    def postpone(self) -> Update:
+    def postpone(self) -> Settling:
         """Show a row at another time."""
-        return self._settled(self._postponed)
-
-    @memoized_property
-    def postpone_stored(self) -> Update:
-        """`postpone`, by the stored id."""
-        return self._settled(self._postponed, stored=True)
+        return self._settling(update(self.table).values(next_attempt=bindparam("new_next_attempt")))
 
     @memoized_property
     def park_claimed(self) -> Update:
@@ -409,14 +383,10 @@ class Statements:
         return self.shown.where(self.dialect.among(self.table.c.message_id, "ids"))
 
     @memoized_property
-    def page(self) -> Select[Any]:
+    def page(self) -> Search[Select[Any]]:
         """Messages in the order of positions."""
-        return self.shown.order_by(*in_order(self.table)).limit(self._limit)
-
-    @memoized_property
-    def page_behind(self) -> Select[Any]:
-        """`page` behind a position."""
-        return self.page.where(self._is_behind)
+        page = self.shown.order_by(*in_order(self.table)).limit(self._limit)
+        return Search(page, page.where(self._is_behind))
 
     @memoized_property
     def count(self) -> Select[Any]:
@@ -449,20 +419,13 @@ class RowLockStatements(Statements):
         super().__init__(table, dialect)
         self._located = located
 
-    def _locking(self, *conditions: ColumnElement[bool]) -> Select[Any]:
-        partition, location = self._located.location(self.table)
-        due = self._due.add_columns(partition.label(PARTITION), location.label(LOCATION)).where(*conditions)
-        return locked_and_fitting(self.dialect.claimed(due, self.table))
-
     @memoized_property
-    def due(self) -> Select[Any]:
+    def due(self) -> Search[Select[Any]]:
         """Due rows, locked."""
-        return self._locking()
-
-    @memoized_property
-    def due_behind(self) -> Select[Any]:
-        """`due` behind a position."""
-        return self._locking(self._is_behind)
+        partition, location = self._located.location(self.table)
+        due = self._due.add_columns(partition.label(PARTITION), location.label(LOCATION))
+        searches = (self.dialect.claimed(each, self.table) for each in (due, due.where(self._is_behind)))
+        return Search(*map(locked_and_fitting, searches))
 
     @memoized_property
     def remove_located(self) -> Executable:
@@ -474,19 +437,12 @@ class CandidateStatements(Statements):
     """Where claims are locks of candidates that were found without a lock."""
 
     @memoized_property
-    def _found(self) -> Select[Any]:
-        order = in_order(self.table)
-        return select(*order).where(self._is_due).order_by(*order).limit(self._limit)
-
-    @memoized_property
-    def candidates(self) -> Select[Any]:
+    def candidates(self) -> Search[Select[Any]]:
         """Positions and sizes of due rows."""
-        return with_sizes(self._found, self.table, self.dialect)
-
-    @memoized_property
-    def candidates_behind(self) -> Select[Any]:
-        """`candidates` behind a position."""
-        return with_sizes(self._found.where(self._is_behind), self.table, self.dialect)
+        order = in_order(self.table)
+        found = select(*order).where(self._is_due).order_by(*order).limit(self._limit)
+        searches = (found, found.where(self._is_behind))
+        return Search(*(with_sizes(each, self.table, self.dialect) for each in searches))
 
     @memoized_property
     def lock_candidates(self) -> Select[Any]:
@@ -521,14 +477,9 @@ class LeaseStatements(Statements):
         return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
     @memoized_property
-    def claim_due(self) -> ReturningUpdate[Any]:
+    def claim_due(self) -> Search[ReturningUpdate[Any]]:
         """Write a lease into due rows."""
-        return self._leasing(self._due)
-
-    @memoized_property
-    def claim_due_behind(self) -> ReturningUpdate[Any]:
-        """`claim_due` behind a position."""
-        return self._leasing(self._due.where(self._is_behind))
+        return Search(self._leasing(self._due), self._leasing(self._due.where(self._is_behind)))
 
     @memoized_property
     def release(self) -> Update:
@@ -608,7 +559,7 @@ class LookUp(ManagedDelayedMessageStore):
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
         table = self._sql.table
-        statement, position = search(self._sql.page, self._sql.page_behind, after)
+        statement, position = self._sql.page.after(after)
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)

@@ -35,7 +35,7 @@ from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._statements import LookUp, search
+from delaystore.stores.sql._statements import LookUp, Settling
 from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
@@ -294,13 +294,13 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         self.written()
-        return self._show_again([(*each, {}) for each in failures], self._sql.increment, self._sql.increment_stored)
+        return self._show_again([(*each, {}) for each in failures], self._sql.increment)
 
     @override
     def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
         self.written()
         counted = [(each.message, each.next_attempt, {"line": each.attempt.line()}) for each in failures]
-        return self._show_again(counted, self._sql.count_failure, self._sql.count_failure_stored)
+        return self._show_again(counted, self._sql.count_failure)
 
     @override
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
@@ -310,7 +310,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             claimed = {"ids": [message.message_id for message, _ in postponed], **self._claims.identity()}
             return len(self._execute(self._sql.claimed, claimed).all())
         again = [(*each, dict[str, Any]()) for each in postponed]
-        return self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
+        return self._show_again(again, self._sql.postpone)
 
     @override
     def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
@@ -348,9 +348,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         parked = set(self.park_claimed(messages))
         self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
 
-    def _show_again(
-        self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], by_id: Update, by_stored_id: Update
-    ) -> int:
+    def _show_again(self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], change: Settling) -> int:
         """Settle messages that are shown again at a time, by a statement that may take more values."""
         claimer = self._claims.identity()
         plain: list[dict[str, Any]] = []
@@ -361,9 +359,9 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer, **more}
             (plain if key is None else stored).append(values)
         self._unsettled.difference_update(message.message_id for message, *_ in shown)
-        count = self._execute(by_id, plain).rowcount if plain else 0
+        count = self._execute(change.by_id, plain).rowcount if plain else 0
         for values in stored:
-            count += self._execute(by_stored_id, values).rowcount
+            count += self._execute(change.by_stored_id, values).rowcount
         return count
 
     @override
@@ -372,7 +370,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        first = self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar()
+        first = self._execute(*self._sql.first.after(after)).scalar()
         times.append(None if first is None else time_or_earliest(first))
         if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
@@ -381,7 +379,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     @override
     def status(self) -> StoreStatus:
         """One statement. It looks at the due times of the first 1000 messages by next attempt."""
-        row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
+        row = self._execute(*self._sql.status.after(self._parts.scan.start())).one()
         return StoreStatus(
             now=self._parts.clock.now_read(row.now),
             first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # or it was written by hand

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Update, delete, insert, literal, null, or_, select, update
@@ -11,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
-from delaystore.stores.operable import STEP, Allowance, Change, Destination, postponed_until
+from delaystore.stores.operable import Allowance, Change, Destination, postponed_until
 from delaystore.stores.shared import Bucket, DestinationState, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import UtcDateTime
@@ -264,25 +265,24 @@ def _begin_anew() -> None:
 
 
 class _ParkingWalk:
-    """Where a walk is. `take` takes the step behind a position."""
+    """Where a walk is. Its steps are taken by a function of the position behind which the step begins."""
 
-    def __init__(self, take: Callable[[Position | None], _Step]) -> None:
-        self._take = take
+    def __init__(self) -> None:
         self._up_to: Position | None = None
         self.found = 0
         """What it would have changed, but did not, as it was claimed."""
 
-    def step(self) -> _Step:
+    def step(self, take: Callable[[Position | None], _Step]) -> _Step:
         """The next one."""
-        step = self._take(self._up_to)
+        step = take(self._up_to)
         self._up_to = step.end
         return step
 
-    def go_on(self) -> int:
+    def go_on(self, take: Callable[[Position | None], _Step]) -> int:
         """How many messages the next steps have changed; 0: it has come from the beginning to the end."""
         from_beginning, self.found = self._up_to is None, 0
         while True:
-            step = self.step()
+            step = self.step(take)
             self.found += step.found
             if step.changed:
                 return step.changed
@@ -298,39 +298,25 @@ class Parking:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._parked_up_to: Position | None = None
-        self._at_most, self._ahead = STEP, timedelta(0)
-        self._shown, self._postponed = _ParkingWalk(self._unpark), _ParkingWalk(self._show_postponed)
+        self._parked, self._shown, self._postponed = _ParkingWalk(), _ParkingWalk(), _ParkingWalk()
 
     def park(self, until: datetime, at_most: int) -> int:
         """See `OperableDelayedMessageStore.park`."""
         check_number(at_most, "at_most")
-        until, from_beginning = utc(until, "until"), self._parked_up_to is None
-        while True:
-            step = self._park(until, at_most)
-            if step is None:
-                return 0
-            self._parked_up_to = step.end
-            if step.changed:
-                return step.changed
-            if step.end is None:
-                if from_beginning:
-                    return 0
-                from_beginning = True
-            _begin_anew()
+        return self._parked.go_on(partial(self._park, utc(until, "until"), at_most))
 
-    def _park(self, until: datetime, at_most: int) -> _Step | None:
-        """None: no destination is paused."""
+    def _park(self, until: datetime, at_most: int, up_to: Position | None) -> _Step:
+        """A walk of one step where no destination is paused."""
         with self._opened() as bound:
-            destinations = DestinationQueries(bound)
+            destinations, sql, step = DestinationQueries(bound), bound.parts.statements, _Step(bound)
             if not destinations.paused(lasting=False):
-                return None
+                return step
             destinations.begin_writing()
-            paused, sql, step = set(destinations.paused(lasting=True)), bound.parts.statements, _Step(bound)
+            paused = set(destinations.paused(lasting=True))
             next_attempt = sql.table.c.next_attempt
             last = bound.parts.dialect.undisclosed(literal(until, UtcDateTime))
             due = [next_attempt <= last, next_attempt < literal(PARKED, UtcDateTime)]
-            step.take(self._parked_up_to, at_most, due, lambda row: row.destination in paused, sql.park)
+            step.take(up_to, at_most, due, lambda row: row.destination in paused, sql.park)
             return step
 
     def unpark(self, at_most: int, ahead: timedelta | None) -> int:
@@ -339,32 +325,30 @@ class Parking:
         Where nothing is resuming, only strays may be shown: then it takes a few steps, and the next call goes on.
         """
         check_number(at_most, "at_most")
-        self._at_most = at_most
         with self._opened() as bound:
             destinations = DestinationQueries(bound)
             destinations.end_pauses()
             resuming = destinations.resuming()
         if not resuming:
-            return self._unpark_strays()
-        shown = self._shown.go_on()
+            return self._unpark_strays(at_most)
+        shown = self._shown.go_on(partial(self._unpark, at_most))
         if not shown and ahead is not None and any(each.reach is not None for each in resuming):
-            self._ahead = ahead
-            shown = self._postponed.go_on()
+            shown = self._postponed.go_on(partial(self._show_postponed, at_most, ahead))
         if not shown and not self._shown.found and not self._postponed.found:
             with self._opened() as bound:
                 ended = [each for each in resuming if each.reach is None or ahead is not None]
                 DestinationQueries(bound).end_resuming(ended)
         return shown
 
-    def _unpark_strays(self) -> int:
+    def _unpark_strays(self, at_most: int) -> int:
         for _ in range(STRAY_STEPS):
-            step = self._shown.step()
+            step = self._shown.step(partial(self._unpark, at_most))
             if step.changed or step.end is None:
                 return step.changed
             _begin_anew()
         return 0
 
-    def _unpark(self, up_to: Position | None) -> _Step:
+    def _unpark(self, at_most: int, up_to: Position | None) -> _Step:
         with self._opened() as bound:
             paused, sql, step = (
                 set(DestinationQueries(bound).paused(lasting=False)),
@@ -372,18 +356,18 @@ class Parking:
                 _Step(bound),
             )
             matches, after = [is_parked(sql.table)], up_to or _FIRST_PARKED
-            step.take(after, self._at_most, matches, lambda row: row.destination not in paused, sql.unpark)
+            step.take(after, at_most, matches, lambda row: row.destination not in paused, sql.unpark)
             return _shown_by_now(bound, step)
 
-    def _show_postponed(self, up_to: Position | None) -> _Step:
+    def _show_postponed(self, at_most: int, ahead: timedelta, up_to: Position | None) -> _Step:
         """What is postponed beyond what its limit has promised: a limit of before has postponed it."""
         with self._opened() as bound:
             dialect, sql, step = bound.parts.dialect, bound.parts.statements, _Step(bound)
             resuming = [each for each in DestinationQueries(bound).resuming() if each.reach is not None]
             if not resuming:
                 return step
-            behind = {each.destination.name: shown_by(each.promised, self._ahead, each.now) for each in resuming}
-            last = max(shown_by(each.reach, self._ahead, each.now) for each in resuming)
+            behind = {each.destination.name: shown_by(each.promised, ahead, each.now) for each in resuming}
+            last = max(shown_by(each.reach, ahead, each.now) for each in resuming)
             time = sql.table.c.next_attempt
             until = dialect.undisclosed(literal(last, UtcDateTime))
             matches = [time > literal(min(behind.values()), UtcDateTime), time <= until]
@@ -395,7 +379,7 @@ class Parking:
                 is_later = isinstance(row.due_time, datetime) and row.next_attempt > row.due_time
                 return is_later and postponed_until(row.next_attempt) == row.next_attempt
 
-            step.take(up_to, self._at_most, matches, is_wanted, sql.unpark, still)
+            step.take(up_to, at_most, matches, is_wanted, sql.unpark, still)
             return _shown_by_now(bound, step)
 
 
