@@ -291,12 +291,6 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return [waiting.activity[minute] for minute in sorted(waiting.activity) if minute >= since]
 
     @override
-    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        waiting = self._waiting()
-        with waiting.lock:
-            waiting.changes += entries
-
-    @override
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:
         time, waiting = utc(time, "time"), self._waiting()
         check_number(at_most, "at_most")

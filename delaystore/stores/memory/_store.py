@@ -340,7 +340,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @override
     def next(self) -> datetime | None:
-        """Leaves out what this block has claimed or stored."""
+        """Leaves out what open transactions, such as this one, have claimed or stored."""
         with self._waiting.lock:
             self._check_open()
             return self._waiting.next()
@@ -603,6 +603,10 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
             entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
             return [fetched(entry.message) for entry in entries]
 
+    next = in_transaction(InMemoryTransaction.next)
+    get = in_transaction(InMemoryTransaction.get)
+    message_id_of = in_transaction(InMemoryTransaction.message_id_of)
+    note_changes = in_transaction(InMemoryTransaction.note_changes)
     cancel = in_transaction(InMemoryTransaction.cancel)
     reschedule = in_transaction(InMemoryTransaction.reschedule)
     remove_many = in_transaction(InMemoryTransaction.remove_many)
@@ -613,31 +617,10 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     promised = in_transaction(InMemoryTransaction.promised)
 
     @override
-    def next(self) -> datetime | None:
-        """Leaves out what open transactions have claimed."""
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.next()
-
-    @override
     def status(self) -> StoreStatus:
         """Reads everything."""
         first = min((each.due_time for each in self._messages() if not each.is_parked), default=None)
         return StoreStatus(now=self._clock.now(), first_due=first)
-
-    @override
-    def get(self, message_id: str) -> DelayedMessage | None:
-        waiting = self._waiting()
-        with waiting.lock:
-            entry = waiting.entries.get(message_id)
-            return None if entry is None else copied(entry.message)
-
-    @override
-    def message_id_of(self, key: str) -> str | None:
-        check_key(key)
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.keys.get(key)
 
     @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:

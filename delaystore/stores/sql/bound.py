@@ -226,22 +226,24 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         all_of_them, dialect = Messages(messages, AT_ONCE), self._dialect
 
         def write() -> int:
-            keyed: list[DelayedMessage] = []
             with translated_errors(), dialect.savepoint(self.connection), self._without_entries_of_failure():
-                with dialect.storing(self.connection, alone=False):
-                    count = self._insert_many(without_keys(all_of_them, keyed))
-                return count + self.place_many(keyed, rule, change)
+                return self._store_all(all_of_them, rule, change, alone=False)
 
         return self._unless_claimed(write, all_of_them)
 
     def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
         """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""
         self.written()
-        keyed: list[DelayedMessage] = []
         with translated_errors():
-            with self._dialect.storing(self.connection, alone=True):
-                count = self._insert_many(without_keys(messages, keyed))
-            return count + self.place_many(keyed, rule, change)
+            return self._store_all(messages, rule, change, alone=True)
+
+    def _store_all(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None, *, alone: bool
+    ) -> int:
+        keyed: list[DelayedMessage] = []
+        with self._dialect.storing(self.connection, alone=alone):
+            count = self._insert_many(without_keys(messages, keyed))
+        return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
         rows = MessageRows(messages)

@@ -39,7 +39,7 @@ from delaystore.stores.sql.codec import (
 )
 from delaystore.stores.sql.dialects import Claiming, StoreDialect, fault_of
 from delaystore.stores.sql.errors import translated_errors
-from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.faults import Fault, quoted_table
 from delaystore.stores.sql.setup import HEAD, current_version, version_table_name
 from delaystore.stores.sql.urls import (
     TEST_CLOCK,
@@ -63,9 +63,9 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
     others.
     """
     leases = dialect.claiming is Claiming.LEASES
-    table = Table(
+    table = quoted_table(
         name,
-        MetaData(),
+        schema,
         *(column.in_table() for column in COLUMNS),
         *([Column("claimed_by", ExactText(36)), Column("claimed_until", UtcDateTime)] if leases else []),
         Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
@@ -73,9 +73,6 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
         Column(FAILURES, Json()),
         Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)),
         *dialect.failing_columns(),
-        schema=schema,
-        quote=True,
-        quote_schema=True if schema else None,
         **INNODB,
     )
     Index(f"{name}_due", *in_order(table), _table=table)
@@ -91,14 +88,8 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
 
 def partitions_table(live: Table, dialect: StoreDialect) -> Table:
     """The table whose children are the partitions of `live`; it has no rows of its own."""
-    return Table(
-        partitions_table_name(live.name, dialect),
-        MetaData(),
-        Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False),
-        schema=live.schema,
-        quote=True,
-        quote_schema=True if live.schema else None,
-    )
+    name = partitions_table_name(live.name, dialect)
+    return quoted_table(name, live.schema, Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False))
 
 
 NAME_BYTES = 255
@@ -121,28 +112,29 @@ class OperatingTables:
     @memoized_property
     def destinations(self) -> Table:
         """What is paused or limited."""
-        return _beside(self._live, self._names[0], *_destinations())
+        return quoted_table(self._names[0], self._live.schema, *_destinations(), **INNODB)
 
     @memoized_property
     def dispatchers(self) -> Table:
         """Heartbeats, also of ingresses."""
-        return _beside(self._live, self._names[1], *_dispatchers())
+        return quoted_table(self._names[1], self._live.schema, *_dispatchers(), **INNODB)
 
     @memoized_property
     def activity(self) -> Table:
         """What dispatchers did."""
-        return _beside(self._live, self._names[2], *_activity())
+        return quoted_table(self._names[2], self._live.schema, *_activity(), **INNODB)
 
     @memoized_property
     def operations(self) -> Table:
         """Operations on many messages."""
         began = derived_name(self._live.name, "_operations_began", self._dialect)
-        return _beside(self._live, self._names[3], *_operations(), Index(began, "began", "operation_id"))
+        index = Index(began, "began", "operation_id")
+        return quoted_table(self._names[3], self._live.schema, *_operations(), index, **INNODB)
 
     @memoized_property
     def changes(self) -> Table:
         """The audit trail."""
-        return _beside(self._live, self._names[4], *_changes())
+        return quoted_table(self._names[4], self._live.schema, *_changes(), **INNODB)
 
     @property
     def all(self) -> list[Table]:
@@ -163,11 +155,6 @@ def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[An
     table = tables.destinations
     limited = table.c.name.in_(sorted(names)) & table.c.max_rate.is_not(None)
     return select(table.c.name, table.c.promised).where(limited).order_by(table.c.name)
-
-
-def _beside(live: Table, name: str, *parts: Any) -> Table:
-    quote_schema = True if live.schema else None
-    return Table(name, MetaData(), *parts, schema=live.schema, quote=True, quote_schema=quote_schema, **INNODB)
 
 
 def _destinations() -> list[Column[Any]]:

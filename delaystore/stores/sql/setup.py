@@ -5,11 +5,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, func, inspect, select
+from sqlalchemy import Column, Connection, String, Table, func, inspect, select
 from sqlalchemy.schema import DropTable
 
 from delaystore.errors import StoreSetupError
 from delaystore.stores.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
+from delaystore.stores.sql.faults import quoted_table
 from delaystore.stores.sql.urls import (
     derived_name,
     is_load_table,
@@ -139,7 +140,7 @@ def _existing(connection: Connection, table: Table) -> list[Table]:
     made = (*load_tables(connection, table), *partition_tables(connection, table))
     beside = operating_table_names(table.name, dialect)
     names = (loads, *made, partitions, *beside, table.name, version_table_name(table))
-    return [_any_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
+    return [quoted_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
 
 
 def _drop(connection: Connection, tables: Iterable[Table]) -> None:
@@ -247,12 +248,6 @@ def _scripts() -> "ScriptDirectory":
     return ScriptDirectory(str(_MIGRATIONS))
 
 
-def _any_table(name: str, schema: str | None) -> Table:
-    return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
-
-
 def version_table(table: Table) -> Table:
     """The table that remembers the version of `table`."""
-    return Table(
-        version_table_name(table), MetaData(), Column("version_num", String(32)), schema=table.schema, quote=True
-    )
+    return quoted_table(version_table_name(table), table.schema, Column("version_num", String(32)))

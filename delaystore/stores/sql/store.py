@@ -99,19 +99,17 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         self._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
 
     @classmethod
-    def in_greenlets(
-        cls,
-        engine: Engine,
-        *,
-        owns_engine: bool,
-        schema: str | None,
-        table: str | None,
-        lease: timedelta,
-        clock: Clock | None,
-    ) -> Self:
-        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets."""
+    def in_greenlets(cls, engine: Engine, *, owns_engine: bool, **options: Any) -> Self:
+        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets.
+
+        Args:
+            engine: The synchronous side of the AsyncEngine.
+            owns_engine: Whether the engine was made for the store, which may close it.
+            options: `schema`, `table`, `lease` and `clock`, as those of the constructor.
+
+        """
         store = cls.__new__(cls)
-        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
+        store._open(engine, owns_engine=owns_engine, **options)
         return store
 
     def _open(

@@ -21,7 +21,6 @@ from sqlalchemy import (
     Insert,
     Integer,
     Interval,
-    MetaData,
     Table,
     Text,
     TextClause,
@@ -97,6 +96,7 @@ from delaystore.stores.sql.faults import (
     escaped,
     execute_as_it_stands,
     quoted_name,
+    quoted_table,
 )
 
 log = logging.getLogger("delaystore.stores.sql")
@@ -674,9 +674,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
     @override
     def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
-        rights = connection.execute(_RIGHTS, {"name": quoted_name(like, connection.dialect)}).all()
-        for right, role in rights:
-            execute_as_it_stands(connection, f"GRANT {right} ON {quoted_name(table, connection.dialect)} TO {role}")
+        _grant(connection, [table], like, None)
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
@@ -686,19 +684,11 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
     @override
     def open_to_senders(self, connection: Connection, partitions: Table, table: Table) -> None:
-        for right, role in connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all():
-            if right == "INSERT":
-                name = quoted_name(partitions, connection.dialect)
-                execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
+        _grant(connection, [partitions], table, {"INSERT": "SELECT"})
 
     @override
     def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
-        rights = connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all()
-        for given, wanted in (("DELETE", "SELECT, INSERT, UPDATE, DELETE"), ("SELECT", "SELECT")):
-            for role in [role for right, role in rights if right == given]:
-                for each in tables:
-                    name = quoted_name(each, connection.dialect)
-                    execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
+        _grant(connection, tables, table, {"DELETE": "SELECT, INSERT, UPDATE, DELETE", "SELECT": "SELECT"})
 
     @override
     def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
@@ -706,7 +696,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
             return
         found = inspect(connection).get_multi_columns(schema=table.schema, filter_names=list(partitions))
         for (_, partition), columns in found.items():
-            name = quoted_name(Table(partition, MetaData(), schema=table.schema, quote=True), connection.dialect)
+            name = quoted_name(quoted_table(partition, table.schema), connection.dialect)
             there = {each["name"] for each in columns}
             for column_name, kind in ((FAILURES, "TEXT"), (FAILURES_OF, 'TEXT COLLATE "C"')):
                 if column_name not in there:  # or its lock would wait for an index that is being built
@@ -859,6 +849,15 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _grant(connection: Connection, tables: Sequence[Table], like: Table, given: Mapping[str, str] | None) -> None:
+    """Give the roles that have rights on `like` rights on `tables`: by right those in `given`; None: the same."""
+    for right, role in connection.execute(_RIGHTS, {"name": quoted_name(like, connection.dialect)}).all():
+        wanted = right if given is None else given.get(right)
+        for each in tables if wanted is not None else ():
+            name = quoted_name(each, connection.dialect)
+            execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
 
 
 def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
