@@ -89,6 +89,8 @@ class RowLocks(Claims):
         statement, position = self._sql.due.after(after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
         rows = self._connection.execute(statement, values).all()
+        # A locked row stays where it is until this transaction ends, so its location serves to remove it. An id would
+        # be looked up in the index of the table and of each partition again.
         self._claimed.update(((row[-2], row[-1]), row[0]) for row in rows)  # by number, which is faster than by name
         return rows
 
@@ -139,9 +141,11 @@ class CandidateLocks(Claims):
             claimed += locked
             most_bytes -= sum(len(row.body) for row in locked)
             if len(candidates) < wanted and len(chosen) == len(candidates):
-                break
+                break  # there are no more due rows
             if len(locked) == len(chosen) < len(candidates):
-                break
+                break  # the next one does not fit into `most_bytes`, and no row was lost to another dispatcher
+            # Others have locked some of the rows. To search behind them, not from the beginning, keeps dispatchers that
+            # work side by side from finding the same locked rows again and again.
             after = position_of_row(chosen[-1])
         return claimed
 
@@ -182,6 +186,8 @@ class Leases(Claims):
         values |= {"token": self._token, "lease_end": now + self._lease}
         statement, position = self._sql.claim_due.after(after)
         rows = self._connection.execute(statement, values | position).all()
+        # If the process dies between this commit and the removal, the lease expires and the messages are sent again.
+        # Without the commit, SQLite's only writer would be this transaction for as long as the broker takes.
         if self._committing:
             self._connection.commit()
         return sorted(rows, key=position_of_row)

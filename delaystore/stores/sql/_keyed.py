@@ -155,6 +155,8 @@ class OneStatement(Keyed):
         Where there is none, the message is stored unless somebody stores one with that key meanwhile.
         """
         while True:
+            # Between this look and the statement below another transaction may take the key. The rule REJECT of the
+            # second branch notices that, and the loop begins again with the row that is there now.
             replaced = self._locked(connection, message)
             if replaced is not None:
                 return self.place(connection, message, rule, now)._replace(replaced=replaced)
@@ -310,6 +312,8 @@ class LockedRow(Keyed):
         Raises KeyInUseError where somebody has it who would wait for us.
         """
         key = key_of(message)
+        # The plain search comes first: a locking search that finds nothing would lock a gap of the index, and other
+        # keys could not be stored until this transaction ends.
         found = self.message_id_of(connection, key)
         if found is not None:
             try:

@@ -79,6 +79,7 @@ class DatabaseClock(StoreClock):
         if self._question is None:
             return datetime.now(UTC)
         with translated_errors():
+            # Kept with the connection: after a fail-over a pool may have connections to two servers with two clocks.
             reading: ClockReading | None = connection.info.get(_READING)
             if reading is None or reading.age > FRESH_FOR:
                 reading = ClockReading.of(connection.execute(self._question).scalar_one())

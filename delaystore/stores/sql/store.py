@@ -36,7 +36,7 @@ from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
 from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import PartitionLimits, PartitionManager
+from delaystore.stores.sql.bulk_partitions import BulkPartitions, PartitionLimits, PartitionManager
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.drivers import driver_of
 from delaystore.stores.sql.engine import Connections, check_blocking, create_store_engine, dispose
@@ -185,10 +185,11 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     @property
     def partitions(self) -> PartitionManager | None:
         """The bulk partitions beside `table`; None: the database has none."""
-        dialect = self._dialect
-        if dialect.bulk is None:
+        dialect, sql = self._dialect, self._parts.statements
+        if dialect.bulk is None or sql.partitions is None:
             return None
-        return PartitionManager(self.table, dialect, dialect.bulk, self._transactions, self.partition_limits)
+        family = BulkPartitions(sql.table, sql.partitions, dialect, dialect.bulk)
+        return PartitionManager(family, self._transactions, self.partition_limits)
 
     @property
     def table(self) -> Table:
@@ -380,8 +381,9 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         all_of_them = Messages(messages, max(AT_ONCE, self.partition_limits.fewest_rows))
 
         def write() -> int:
-            partitions = self.partitions
-            fewest = None if partitions is None else self._fewest_for_a_partition(partitions, len(all_of_them.first))
+            partitions = self._partitions_for(len(all_of_them.first))
+            with translated_errors():
+                fewest = None if partitions is None else partitions.fewest_rows()
             if partitions is not None and fewest is not None:
                 return self._store_in_partition(partitions, all_of_them, fewest, rule, change)
             with self._one_call() as bound:
@@ -507,12 +509,9 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             self._dialect.check_commit(connection)
         return answer
 
-    def _fewest_for_a_partition(self, partitions: PartitionManager, rows: int) -> int | None:
-        """As `PartitionManager.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
-        if rows < self.partition_limits.fewest_rows:
-            return None
-        with translated_errors():
-            return partitions.fewest_rows()
+    def _partitions_for(self, rows: int) -> PartitionManager | None:
+        """None: the database has no partitions, or there may be no more than `rows`, too few for any."""
+        return self.partitions if rows >= self.partition_limits.fewest_rows else None
 
     def _store_in_partition(
         self,
@@ -580,6 +579,8 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             try:
                 yield bound
                 bound.before_commit()
+                # If the process dies before this commit, the messages wait as before. If it dies right after, they are
+                # removed: a dispatcher's are at their destination by then, as it removes only confirmed messages.
                 connection.commit()
             except BaseException:
                 connection.rollback()
@@ -590,6 +591,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
                     if token is None:
                         bound.release()
                 finally:
+                    # After the release, so that the search from the beginning finds the rows free.
                     bound.after_end()
             if token is not None:
                 self._dialect.check_commit(connection)

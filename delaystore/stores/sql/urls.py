@@ -35,14 +35,20 @@ def database_url(url: str | URL) -> URL:
     return read
 
 
+def known_dialect(url: URL) -> SqlDialect:
+    """The dialect for the database of `url`; raises ConfigurationError where delaystore has none."""
+    backend = url.get_backend_name()
+    if backend not in DIALECTS:
+        raise ConfigurationError(f"the database {backend!r} is not supported; {_KNOWN}")
+    return DIALECTS[backend]
+
+
 def sqlalchemy_dialect(url: URL) -> type[Dialect]:
     """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver.
 
     So it does for a database that delaystore has no dialect for.
     """
-    backend = url.get_backend_name()
-    if backend not in DIALECTS:
-        raise ConfigurationError(f"the database {backend!r} is not supported; {_KNOWN}")
+    known_dialect(url)
     try:
         return url.get_dialect()
     except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver

@@ -18,6 +18,6 @@ Only PostgreSQL has what this takes (`StoreDialect.bulk`), so the statements her
 """
 
 from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition
-from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, PartitionLimits
+from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, BulkPartitions, PartitionLimits
 
-__all__ = ["SENDS_NOTHING", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]
+__all__ = ["SENDS_NOTHING", "BulkPartitions", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]

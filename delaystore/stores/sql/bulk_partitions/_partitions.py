@@ -21,11 +21,9 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     is_heeded,
 )
 from delaystore.stores.sql.codec import NAMES, in_order
-from delaystore.stores.sql.dialects import StoreDialect
-from delaystore.stores.sql.dialects.base import BulkTables
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
-from delaystore.stores.sql.schema import delayed_table, partitions_table
+from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.urls import TOKEN_LENGTH, partition_name
 
 log = logging.getLogger("delaystore.stores")
@@ -79,8 +77,12 @@ class PendingPartition:
         """
         table = PartitionTable(connection, self._family, self._table)
         table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
-        table.execute(_TURN)  # of two with the same message_id, the second finds the first's
+        # One partition is compared and attached at a time. Two that are compared at once would not see each other's
+        # rows, and one message_id could wait twice.
+        table.execute(_TURN)
         self._secure(table)
+        # The lock that attaching needs is taken first; see `_may_attach`. A message that is stored after the comparison
+        # below finds the announced partition, and is refused.
         stays = self._stays and self._may_attach(table)
         duplicates = _shared(table, "{live}")
         if duplicates:
@@ -191,11 +193,8 @@ _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
 class PartitionManager:
     """The partitions of one endpoint's table."""
 
-    def __init__(
-        self, live: Table, dialect: StoreDialect, bulk: BulkTables, connections: Connections, limits: PartitionLimits
-    ) -> None:
-        self._family = BulkPartitions(live, partitions_table(live, dialect), dialect, bulk)
-        self._connections = connections
+    def __init__(self, family: BulkPartitions, connections: Connections, limits: PartitionLimits) -> None:
+        self._family, self._connections = family, connections
         self.limits = limits
 
     @property
@@ -223,6 +222,8 @@ class PartitionManager:
         family, limits = self._family, self.limits
         table = self._named(partition_name(family.live.name, token_hex(TOKEN_LENGTH // 2), family.dialect))
         try:
+            # Our lock of the partition's name is held until it is attached or given up. If this process dies, the
+            # session's end frees the lock, and the next clean-up drops the partition.
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
                 stays = rows >= fewest and is_heeded(connection, limits.patience)
