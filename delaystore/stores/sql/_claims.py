@@ -24,15 +24,10 @@ Rows = Sequence[Row[*tuple[Any, ...]]]
 
 
 class Claims(ABC):
-    """The claims made on one connection."""
+    """The claims made on one connection, which `connection` returns: a caller's Session may get another one."""
 
     def __init__(self, connection: Callable[[], Connection], sql: Statements) -> None:
-        self._connection_now = connection
-        self._sql = sql
-
-    @property
-    def _connection(self) -> Connection:
-        return self._connection_now()
+        self._connection, self._sql = connection, sql
 
     @abstractmethod
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
@@ -43,7 +38,7 @@ class Claims(ABC):
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove the rows of `ids`, where their claim is this claimer's; returns how many."""
-        return self._connection.execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
+        return self._connection().execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
 
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
@@ -84,11 +79,11 @@ class RowLocks(Claims):
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Notes where the rows lie."""
         if self._to_begin:
-            self._sql.dialect.begin_claiming(self._connection)
+            self._sql.dialect.begin_claiming(self._connection())
             self._to_begin = False
         statement, position = self._sql.due.after(after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
-        rows = self._connection.execute(statement, values).all()
+        rows = self._connection().execute(statement, values).all()
         # A locked row stays where it is until this transaction ends, so its location serves to remove it. An id would
         # be looked up in the index of the table and of each partition again.
         self._claimed.update(((row[-2], row[-1]), row[0]) for row in rows)  # by number, which is faster than by name
@@ -112,8 +107,8 @@ class RowLocks(Claims):
     def _remove_at(self, partition: Any, locations: Sequence[str]) -> int:
         bulk = self._sql.dialect.bulk
         if partition is None or bulk is None:
-            return self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
-        return bulk.remove_partitioned(self._connection, partition, locations)
+            return self._connection().execute(self._sql.remove_located, {"locations": locations}).rowcount
+        return bulk.remove_partitioned(self._connection(), partition, locations)
 
 
 class CandidateLocks(Claims):
@@ -132,12 +127,12 @@ class CandidateLocks(Claims):
         while len(claimed) < limit:
             wanted = limit - len(claimed)
             statement, position = self._sql.candidates.after(after)
-            candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
+            candidates = self._connection().execute(statement, {"at": at, "limit": wanted, **position}).all()
             chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
             if not chosen:
                 break
             values = {"at": at, "ids": [row.message_id for row in chosen]}
-            locked = self._connection.execute(self._sql.lock_candidates, values).all()
+            locked = self._connection().execute(self._sql.lock_candidates, values).all()
             claimed += locked
             most_bytes -= sum(len(row.body) for row in locked)
             if len(candidates) < wanted and len(chosen) == len(candidates):
@@ -185,11 +180,11 @@ class Leases(Claims):
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
         values |= {"token": self._token, "lease_end": now + self._lease}
         statement, position = self._sql.claim_due.after(after)
-        rows = self._connection.execute(statement, values | position).all()
+        rows = self._connection().execute(statement, values | position).all()
         # If the process dies between this commit and the removal, the lease expires and the messages are sent again.
         # Without the commit, SQLite's only writer would be this transaction for as long as the broker takes.
         if self._committing:
-            self._connection.commit()
+            self._connection().commit()
         return sorted(rows, key=position_of_row)
 
     @override
@@ -208,14 +203,14 @@ class Leases(Claims):
 
     @override
     def first_end(self) -> datetime | None:
-        end = self._connection.execute(self._sql.first_lease_end).scalar()
+        end = self._connection().execute(self._sql.first_lease_end).scalar()
         return None if end is None else time_or_earliest(end)
 
     @override
     def release(self) -> None:
         """End the token's leases, in a transaction of its own."""
-        self._connection.execute(self._sql.release, {"token": self._token})
-        self._connection.commit()
+        self._connection().execute(self._sql.release, {"token": self._token})
+        self._connection().commit()
 
 
 SHARE: Final = 10

@@ -87,9 +87,8 @@ class Keyed(ABC):
         found: str | None = connection.execute(self._find, {"key": key}).scalar()
         return found
 
-    def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
-        """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
-        return self.message_id_of(connection, key)
+    newest_message_id_of = message_id_of
+    """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
 
     def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         """Store `message`, or do what `rule` says. Raises as `store_keyed`, and what the driver raises.
@@ -267,10 +266,7 @@ class LockedRow(Keyed):
         new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
         return update(table).where(row_with(table)).values(new)
 
-    @override
-    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """It has locked the row that it replaces."""
-        return self.place(connection, message, rule, now)
+    place_and_tell = Keyed.place  # it locks the row that it replaces, and so knows it
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:

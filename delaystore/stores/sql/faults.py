@@ -70,7 +70,7 @@ def parsed(url: str) -> URL:
 
 def hosts_of(url: URL) -> Sequence[DatabaseHost]:
     """The hosts that `url` names, in their order, whichever way it names them; none where the driver chooses one."""
-    named, ports = (_listed(url.query, name) for name in ("host", "port"))
+    named, ports = _listed(url.query, "host"), _listed(url.query, "port")
     if not named:
         return [DatabaseHost(url.host, url.port)] if url.host else []
     if not ports:

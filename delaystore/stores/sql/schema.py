@@ -142,6 +142,14 @@ class OperatingTables:
         return [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
 
 
+# Types that several columns share: SQLAlchemy asks the dialect about each instance of a type, for each engine.
+_NAME: Final = ExactText(NAME_BYTES)
+_ADDRESS: Final = ExactText(MAX_ADDRESS_BYTES)
+_MESSAGE_ID: Final = ExactText(MAX_MESSAGE_ID_BYTES)
+_TIME: Final = UtcDateTime()
+_JSON: Final = Json()
+
+
 def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] | None = None) -> Select[Any]:
     """The names of the destinations, of `names` or of all, that are paused at `now`."""
     table = tables.destinations
@@ -159,52 +167,52 @@ def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[An
 
 def _destinations() -> list[Column[Any]]:
     return [
-        Column("name", ExactText(MAX_ADDRESS_BYTES), primary_key=True),
+        Column("name", _ADDRESS, primary_key=True),
         Column("paused", Integer, nullable=False),
-        Column("paused_until", UtcDateTime),
+        Column("paused_until", _TIME),
         Column("resuming", Integer, nullable=False),
         Column("max_rate", Double),
-        Column("full_at", UtcDateTime),
-        Column("promised", UtcDateTime),
-        Column("changed", UtcDateTime, nullable=False),
-        Column("changed_by", ExactText(NAME_BYTES), nullable=False),
+        Column("full_at", _TIME),
+        Column("promised", _TIME),
+        Column("changed", _TIME, nullable=False),
+        Column("changed_by", _NAME, nullable=False),
     ]
 
 
 def _dispatchers() -> list[Column[Any]]:
     return [
-        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
-        Column("beat", UtcDateTime, nullable=False),
-        Column("record", Json, nullable=False),
+        Column("dispatcher_id", _NAME, primary_key=True),
+        Column("beat", _TIME, nullable=False),
+        Column("record", _JSON, nullable=False),
     ]
 
 
 def _activity() -> list[Column[Any]]:
     counts = ("delivered", "failed", "moved_to_error_queue", "gave_way")  # the last one: deferred messages
     return [
-        Column("minute", UtcDateTime, primary_key=True),
-        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("minute", _TIME, primary_key=True),
+        Column("dispatcher_id", _NAME, primary_key=True),
         *(Column(name, BigInteger, nullable=False) for name in counts),
-        Column("lateness", Json, nullable=False),
-        Column("by_destination", Json, nullable=False),
+        Column("lateness", _JSON, nullable=False),
+        Column("by_destination", _JSON, nullable=False),
     ]
 
 
 def _operations() -> list[Column[Any]]:
     return [
-        Column("operation_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("operation_id", _NAME, primary_key=True),
         Column("kind", ExactText(20), nullable=False),
-        Column("wanted", Json, nullable=False),
-        Column("begun_by", ExactText(NAME_BYTES), nullable=False),
-        Column("began", UtcDateTime, nullable=False),
-        Column("due_time", UtcDateTime),
-        Column("ended", UtcDateTime),
+        Column("wanted", _JSON, nullable=False),
+        Column("begun_by", _NAME, nullable=False),
+        Column("began", _TIME, nullable=False),
+        Column("due_time", _TIME),
+        Column("ended", _TIME),
         Column("state", ExactText(20), nullable=False),
-        Column("after_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("after_id", _MESSAGE_ID),
         Column("examined", BigInteger, nullable=False),
         Column("changed", BigInteger, nullable=False),
         Column("held", BigInteger, nullable=False),
-        Column("held_ids", Json, nullable=False),
+        Column("held_ids", _JSON, nullable=False),
     ]
 
 
@@ -214,20 +222,20 @@ def _changes() -> list[Column[Any]]:
     Releases that know schema version 0004 alone write the columns up to `messages`, and leave out the others.
     """
     return [
-        Column("made_at", UtcDateTime, primary_key=True),
+        Column("made_at", _TIME, primary_key=True),
         Column("change_id", ExactText(36), primary_key=True),
-        Column("made_by", ExactText(NAME_BYTES), nullable=False),
-        Column("action", ExactText(NAME_BYTES), nullable=False),
+        Column("made_by", _NAME, nullable=False),
+        Column("action", _NAME, nullable=False),
         Column("about", ExactText(ABOUT_BYTES), nullable=False),
         Column("messages", BigInteger, nullable=False),
         Column("way", ExactText(20)),
-        Column("message_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("message_id", _MESSAGE_ID),
         Column("message_key", ExactText(MAX_KEY_BYTES)),
-        Column("destination", ExactText(MAX_ADDRESS_BYTES)),
-        Column("wanted", Json),
-        Column("operation_id", ExactText(NAME_BYTES)),
-        Column("old_due_time", UtcDateTime),
-        Column("new_due_time", UtcDateTime),
+        Column("destination", _ADDRESS),
+        Column("wanted", _JSON),
+        Column("operation_id", _NAME),
+        Column("old_due_time", _TIME),
+        Column("new_due_time", _TIME),
     ]
 
 

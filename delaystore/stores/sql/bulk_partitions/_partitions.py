@@ -113,7 +113,7 @@ class PendingPartition:
         try:
             is_locked = table.unless_locked(lock, lock_wait=self._limits.patience)
         except DBAPIError as error:
-            if table.fault(error) is not Fault.MISSING:
+            if table.family.dialect.fault(error) is not Fault.MISSING:
                 raise
             is_locked = False
         rows = table.execute("SELECT count(*) FROM ONLY {partition}").scalar_one() if is_locked else 0

@@ -98,7 +98,8 @@ class PartitionTable:
         try:
             return self.family.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
-            duplicates = self.family.dialect.duplicates_in(error) if self.fault(error) is Fault.DUPLICATE else ()
+            dialect = self.family.dialect
+            duplicates = dialect.duplicates_in(error) if dialect.fault(error) is Fault.DUPLICATE else ()
             if duplicates:
                 raise DuplicateMessageError(duplicates) from None
             raise
@@ -110,10 +111,6 @@ class PartitionTable:
     def is_attached(self) -> bool:
         """Whether its messages wait; False also where it is gone."""
         return bool(self.execute(_IS_ATTACHED).scalar())
-
-    def fault(self, error: DBAPIError) -> Fault | None:
-        """What kind of error it is; None: none that matters."""
-        return self.family.dialect.fault(error)
 
     def unless_locked(
         self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, patience: float = 0.0
@@ -131,7 +128,7 @@ class PartitionTable:
             with self.family.bulk.brief_savepoint(self.connection, lock_wait):
                 action()
         except DBAPIError as error:
-            if self.fault(error) is not Fault.LOCKED:
+            if self.family.dialect.fault(error) is not Fault.LOCKED:
                 raise
             return False
         return True
@@ -165,7 +162,7 @@ class PartitionCleanup:
         try:
             return self._table.unless_locked(drop)
         except DBAPIError as error:
-            if self._table.fault(error) is not Fault.PERMISSION:
+            if self._table.family.dialect.fault(error) is not Fault.PERMISSION:
                 raise
             return False
 

@@ -86,6 +86,7 @@ from delaystore.stores.sql.dialects.base import (
     row_with,
 )
 from delaystore.stores.sql.drivers import DRIVERS, Driver, driver_of
+from delaystore.stores.sql.drivers.base import PostgreSqlDriver
 from delaystore.stores.sql.faults import (
     Code,
     Fault,
@@ -344,7 +345,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
         self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
     ) -> Any:
         """The driver tries all hosts, from the one that answered last: a frozen one costs its time limit but once."""
-        driver = driver_of(dialect)
+        driver = _known(driver_of(dialect))
         if len(hosts) < 2 or parameters.get("target_session_attrs") == "prefer-standby":
             return driver.connect(dialect, arguments, parameters)
         named = driver.hosts_as_arguments(list(hosts))
@@ -360,6 +361,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
         gives its clients a number of its own. Then our settings would be those of the next client, too, and are left as
         they are. One round trip, once in a connection's life.
         """
+        driver = _known(driver)
         settings = {**_KEEPALIVES, **driver.settings_for(connection)}
         is_ours = f"pg_backend_pid() = {driver.server_process(connection)}"
         ours = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _OUR_SETTINGS.items())
@@ -594,7 +596,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
         try:
             with driver_errors(connection, "COPY"):
-                driver_of(connection).copy(connection, table, types, values())
+                _known(driver_of(connection)).copy(connection, table, types, values())
         except DBAPIError as error:
             if self.fault(error) is Fault.READ_ONLY:  # the driver's own cursor tells SQLAlchemy nothing
                 give_up(connection)
@@ -806,7 +808,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
         """By its warnings. Where the session hides them, a transaction shows them; a single statement cannot."""
         info = connection.info
         if _UNREPLICATED not in info:
-            driver_of(connection).on_notice(connection.connection.dbapi_connection, partial(_note, info))
+            _known(driver_of(connection)).on_notice(connection.connection.dbapi_connection, partial(_note, info))
             info[_DEAF] = not info.get(PREPARED) and bool(connection.exec_driver_sql(_LEVEL).scalar())
         info[_UNREPLICATED] = False
         if info[_DEAF] and not alone:
@@ -849,6 +851,12 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _known(driver: Driver) -> PostgreSqlDriver:
+    if not isinstance(driver, PostgreSqlDriver):
+        raise ConfigurationError("this PostgreSQL driver is not supported; use psycopg 3, as in postgresql+psycopg://")
+    return driver
 
 
 def _grant(connection: Connection, tables: Sequence[Table], like: Table, given: Mapping[str, str] | None) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
-from delaystore.stores.sql.drivers.base import Driver, Options
+from delaystore.stores.sql.drivers.base import Options, PostgreSqlDriver
 from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _KEEPALIVES: Final[Mapping[str, int]] = {
@@ -34,7 +34,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], float]]] = {
 }
 
 
-class Asyncpg(Driver):
+class Asyncpg(PostgreSqlDriver):
     """asyncpg on an event loop."""
 
     is_async: ClassVar[bool] = True

@@ -9,13 +9,13 @@ from sqlalchemy import URL, Connection, Table
 from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
-from delaystore.stores.sql.drivers.base import Driver, Options
+from delaystore.stores.sql.drivers.base import Options, PostgreSqlDriver
 from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _PREPARE: Final = "prepare_threshold"
 
 
-class Psycopg(Driver):
+class Psycopg(PostgreSqlDriver):
     """psycopg in a thread."""
 
     options_of_preparing: ClassVar[frozenset[str]] = frozenset({_PREPARE})
