@@ -94,7 +94,7 @@ class Bench:
         self.settle()
 
     def settle(self) -> None:
-        """Tidy up after loading, so that no round meets the database's own housekeeping."""
+        """Clean up after loading, so that no round meets the database's own housekeeping."""
         self.database.execute(f"VACUUM (ANALYZE) {self.table}")
         self._checkpoint()
 

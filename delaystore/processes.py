@@ -37,6 +37,10 @@ class _Holds:
     """Who holds forks off, and whether one is going on."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all holders; in a child the lock may be taken by a thread that only the parent has."""
         self._changed = threading.Condition()
         self._holders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         """The threads, by what they are using."""
@@ -84,14 +88,10 @@ class _Holds:
 _holds = _Holds()
 
 
-def hold_off(holder: Any) -> None:
-    """Let no other thread fork until `let_go(holder)`, or for LONGEST_HOLD; `holder` must be hashable."""
-    _holds.hold_off(holder)
-
-
-def let_go(holder: Any) -> None:
-    """Undo `hold_off`; may be called twice."""
-    _holds.let_go(holder)
+hold_off: Final = _holds.hold_off
+"""Let no other thread fork until `let_go(holder)`, or for LONGEST_HOLD; `holder` must be hashable."""
+let_go: Final = _holds.let_go
+"""Undo `hold_off`; may be called twice."""
 
 
 def _before() -> None:
@@ -103,8 +103,7 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    global _holds
-    _holds = _Holds()  # the lock of the other one is taken, by a thread that the child does not have
+    _holds.begin()
     for thing, renew in list(_renewals.items()):
         renew(thing)
 

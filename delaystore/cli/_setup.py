@@ -73,7 +73,7 @@ def setup(
             opened.store.setup_infrastructure()
             defects = [*opened.store.repair(say)]
             opened.delivery.setup_infrastructure()
-            opened.store.tidy()
+            opened.store.clean_up()
             for name in queue or ():
                 assert opened.transport is not None
                 _declare(opened.transport, name, queue_type)

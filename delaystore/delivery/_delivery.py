@@ -45,7 +45,7 @@ from delaystore.processes import off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.operable import ChangeAction, OperableDelayedMessageStore, Way
-from delaystore.stores.shared import ask
+from delaystore.stores.shared import answer_about
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -248,7 +248,7 @@ class DelayedDelivery(Sender):
         """
         store = self._managed()
         with self._calls.call("looking up a message"):
-            return ask(store, store.get, message_id, key, None)
+            return answer_about(store, store.get, message_id, key, None)
 
     def list(
         self,

@@ -15,7 +15,7 @@ from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_ke
 from delaystore.operations.changes import Actor, MessageChanges, audited
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore, Change, ChangeAction, Way
-from delaystore.stores.shared import ask, keyed
+from delaystore.stores.shared import answer_about, keyed
 from delaystore.transports.abc import Transport
 
 Stamp = Callable[[DelayedMessage], DelayedMessage]
@@ -342,7 +342,7 @@ class EnlistedDelivery(Sender):
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """Look up a waiting message by its id or its key, as your transaction sees it; None: it does not wait."""
-        return ask(self._bound, self._bound.get, message_id, key, None)
+        return answer_about(self._bound, self._bound.get, message_id, key, None)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Delete a waiting message, as `DelayedDelivery.cancel`; never waits for a dispatcher.

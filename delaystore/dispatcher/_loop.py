@@ -245,7 +245,7 @@ class DispatchLoop:
         self._clean_up_at = time.monotonic() + CLEAN_UP_EVERY
         try:
             with self._context.store_calls.call("cleaning up"):
-                self._context.store.tidy()
+                self._context.store.clean_up()
             if self._forget_old():
                 self._clean_up_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:

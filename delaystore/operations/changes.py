@@ -32,7 +32,7 @@ from delaystore.stores.operable import (
     OperationState,
     Way,
 )
-from delaystore.stores.shared import ask
+from delaystore.stores.shared import answer_about
 from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
@@ -146,7 +146,7 @@ class MessageRequest(ABC):
         the store knows none, and for a note where it keeps none, StoreError.
         """
         asking = actor if self.by is None else actor.acting(self.by)
-        return ask(
+        return answer_about(
             store,
             lambda found: self._do(store, found, asking),
             self.message_id,

@@ -361,7 +361,7 @@ def _ask(access: EndpointAccess, found: dict[str, Any]) -> None:
     found["overdue"] = status.overdue or timedelta(0)
     operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
     found["operable"] = operable
-    found["hindrances"] = store.hindrances()
+    found["hindrances"] = store.obstacles()
     for name, what, ask in _questions(store, status.now, operable=bool(operable)):
         try:
             found[name] = ask()

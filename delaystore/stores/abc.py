@@ -16,7 +16,7 @@ from delaystore.message import DelayedMessage, KeyRule, Position, marked
 from delaystore.settings import TransactionMode
 
 WakeUpCallback = Callable[[datetime | None], None]
-"""Called with the due time of a message stored elsewhere; None: it is unknown, perhaps now."""
+"""Called with the due time of a message that another process stored; None: it is unknown, perhaps now."""
 
 
 class WakeUpSubscription(ABC):
@@ -34,79 +34,124 @@ class WakeUpSubscription(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """How a store is at one moment, asked without much cost however much waits."""
+    """The state of a store at one moment. Asking for it costs little, however many messages wait.
+
+    Attributes:
+        now: The store's clock.
+        first_due: The earliest due time among the messages that are shown next, however late they are shown again;
+            None: no message waits.
+        read_only: Why nothing can be stored, such as that a standby answers; None: no reason is known.
+
+    """
 
     now: datetime
-    """The store's clock."""
     first_due: datetime | None
-    """The earliest due time among the messages that are shown next, however late they are shown again; None: nothing
-    waits."""
     read_only: str | None = None
-    """Why nothing can be stored, such as that a standby answers; None: nothing is known that would prevent it."""
 
     @property
     def overdue(self) -> timedelta | None:
-        """How long ago the first was due; None: nothing is overdue."""
+        """How long ago the first message was due; None: no message is overdue."""
         return None if self.first_due is None or self.first_due >= self.now else self.now - self.first_due
 
 
 class DelayedMessageStore(ABC):
-    """Where messages wait.
+    """A store of delayed messages: the contract.
 
-    A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed
-    until the block ends; a store that has no transactions claims by a lease, until remove, increment or expiry.
-    A claim that has ended settles nothing: under the same message_id another message may wait by now, sent again since.
-    A claimed message is neither waiting nor gone, as its dispatcher may have forwarded it: see `store`.
-    Every method may raise StoreError (StoreUnavailableError when the store cannot be reached) and may be called
-    from any thread; the stores that `transaction()` yields belong to one thread.
+    A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed until
+    the block ends. A store that has no transactions claims by a lease, which lasts until `remove`,
+    `increment_failure_count` or its expiry. A claim that has ended settles nothing: another message, sent since, may
+    wait under the same message_id by now. A claimed message is neither waiting nor removed, as its dispatcher may have
+    forwarded it: see `store`.
+
+    Every method may raise StoreError, and StoreUnavailableError if the store cannot be reached. Any thread may call the
+    methods; a store that `transaction()` yields belongs to one thread.
     """
 
     @abstractmethod
     def initialize(self, endpoint: str, mode: TransactionMode) -> None:
-        """Bind the store to `endpoint`; called once before anything else, and again only with the same arguments.
+        """Bind the store to an endpoint.
 
-        Raises UnsupportedModeError for a mode the store cannot honour, ConfigurationError for an endpoint name
-        it cannot use.
+        It is called once before any other method, and again only with the same arguments.
+
+        Args:
+            endpoint: The name of the application that the messages belong to.
+            mode: Which transactions the dispatcher needs.
+
+        Raises:
+            UnsupportedModeError: The store cannot honour `mode`.
+            ConfigurationError: The store cannot use the name `endpoint`.
+
         """
 
     @abstractmethod
     def store(self, message: DelayedMessage) -> None:
-        """Keep `message`, durably once this returns.
+        """Keep a message, durably once this returns.
 
-        Raises DuplicateMessageError when its message_id is already waiting, unclaimed; the one that waits is forwarded
-        after this. Its due time becomes `delaystore.message.marked(due_time)`, a microsecond earlier, by the very step
-        that finds it unclaimed, and before this raises: a dispatcher that has sent it already, and could not remove it,
-        then sends it again. Nothing else of it changes. If only a lease that has expired is left of a claim, that ends
-        first: its dispatcher, which is late, can then not remove the message that the sender was told of.
+        If its message_id already waits unclaimed, the waiting message stays and is forwarded after this call. Its due
+        time becomes `delaystore.message.marked(due_time)`, a microsecond earlier, by the very step that finds it
+        unclaimed, and before this raises. So a dispatcher that has sent it already, and could not remove it, sends it
+        again. Nothing else of it changes. If only an expired lease is left of a claim, that ends first: its dispatcher,
+        which is late, can then not remove the message on which the sender relies.
 
-        A claimed message of this id is waited for, some seconds: once it is removed, `message` is stored. If it stays
-        claimed, MessageBeingDispatchedError: nothing is stored.
+        If its message_id is claimed, this waits some seconds: once the claimed message is removed, `message` is stored.
+
+        Args:
+            message: The message.
+
+        Raises:
+            DuplicateMessageError: Its message_id waits unclaimed.
+            MessageBeingDispatchedError: Its message_id stays claimed; nothing is stored.
+
         """
 
     @abstractmethod
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        """Claim and return the first message whose next attempt is at or before `at`; None: none is free."""
+        """Claim the first due message.
+
+        Args:
+            at: An aware datetime; a message is due if its next attempt is at or before it.
+
+        Returns:
+            The message; None: none is due and free.
+
+        """
 
     @abstractmethod
     def remove(self, message: DelayedMessage) -> bool:
-        """Delete a claimed message, which was forwarded. False: it is gone, or the claim is, and nothing is deleted."""
+        """Delete a claimed message, which was forwarded.
+
+        Returns:
+            False: it is not there any more, or its claim has ended; nothing is deleted.
+
+        """
 
     @abstractmethod
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
-        """Count a failed attempt, end the claim, and show the message again at `next_attempt` (None: at once).
+        """Count a failed attempt, end the claim, and show the message again.
 
-        Its due time stays what it was. False: it is gone, or the claim is; nothing was changed.
+        Its due time stays what it was.
+
+        Args:
+            message: A claimed message.
+            next_attempt: When to show it again, an aware datetime; None: at once.
+
+        Returns:
+            False: it is not there any more, or its claim has ended; nothing is changed.
+
         """
 
     @abstractmethod
     def next(self) -> datetime | None:
-        """The earliest next attempt of all waiting messages; None: nothing waits.
+        """When to look for due messages.
 
-        A message claimed by a lease counts with the lease's end; one claimed otherwise may be left out.
+        Returns:
+            The earliest next attempt of all waiting messages; None: no message waits. A message claimed by a lease
+            counts with the lease's end; one claimed otherwise may be left out.
+
         """
 
     def status(self) -> StoreStatus:
-        """How the store is.
+        """The state of the store.
 
         The default takes the next attempt for the due time: a message that has failed is then not overdue before it is
         tried again.
@@ -114,51 +159,82 @@ class DelayedMessageStore(ABC):
         return StoreStatus(now=self.now(), first_due=self.next())
 
     def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
-        """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""
+        """Create or upgrade what the store needs, such as tables.
+
+        It is called after `initialize`, and may be called in several processes at once.
+        """
 
     def repair(self, tell: Callable[[str], object]) -> Sequence[str]:  # noqa: ARG002 - for overriders
-        """Make again what is missing of that, after `setup_infrastructure`; returns the defects that are left.
+        """Make again what is missing of the infrastructure, after `setup_infrastructure`.
 
-        A defect is one line with its remedy. `tell` hears what is being made. Raises StoreError.
+        Args:
+            tell: Called with a line about each thing before it is made.
+
+        Returns:
+            The defects that are left, a line with its remedy each.
+
+        Raises:
+            StoreError: The repair failed.
+
         """
         return ()
 
     def defects(self) -> Sequence[str]:
-        """What is not as `setup_infrastructure` and `repair` make it, a line with its remedy each; changes nothing."""
+        """Compare the infrastructure with what `setup_infrastructure` and `repair` make; changes nothing.
+
+        Returns:
+            A line with its remedy for each difference.
+
+        """
         return ()
 
-    def hindrances(self) -> Sequence[str]:
-        """Those defects that keep dispatchers from working, as a missing table does; asked by each health check."""
+    def obstacles(self) -> Sequence[str]:
+        """The defects that keep dispatchers from working, such as a missing table; each health check shows them."""
         return ()
 
     def now(self) -> datetime:
-        """The store's clock, aware, UTC: never ahead of the database's, where there is one.
+        """The store's clock: an aware datetime in UTC, never ahead of the database's clock, where there is one.
 
         Within `transaction()` it is the clock of the server that has the transaction.
         """
         return datetime.now(UTC)
 
     def latest_now(self) -> datetime:
-        """The store's clock, never behind the database's, and ahead of it by the time of one question at most.
+        """The store's clock, never behind the database's clock.
 
-        A delay that counts from it is never too short. The default is `now`, which is right where that is exact. Do not
-        call it within `transaction()`.
+        It is ahead of that by the time of one question at most. A delay that counts from it is never too short. The
+        default is `now`, which is right where that is exact. Do not call it within `transaction()`.
         """
         return self.now()
 
     def transaction(self) -> AbstractContextManager["DelayedMessageStore"]:
-        """A block whose store is bound to one transaction: committed at its end, undone by an exception.
+        """Open a transaction for the block: committed at its end, undone by an exception.
 
         The default has no transaction: it yields this store itself.
+
+        Returns:
+            A context manager that yields a store bound to the transaction.
+
         """
         return nullcontext(self)
 
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """Store all of `messages` and return how many.
+        """Store all messages.
 
-        Raises DuplicateMessageError and MessageBeingDispatchedError: a store with transactions has then stored none of
-        them, this default those before that message. A store may leave out the wait where it cannot store all of
-        `messages` again, as those of a long generator, or in a transaction that keeps dispatchers from settling.
+        A store may leave out the wait for claimed messages where it cannot store all of `messages` again, as those of a
+        long generator, or in a transaction that keeps dispatchers from settling.
+
+        Args:
+            messages: Any number of messages, each with an id of its own.
+
+        Returns:
+            How many were stored.
+
+        Raises:
+            DuplicateMessageError: As of `store`. A store with transactions has then stored none of the messages; this
+                default has stored those before that message.
+            MessageBeingDispatchedError: As of `store`; the same messages have been stored.
+
         """
         count = 0
         for message in messages:
@@ -167,80 +243,127 @@ class DelayedMessageStore(ABC):
         return count
 
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        """Claim up to `limit` messages whose next attempt is at or before `at`, in the order of positions.
+        """Claim due messages. The default claims at most one.
 
-        The default returns at most one.
+        Args:
+            at: An aware datetime; a message is due if its next attempt is at or before it.
+            limit: The largest number of messages.
+
+        Returns:
+            The messages in the order of positions, the first due first.
+
         """
         message = self.fetch_next_due_timeout(at) if limit > 0 else None
         return [] if message is None else [message]
 
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:  # noqa: ARG002 - for overriders
-        """`fetch_due`, with bodies of at most `most_bytes` together; a first one that is longer comes alone.
+        """`fetch_due` with a bound on the bodies. The dispatcher calls this; the default ignores the bound.
 
-        This is what the dispatcher calls. The default knows no such bound.
+        Args:
+            at: As in `fetch_due`.
+            limit: As in `fetch_due`.
+            most_bytes: The largest total of the bodies, in bytes; a first message that is longer comes alone.
+
+        Returns:
+            As `fetch_due`.
+
         """
         return self.fetch_due(at, limit)
 
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
-        """Delete claimed messages, which have been forwarded; returns how many were there, and still claimed."""
+        """Delete claimed messages, which have been forwarded.
+
+        Returns:
+            How many were there, and still claimed.
+
+        """
         return sum(self.remove(message) for message in messages)
 
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """`increment_failure_count` for many (message, next_attempt); returns how many were there, still claimed."""
+        """`increment_failure_count` for several messages.
+
+        Args:
+            failures: Each message with its next attempt.
+
+        Returns:
+            How many were there, and still claimed.
+
+        """
         return sum(self.increment_failure_count(message, next_attempt) for message, next_attempt in failures)
 
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:  # noqa: ARG002 - for overriders
-        """Ask to be woken when another process stores a message; None: this store cannot, poll it."""
+        """Ask to be woken when another process stores a message.
+
+        Args:
+            on_wake_up: Called from a thread of the store.
+
+        Returns:
+            The subscription, which must be closed; None: this store cannot wake, so poll it.
+
+        """
         return None
 
-    def tidy(self) -> None:  # noqa: B027 - a store may leave nothing behind
-        """Clear away what the store has left behind, if that is quick; a dispatcher calls it once a minute."""
+    def clean_up(self) -> None:  # noqa: B027 - a store may leave nothing behind
+        """Delete what the store has left behind, if that is quick; a dispatcher calls it once a minute."""
 
     def close(self) -> None:  # noqa: B027 - a store may hold nothing
         """Give back connections; may be called twice. The store may be used again, and reconnects."""
 
 
 class ManagementOutcome(StrEnum):
-    """What became of a cancel or reschedule."""
+    """The result of a cancel or reschedule."""
 
     DONE = "done"
-    """It is changed. If an earlier attempt to forward the message got no answer, that may arrive nevertheless."""
+    """The message is changed. If an earlier attempt to forward it got no answer, the old message may arrive anyway."""
     BEING_DISPATCHED = "being_dispatched"
     """A dispatcher has claimed the message: it may already be at its destination."""
     NOT_FOUND = "not_found"
+    """No message of that id waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of `list`. `next_key`: the position of its last message; None: it is the last page."""
+    """One page of `list`.
+
+    Attributes:
+        messages: The messages, in the order of positions.
+        next_key: The position of the page's last message; None: it is the last page.
+
+    """
 
     messages: Sequence[DelayedMessage]
     next_key: Position | None
 
 
 REJECT: Final = KeyRule()
-"""What becomes of a message with a key where nobody says it."""
+"""The rule for a message with a key if the sender names none."""
 COUNTED: Final = 100_000
-"""As many messages are counted where an estimate is asked for."""
+"""Up to how many messages `estimate_count` counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many messages wait. `exact` False: they were not counted; it is about so many."""
+    """A number of waiting messages.
+
+    Attributes:
+        messages: The number.
+        exact: Whether the messages were counted; False: it is an estimate.
+
+    """
 
     messages: int
     exact: bool
 
 
 class ManagedDelayedMessageStore(DelayedMessageStore):
-    """A store that can also list, count, cancel and reschedule what waits.
+    """A store that can also list, count, cancel and reschedule waiting messages.
 
     `cancel` and `reschedule` are decided by one race-free statement that never waits for a dispatcher.
     """
 
     @abstractmethod
     def get(self, message_id: str) -> DelayedMessage | None:
-        """The waiting message, claimed or not; None: not (or no longer) in the store."""
+        """The waiting message of an id, claimed or not; None: it is not, or no longer, in the store."""
 
     @abstractmethod
     def list(
@@ -252,41 +375,65 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of what waits, in the order of positions, behind `after` (None: from the beginning).
+        """A page of the waiting messages, in the order of positions.
 
-        `destination` filters by equality; `since` <= next attempt < `until`. A store without an index of
-        destinations may read all that waits for a page of few.
+        A store without an index of destinations may read all waiting messages for a page of few.
+
+        Args:
+            destination: Only messages to this destination; None: to any.
+            since: Only messages whose next attempt is at or after this aware datetime.
+            until: Only messages whose next attempt is before this aware datetime.
+            after: The position behind which the page begins; None: from the first message.
+            limit: The largest number of messages.
+
+        Returns:
+            The page, with the position for the next one.
+
         """
 
     @abstractmethod
     def count(self, *, destination: str | None = None) -> int:
-        """How many messages wait."""
+        """How many messages wait, for one destination or (None) for all."""
 
     def estimate_count(self) -> Count:
-        """How many messages wait, told soon however many do: up to 100,000 are counted, more estimated.
+        """How many messages wait, soon known however many there are.
 
-        This default counts all, as any store may that cannot estimate.
+        Up to 100,000 messages are counted, more are estimated. This default counts all, as any store may that cannot
+        estimate.
         """
         return Count(self.count(), exact=True)
 
     @abstractmethod
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """How many messages are due in each `bucket` (a length, counted from 1970-01-01 UTC), by the bucket's start."""
+        """How many messages are due in each span of time.
+
+        Args:
+            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
+            destination: Only messages to this destination; None: to any.
+
+        Returns:
+            The number of messages by the beginning of the span, an aware datetime; empty spans are left out.
+
+        """
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that are waiting, claimed or not, by their ids. The default gets one at a time."""
+        """Those of these messages that wait, claimed or not, by their ids. The default gets one at a time."""
         found = {message_id: self.get(message_id) for message_id in message_ids}
         return {message_id: message for message_id, message in found.items() if message is not None}
 
     def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        """Those of these ids whose messages are waiting, claimed or not. This default reads the messages."""
+        """Those of these ids whose messages wait, claimed or not. This default reads the messages."""
         return self.get_many(message_ids).keys()
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
         """Those of these messages that wait unclaimed: each is forwarded after this call has begun.
 
-        The due time of each is marked, and a lease that has expired ends, as in `store`. This default reschedules each
-        message to the marked due time, which shows that it is unclaimed, but forgets its failures.
+        The due time of each is marked, and an expired lease ends, as in `store`. This default reschedules each message
+        to the marked due time, which shows that it is unclaimed, but forgets its failures.
+
+        Returns:
+            The messages by their ids.
+
         """
         found = self.get_many(message_ids)
         unclaimed = [
@@ -297,9 +444,18 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         return self.get_many(unclaimed)
 
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
-        """Ids of waiting messages that begin with `prefix`, claimed or not: the first `limit` in their order.
+        """Ids of waiting messages, claimed or not, that begin with a prefix.
 
-        This default reads all that waits. A store that orders ids otherwise than by their bytes may have another order.
+        This default reads all waiting messages. A store that orders ids otherwise than by their bytes may have another
+        order.
+
+        Args:
+            prefix: The beginning of the ids.
+            limit: The largest number of ids.
+
+        Returns:
+            The first ids in their order.
+
         """
         found: list[str] = []
         page = self.list(limit=1000)
@@ -315,43 +471,62 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
-        """Give a waiting message a new due time and a failure count of 0, unless a dispatcher has claimed it."""
+        """Give a waiting message a new due time and a failure count of 0, unless a dispatcher has claimed it.
+
+        Args:
+            message_id: The message.
+            due_time: An aware datetime.
+
+        """
 
 
 class KeyedDelayedMessageStore(DelayedMessageStore):
-    """A store that knows keys: at most one message with a key waits, whoever sends at the same moment.
+    """A store that knows keys: at most one message with a key waits, however many senders there are.
 
     A key is free again when its message is removed or cancelled; failures and rescheduling leave it alone. `store` and
-    `store_many` reject a key that waits. A message that a dispatcher has claimed is neither waiting nor gone: whoever
-    stores its key waits a few seconds for the dispatcher to settle it, and is told KeyInUseError then.
+    `store_many` reject a key that waits. A message that a dispatcher has claimed is neither waiting nor removed: a
+    sender of its key waits a few seconds for the dispatcher to settle it, and then gets KeyInUseError.
 
     A message that is kept, or for which another one is rejected, is marked as in `store`. So is the new message, if it
-    has the message_id and, but for marks, the due time of the one that it replaces.
+    has the message_id and, except for marks, the due time of the one that it replaces.
     """
 
     @abstractmethod
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Keep `message`, which has a key, or do what `rule` says where one with its key waits.
+        """Keep a message that has a key, or do what the rule says if a message with its key waits.
 
-        Returns the message_id of the one that waits now: that of `message`, unless the other one was kept. Raises
-        DuplicateKeyError where that is the rule, DuplicateMessageError for its message_id, KeyInUseError.
+        Args:
+            message: A message with a key.
+            rule: Whether the waiting message is kept, replaced or makes this an error, and how long replacing may delay
+                it.
+
+        Returns:
+            The message_id of the message that waits now: that of `message`, unless the other one was kept.
+
+        Raises:
+            DuplicateKeyError: The key waits, and `rule` rejects it.
+            DuplicateMessageError: The message_id waits.
+            KeyInUseError: A dispatcher, or another transaction, has the message of the key.
+
         """
 
     @abstractmethod
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         """As in every store, but messages with a key go by `rule`, in their order, one after the other.
 
-        Returns how many were stored, in place of others or not.
+        Returns:
+            How many were stored, in place of others or not.
+
         """
 
     @abstractmethod
     def message_id_of(self, key: str) -> str | None:
-        """The message that has `key`, claimed or not; None: none has."""
+        """The message_id of the message that has a key, claimed or not; None: no message has it."""
 
     def newest_message_id_of(self, key: str) -> str | None:
         """As `message_id_of`, for a change that follows.
 
-        Within a transaction that reads older rows than there are by now, as under REPEATABLE READ, what a change would
-        take is found nevertheless. The default knows no such transactions.
+        A transaction may read older rows than there are by now, as under REPEATABLE READ. This finds the message that a
+        change would take nevertheless. The default knows no such transactions.
         """
         return self.message_id_of(key)

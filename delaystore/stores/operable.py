@@ -1,5 +1,4 @@
-"""What operators need of a store, as a contract: search, operations on many messages, destinations that are paused or
-limited, dispatchers and ingresses that live, what they did, and who changed what.
+"""The contract of stores for operators: search, operations on many messages, pauses and limits, reports, audit trail.
 
 As of `abc.py`, its semantics live here and only here; `delaystore.testing` checks them.
 """
@@ -27,25 +26,24 @@ from delaystore.stores.documents import LatenessHistogram
 from delaystore.text import limit_text, time_text
 
 EXAMINED: Final = 20_000
-"""Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few
-messages match."""
+"""The most waiting messages that one search looks at: a page costs the same wherever it begins, however few match."""
 STEP: Final = 2_000
-"""Waiting messages that one step of an operation looks at, at most."""
+"""The most waiting messages that one step of an operation looks at."""
 HELD_KEPT: Final = 100
-"""Message_ids that an operation remembers of those that a dispatcher had."""
+"""The most ids of claimed messages that an operation remembers."""
 HEARTBEAT_EVERY: Final = timedelta(seconds=5)
-"""How often a dispatcher or an ingress says that it lives."""
+"""The time between two heartbeats of a dispatcher or an ingress."""
 ALIVE: Final = timedelta(seconds=20)
-"""A dispatcher or an ingress lives whose last heartbeat is no longer ago."""
+"""A dispatcher or an ingress lives if its last heartbeat is no longer ago."""
 GONE_FOR: Final = timedelta(hours=24)
-"""For how long the store tells that a queue has no ingress any more."""
+"""For how long the store shows that a queue has no ingress any more."""
 FURTHEST: Final = timedelta(minutes=15)
-"""How far ahead messages for a limited destination are postponed, at most."""
+"""The longest time by which messages for a limited destination are postponed."""
 GRID: Final = timedelta(milliseconds=50)
 """Postponed messages are shown together, those of this long at once: not a pass for each."""
 TICK: Final = timedelta(microseconds=1)
 BUSIEST: Final = 50
-"""Destinations of which a dispatcher tells, in each minute, how many messages it delivered."""
+"""The most destinations for which a dispatcher reports, in each minute, how many messages it delivered."""
 ACTIVITY_KEPT: Final = timedelta(hours=25)
 """For how long the store keeps what dispatchers did in each minute."""
 
@@ -58,67 +56,91 @@ class OperationKind(StrEnum):
 
 
 class OperationState(StrEnum):
-    """Where an operation is."""
+    """The state of an operation."""
 
     RUNNING = "running"
-    """It has a beginning and no end: somebody works on it, or may resume it."""
+    """It has not ended: a process works on it, or may resume it."""
     DONE = "done"
     ABANDONED = "abandoned"
-    """Somebody has ended it; what it changed stays changed."""
+    """It was ended early; what it changed stays changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A change of all waiting messages that match a filter, in steps, in the order of message_ids.
 
-    It is kept in the store: whoever resumes it goes on behind the last step that was committed, and no message is
-    changed twice. What is stored while it runs may or may not be changed.
+    It is kept in the store. If it is interrupted, any process can resume it behind the last step that was committed,
+    and no message is changed twice. A message that is stored while it runs may or may not be changed.
+
+    Attributes:
+        operation_id: Its id, made by the process that begins it.
+        kind: What it does with each message.
+        wanted: The filter.
+        by: Who began it.
+        began: When, by the store's clock.
+        due_time: The new due time, of a RESCHEDULE.
+        ended: When it was done or abandoned.
+        state: Whether it runs.
+        after: The message_id behind which the next step begins; None: no step was made yet.
+        examined: Waiting messages that its steps have looked at.
+        changed: Messages that its steps have changed.
+        held: Matching messages that a dispatcher had claimed, and that were left alone.
+        held_ids: Their ids, HELD_KEPT at most.
+
     """
 
     operation_id: str
     kind: OperationKind
     wanted: MessageFilter
     by: str
-    """Who began it."""
     began: datetime
     due_time: datetime | None = None
-    """The new due time, of a RESCHEDULE."""
     ended: datetime | None = None
     state: OperationState = OperationState.RUNNING
     after: str | None = None
-    """The message_id behind which the next step begins; None: none was made yet."""
     examined: int = 0
-    """Waiting messages that its steps have looked at."""
     changed: int = 0
     held: int = 0
-    """Matching messages that a dispatcher had, and that were left alone."""
     held_ids: Sequence[str] = ()
-    """Their ids, HELD_KEPT at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A destination that is paused or limited, or was until just now."""
+    """A destination that is paused or limited, or was until just now.
+
+    Attributes:
+        name: The destination.
+        paused: Whether messages to it are parked.
+        paused_until: When it resumes on its own; None: never, or it is not paused.
+        resuming: It is not paused any more, or its limit has changed, and some of its messages are still parked or
+            postponed.
+        max_rate: Messages a second, over all dispatchers; None: no limit.
+        changed: When it was paused, resumed or limited last.
+        by: Who did that.
+
+    """
 
     name: str
     paused: bool = False
     paused_until: datetime | None = None
-    """When it resumes by itself; None: never, or it is not paused."""
     resuming: bool = False
-    """It is not paused any more, or its limit has changed, and some of its messages are still parked or postponed."""
     max_rate: float | None = None
-    """Messages a second, over all dispatchers; None: no limit."""
     changed: datetime
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """Of messages for a limited destination: how many may go now, and when the others are to be shown again."""
+    """How many messages for a limited destination may go now, and when the others are to be shown again.
+
+    Attributes:
+        granted: How many may go now.
+        later: A time for each of the others, in their order. It promises nothing: they ask again then.
+
+    """
 
     granted: int
     later: Sequence[datetime] = ()
-    """A time for each of the others, in their order. It promises nothing: they ask again then."""
 
 
 def postponed_until(time: datetime) -> datetime:
@@ -143,10 +165,23 @@ def retried_at(time: datetime) -> datetime:
 class DispatcherRecord:
     """A dispatcher as it describes itself.
 
-    `dispatcher_id`: one of its own for each run. `rate`: messages delivered a second, over the last minute.
-    `breakers`: the state of each, as in `Health`. `error_queue_depth`: None: it does not know; `error_queue_seen`: when
-    the broker said so. `problem`: why it forwards nothing at present; None: it does, as far as it knows. `audit` and
-    `retention`: its settings of these names; None: it is of an earlier release.
+    Attributes:
+        dispatcher_id: An id of its own for each run.
+        name: Its name, as in its settings.
+        host: The name of its host.
+        pid: The number of its process.
+        version: The release of delaystore.
+        since: When it began.
+        heartbeat: When it reported last, by the store's clock.
+        rate: Messages delivered a second, over the last minute.
+        breakers: The state of each circuit breaker, as in `Health`.
+        error_queue: The name of its error queue.
+        error_queue_depth: Messages in the error queue; None: it does not know.
+        error_queue_seen: When the broker reported that depth.
+        problem: Why it forwards no messages at present; None: it does, as far as it knows.
+        audit: Its setting of this name; None: it is of an earlier release.
+        retention: Its setting of this name; None: it is of an earlier release.
+
     """
 
     dispatcher_id: str
@@ -170,10 +205,24 @@ class DispatcherRecord:
 class IngressRecord:
     """An ingress as it describes itself.
 
-    `ingress_id`: one of its own for each run. `stored`, `rejected`: messages since its process began. `unacknowledged`:
-    how many are at present, and `why_unacknowledged`. `rejected_depth`: messages in the rejected queue; None: it does
-    not know; `rejected_seen`: when the broker said so. `breakers`: as in `IngressHealth`. `problem`: why it takes
-    nothing in at present; None: it does, as far as it knows.
+    Attributes:
+        ingress_id: An id of its own for each run.
+        queue: The queue that it consumes.
+        rejected_queue: The queue for messages that it cannot store.
+        host: The name of its host.
+        pid: The number of its process.
+        version: The release of delaystore.
+        since: When it began.
+        heartbeat: When it reported last, by the store's clock.
+        stored: Messages stored since its process began.
+        rejected: Messages rejected since its process began.
+        unacknowledged: How many messages are unacknowledged at present.
+        why_unacknowledged: Why they are.
+        rejected_depth: Messages in the rejected queue; None: it does not know.
+        rejected_seen: When the broker reported that depth.
+        breakers: The state of each circuit breaker, as in `IngressHealth`.
+        problem: Why it consumes no messages at present; None: it does, as far as it knows.
+
     """
 
     ingress_id: str
@@ -194,27 +243,35 @@ class IngressRecord:
     problem: str | None = None
 
     def is_gone(self, now: datetime) -> bool:
-        """Whether it has said nothing for so long that it has died. `now`: by the store's clock."""
+        """Whether its last heartbeat is so long ago that it has died. `now`: by the store's clock."""
         return now - self.heartbeat > ALIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What dispatchers did in one minute. Counts as in `DispatchReport`."""
+    """The work of dispatchers in one minute. Counts as in `DispatchReport`.
+
+    Attributes:
+        minute: Its beginning, by the store's clock, in UTC.
+        delivered: Messages delivered.
+        failed: Failed attempts.
+        moved_to_error_queue: Messages moved to the error queue.
+        deferred: Messages deferred because their destination was suspended.
+        lateness: How late messages were, of those that were delivered when they were due.
+        by_destination: Messages delivered, by destination: of the BUSIEST ones at least.
+
+    """
 
     minute: datetime
-    """Its beginning, on the store's clock, UTC."""
     delivered: int = 0
     failed: int = 0
     moved_to_error_queue: int = 0
     deferred: int = 0
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
-    """Of what was delivered when it was due."""
     by_destination: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Messages delivered, by destination: of the BUSIEST ones at least."""
 
     def __add__(self, other: "Activity") -> "Activity":
-        """Both, as of the minute of the first."""
+        """The sum of both, as of the minute of the first."""
         return Activity(
             minute=self.minute,
             delivered=self.delivered + other.delivered,
@@ -227,7 +284,7 @@ class Activity:
 
 
 class Way(StrEnum):
-    """By which way a change was asked for."""
+    """The way by which a change was requested."""
 
     CLI = "cli"
     WEB = "web"
@@ -427,8 +484,8 @@ class FailedDelivery:
 class AuditedStore(ABC):
     """A store, or a transaction of one, that keeps the audit entry of a change in the change's own transaction.
 
-    Whatever dies, a change and its entry exist together, or neither does. `change` None: there is no entry. A change
-    that finds no message, or one that a dispatcher has claimed, makes no entry.
+    If the process dies at any point, a change and its entry exist together, or neither does. `change` None: there is no
+    entry. A change that finds no message, or one that a dispatcher has claimed, makes no entry.
     """
 
     @abstractmethod
@@ -441,7 +498,7 @@ class AuditedStore(ABC):
 
     @abstractmethod
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        """Keep all of `entries`, of changes that this store does not make itself, or of this transaction."""
+        """Keep audit entries of changes that this store does not make itself, or of this transaction."""
 
 
 class AuditedKeyedStore(AuditedStore, KeyedDelayedMessageStore):
@@ -459,51 +516,76 @@ class AuditedKeyedStore(AuditedStore, KeyedDelayedMessageStore):
 
 
 class OperableTransaction(DelayedMessageStore):
-    """What `transaction()` of an operable store yields, and what the store itself is, too: more ways to settle."""
+    """More ways to settle claimed messages: the store itself has them, and what its `transaction()` yields."""
 
     @abstractmethod
     def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
-        """As `increment_failure_counts`, and keep why each attempt failed; see `DelayedMessage.failures`."""
+        """`increment_failure_counts` that also keeps why each attempt failed; see `DelayedMessage.failures`.
+
+        Returns:
+            How many messages were there, and still claimed.
+
+        """
 
     @abstractmethod
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        """Park those of these claimed messages whose destination is paused by now; returns their ids.
+        """Park those of these claimed messages whose destination is paused by now, and end their claims.
 
-        It ends their claims. No resume slips in between: either it sees them parked, or this sees it resumed.
+        No resume slips in between: either it sees them parked, or this sees the destination resumed.
+
+        Returns:
+            The ids of the parked messages.
+
         """
 
     @abstractmethod
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """Show claimed messages again at these times, and end their claims; no failure is counted.
+        """Show claimed messages again at other times, and end their claims; no failure is counted.
 
-        Returns how many were there, still claimed. A time made by `postponed_until` is for a limit's sake.
+        Args:
+            postponed: Each message with the aware datetime at which it is shown. A time made by `postponed_until` marks
+                the message as postponed by a limit.
+
+        Returns:
+            How many messages were there, and still claimed.
+
         """
 
     @abstractmethod
     def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
-        """Of those of `destinations` that are limited by now: the last time that `allowance` has given.
+        """The last times that `allowance` has given for limited destinations.
 
-        What this transaction postpones for a limit beyond that was allowed by an earlier limit, and is to be shown at
-        once. No other limit slips in between: either its `unpark` sees it postponed, or this sees the new limit.
+        A message that this transaction postpones for a limit beyond that time was allowed by an earlier limit, and is
+        to be shown at once. No other limit slips in between: either its `unpark` sees the message postponed, or this
+        sees the new limit.
+
+        Args:
+            destinations: Names of destinations.
+
+        Returns:
+            The last time by name, for those destinations that are limited by now.
+
         """
 
 
 class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, OperableTransaction):
     """A store that operators can search and change by filter, and that dispatchers of several processes report to.
 
-    A message is parked where it would be due, but its destination is paused: its next attempt is PARKED then, and its
-    due time is what it was. It is shown at its due time again, or at once, when its destination is resumed. No
-    dispatcher fetches it meanwhile, of whatever release, and however many are parked costs nobody anything.
+    A message is parked if it would be due, but its destination is paused: its next attempt is PARKED then, and its due
+    time is what it was. When its destination is resumed, it is shown at its due time again, or at once. No dispatcher
+    of any release fetches it meanwhile, and the number of parked messages slows no call down.
     """
 
     @property
     @abstractmethod
     def is_operable(self) -> bool:
-        """Whether all of this can be had. False: the tables are of an earlier release, and `setup_infrastructure` is to
-        be called; it is asked again from time to time. The methods below then raise StoreSetupError.
+        """Whether the store has all that the methods below need.
+
+        False: the tables are of an earlier release. Call `setup_infrastructure`; the store looks again from time to
+        time. Until then the methods below raise StoreSetupError.
         """
 
-    # what waits
+    # Waiting messages.
 
     @abstractmethod
     def search(
@@ -514,135 +596,224 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         limit: int = 100,
         examine: int = EXAMINED,
     ) -> Page:
-        """A page of the messages that match, in the order of positions, behind `after`.
+        """A page of the messages that match a filter, in the order of positions.
 
-        It looks at `examine` waiting messages at most. So a page may be short, or empty, although more match:
-        `next_key` tells where to go on, and is None only at the end.
+        It looks at `examine` waiting messages at most. So a page may be short, or empty, although more messages match.
+
+        Args:
+            wanted: The filter.
+            after: The position behind which the page begins; None: from the first message.
+            limit: The largest number of messages in the page.
+            examine: The largest number of waiting messages to look at.
+
+        Returns:
+            The page. Its `next_key` is where to go on; it is None only at the end.
+
         """
 
     def count_matching(
         self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
     ) -> tuple[int, Position | None]:
-        """How many messages match among the next `examine` waiting ones behind `after`, and where to go on.
+        """Count the matching messages among the next waiting ones. The default reads what `search` finds.
 
-        None in its place: that was the end. The default reads what `search` finds; a store may know better.
+        Args:
+            wanted: The filter.
+            after: The position behind which to begin; None: at the first message.
+            examine: How many waiting messages to look at.
+
+        Returns:
+            How many match, and the position to go on behind; None in its place: that was the end.
+
         """
         page = self.search(wanted, after=after, limit=examine, examine=examine)
         return len(page.messages), page.next_key
 
     @abstractmethod
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
-        """How many messages have their next attempt in each `bucket`, where since <= next attempt < until.
+        """How many messages have their next attempt in each span of a time.
 
-        `bucket`: a length in whole seconds, counted from 1970-01-01 UTC; the keys are the buckets' beginnings. It reads
-        by the index what is in that time, and nothing else.
+        It reads by the index what is in that time, and nothing else.
+
+        Args:
+            since: An aware datetime: the beginning, inclusive.
+            until: An aware datetime: the end, exclusive.
+            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
+
+        Returns:
+            The number of messages by the beginning of the span.
+
         """
 
     @abstractmethod
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
-        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+        """How many messages wait for each destination. Reads all waiting messages.
 
-    # operations on many messages
+        Args:
+            most: The largest number of destinations.
+
+        Returns:
+            The numbers by destination, the largest first.
+
+        """
+
+    # Operations on many messages.
 
     @abstractmethod
     def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
-        """Keep `operation`, which is new, has no step behind it, and is RUNNING, and note `change`.
+        """Keep an operation; it changes no message yet.
 
-        It changes no message yet.
+        Args:
+            operation: A new operation: RUNNING, without a step behind it.
+            change: The audit entry to note with it; None: none.
+
+        Raises:
+            ConfigurationError: It is not new, or the store has one of its id.
+
         """
 
     @abstractmethod
     def advance_operation(
         self, operation_id: str, examine: int = STEP, *, change: Change | None = None
     ) -> Operation | None:
-        """One step: look at the next `examine` waiting messages, change those that match and that nobody has claimed.
+        """Make one step of an operation: change the next messages that match and that no dispatcher has claimed.
 
-        The step that ends the operation notes `change`, with all messages that its steps have changed.
+        A matching message is cancelled, or rescheduled as by `reschedule`. The step and the progress are committed
+        together. Two callers take steps in turn. It never waits for a dispatcher: claimed messages count as held.
 
-        What matches is cancelled, or rescheduled as by `reschedule`. Step and progress are committed together, and the
-        operation as it is now is returned; None: there is none of that id. One that has ended is returned as it is. Two
-        callers take steps in turn. It never waits for a dispatcher: what one has counts as held.
+        Args:
+            operation_id: The operation.
+            examine: How many waiting messages to look at.
+            change: The audit entry, which the step that ends the operation notes with all messages that its steps have
+                changed.
+
+        Returns:
+            The operation as it is now; one that has ended, as it is. None: there is none of that id.
+
         """
 
     @abstractmethod
     def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
-        """Make a RUNNING operation ABANDONED, and note `change`; None: there is none of that id.
+        """Make a RUNNING operation ABANDONED, and note `change`.
 
-        One that has ended is returned as it is, and nothing is noted.
+        Returns:
+            The operation; one that had ended, as it is, and nothing is noted. None: there is none of that id.
+
         """
 
     @abstractmethod
     def operation(self, operation_id: str) -> Operation | None:
-        """The operation of that id; None: there is none."""
+        """The operation of an id; None: there is none."""
 
     @abstractmethod
     def operations(self, limit: int = 20) -> Sequence[Operation]:
-        """The last ones that were begun, the newest first."""
+        """The `limit` operations that were begun last, the newest first."""
 
-    # destinations
+    # Destinations.
 
     @abstractmethod
     def destinations(self) -> Sequence[Destination]:
-        """Those that are paused, limited, or resuming, by name. One small read: dispatchers ask twice a second.
+        """The destinations that are paused, limited, or resuming, by name.
+
+        It is one small read: dispatchers call it twice a second.
 
         A pause whose time is over, by the store's clock, shows as resuming, whether `unpark` has ended it yet or not.
         """
 
     @abstractmethod
     def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
-        """Have every dispatcher keep messages for `destination` from now on, and note `change`.
+        """Have every dispatcher keep messages for a destination from now on.
 
-        `until` (None: no end) replaces that of another pause. This call parks no due messages: `park` does, as do
-        dispatchers with those that they fetch.
+        This call parks no due messages: `park` does, and dispatchers park those that they fetch.
+
+        Args:
+            destination: Its name.
+            by: Who pauses it.
+            until: When it resumes on its own, an aware datetime; None: never. It replaces the end of another pause.
+            change: The audit entry to note; None: none.
+
         """
 
     @abstractmethod
     def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
-        """Let messages for `destination` go, and note `change`: it is resuming, until `unpark` has shown them all.
+        """Let messages for a destination go again: it is resuming, until `unpark` has shown them all.
 
-        False: it was not paused, and nothing is noted. Messages that a limit had postponed ask for their allowance
-        again, too.
+        Messages that a limit had postponed ask for their allowance again, too.
+
+        Args:
+            destination: Its name.
+            by: Who resumes it.
+            change: The audit entry to note; None: none.
+
+        Returns:
+            False: it was not paused, and nothing is noted.
+
         """
 
     @abstractmethod
     def limit_rate(self, destination: str, max_rate: float | None, *, by: str, change: Change | None = None) -> None:
-        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers, and note `change`.
+        """Limit how many messages a second go to a destination, from all dispatchers together.
 
-        None: any number. If another limit has postponed messages, the destination is resuming until `unpark` has shown
-        them.
+        If another limit has postponed messages, the destination is resuming until `unpark` has shown them.
+
+        Args:
+            destination: Its name.
+            max_rate: Messages a second; None: no limit.
+            by: Who limits it.
+            change: The audit entry to note; None: none.
+
         """
 
     @abstractmethod
     def park(self, until: datetime, at_most: int = STEP) -> int:
-        """Park up to `at_most` messages of paused destinations whose next attempt is at or before `until`.
+        """Park messages of paused destinations.
 
-        Returns how many; 0: there are no more that nobody has claimed.
+        Args:
+            until: An aware datetime: only messages whose next attempt is at or before it.
+            at_most: The largest number of messages.
+
+        Returns:
+            How many were parked; 0: there are no more that no dispatcher has claimed.
+
         """
 
     @abstractmethod
     def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
-        """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
+        """Show parked messages of destinations that are not paused, and end pauses whose time is over.
 
-        Then it shows what a limit had postponed, at destinations that are resuming, beyond the last time that
-        `allowance` has given since; what has failed keeps its next attempt. `ahead`: how long before its next attempt
-        dispatchers fetch a message. None: the caller does not know; such messages, and `resuming`, are left to them.
+        Then it shows messages that a limit had postponed, at destinations that are resuming, beyond the last time that
+        `allowance` has given since. A message that has failed keeps its next attempt. The next attempt of the others is
+        their due time again, or, if that is past, a later time that is.
 
-        Their next attempt is their due time again, or, if that is past, a later time that is. It also ends pauses whose
-        time is over. 0: none is left that nobody has claimed, and nothing is resuming any more. Where nothing resumes,
-        few are looked at in a call, and the next one goes on: only a destination whose pause was lost has such.
+        If no destination is resuming, a call looks at few messages, and the next call goes on: there are parked
+        messages then only if a pause was lost.
+
+        Args:
+            at_most: The largest number of messages.
+            ahead: How long before its next attempt dispatchers fetch a message. None: the caller does not know;
+                postponed messages, and `resuming`, are left to callers that do.
+
+        Returns:
+            How many were shown. 0: none is left that no dispatcher has claimed, and no destination is resuming any
+            more.
+
         """
 
     @abstractmethod
     def allowance(self, destination: str, wanted: int) -> Allowance:
-        """How many of `wanted` messages may go to a limited destination now, in a transaction of its own.
+        """How many messages may go to a limited destination now, in a transaction of its own.
 
-        What is granted counts as gone. The messages of one second (one, at least) may go at once, and no more than
-        `max_rate` each second after that, over all handles. The times for the others are as far apart, given to nobody
-        else, and no further ahead than FURTHEST. Where there is no limit, all are granted. If the store's clock has
-        stepped back behind the times that it gave before, the destination is resuming.
+        Granted messages count as sent. The messages of one second (one, at least) may go at once, and no more than
+        `max_rate` each second after that, over all handles. The times for the others are as far apart, given to no
+        other caller, and no further ahead than FURTHEST. If there is no limit, all are granted. If the store's clock
+        has stepped back behind the times that it gave before, the destination is resuming.
+
+        Args:
+            destination: Its name.
+            wanted: How many messages are ready to go.
+
         """
 
-    # failures
+    # Failures.
 
     @abstractmethod
     def count_failing(self, at_most: int) -> int:
@@ -652,51 +823,67 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def count_parked(self, at_most: int) -> int:
         """How many messages are parked; counted up to `at_most`."""
 
-    # dispatchers
+    # Dispatchers.
 
     @abstractmethod
     def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
-        """Record that a dispatcher lives, and add its activity since its last heartbeat, by minute.
+        """Record that a dispatcher lives.
 
-        The store's clock says when the heartbeat was, in place of `record.heartbeat`.
-        Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, go meanwhile.
+        Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, are deleted meanwhile.
+
+        Args:
+            record: The dispatcher. The store's clock gives the time of the heartbeat, in place of `record.heartbeat`.
+            done: Its activity since its last heartbeat, by minute.
+
         """
 
     @abstractmethod
     def retire(self, dispatcher_id: str) -> None:
-        """Say that a dispatcher has ended; nothing happens if it is not known."""
+        """Record that a dispatcher has ended; one that is not known is ignored."""
 
     @abstractmethod
     def dispatchers(self) -> Sequence[DispatcherRecord]:
-        """Those that live, by name and id."""
+        """The dispatchers that live, by name and id."""
 
-    # ingresses; a store need not keep what they tell
+    # Ingresses; a store need not keep their reports.
 
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:
-        """Record that an ingress lives, at the time of the store's clock, in place of `record.heartbeat`.
+        """Record that an ingress lives. The default keeps nothing.
 
-        Records that `ingresses` does not tell of any more go at some time. The default keeps nothing.
+        Records that `ingresses` does not show any more are deleted at some time.
+
+        Args:
+            record: The ingress. The store's clock gives the time of the heartbeat, in place of `record.heartbeat`.
+
         """
 
     def retire_ingress(self, ingress_id: str) -> None:
-        """Say that an ingress has ended; nothing happens if it is not known. The default keeps nothing."""
+        """Record that an ingress has ended; one that is not known is ignored. The default keeps nothing."""
 
     def ingresses(self) -> Sequence[IngressRecord]:
-        """Those that live, and for each queue that has none any more the one that died last, for GONE_FOR.
+        """The ingresses that live, and for each queue without one the ingress that died last, for GONE_FOR.
 
-        By queue and id. The default knows none.
+        Returns:
+            The records by queue and id. The default knows none.
+
         """
         return ()
 
     @abstractmethod
     def activity(self, since: datetime) -> Sequence[Activity]:
-        """What all dispatchers did together in each minute from `since` on, in order; idle minutes are left out."""
+        """The work of all dispatchers together, in each minute from `since` on, in order; idle minutes are left out."""
 
-    # who changed what
+    # The audit trail.
 
     @abstractmethod
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
-        """The last changes that were made, the newest first; `before`: from before that time only."""
+        """The last changes that were made, the newest first.
+
+        Args:
+            limit: The largest number of entries.
+            before: Only entries from before this aware datetime; None: all.
+
+        """
 
     @abstractmethod
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:

@@ -1,12 +1,15 @@
 """Rules that every store keeps the same way: limits, keys, checks of names, reports of ingresses."""
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
+
+from typing_extensions import override
 
 from delaystore.errors import (
     ConfigurationError,
@@ -29,8 +32,16 @@ from delaystore.message import (
     waiting_at_most,
 )
 from delaystore.processes import pause
-from delaystore.stores.abc import KeyedDelayedMessageStore
-from delaystore.stores.operable import FURTHEST, GONE_FOR, Allowance, IngressRecord, Operation, postponed_until
+from delaystore.stores.abc import DelayedMessageStore, KeyedDelayedMessageStore
+from delaystore.stores.operable import (
+    FURTHEST,
+    GONE_FOR,
+    Allowance,
+    Destination,
+    IngressRecord,
+    Operation,
+    postponed_until,
+)
 
 SLOWEST: Final = 0.001
 FASTEST: Final = 1_000_000.0
@@ -78,6 +89,67 @@ class Bucket:
     def is_of_another_clock(self, now: datetime) -> bool:
         """Whether the clock has evidently stepped back since a time was promised."""
         return self.promised > now + FURTHEST + _UNEVEN
+
+
+class DestinationState(NamedTuple):
+    """What a store keeps of a destination that is paused, limited or resuming.
+
+    Attributes:
+        destination: As operators see it.
+        bucket: That of its limit; None: nothing was taken from it.
+        reach: Up to when its messages may be postponed that are to be shown; None: there are none. While it is paused,
+            the bucket keeps that.
+
+    """
+
+    destination: Destination
+    bucket: Bucket | None = None
+    reach: datetime | None = None
+
+    def at(self, now: datetime) -> Self:
+        """As it is at `now`: a pause whose time is over has ended, and so have promises of another clock."""
+        until = self.destination.paused_until
+        if until is not None and until <= now:
+            return self.resumed(now)
+        return self.forgiven(now) if self.bucket is not None and self.bucket.is_of_another_clock(now) else self
+
+    def paused(self, until: datetime | None) -> Self:
+        """Paused; the bucket keeps all that was promised, to be forgiven later."""
+        bucket = self.bucket
+        if bucket is not None and self.reach is not None:
+            bucket = replace(bucket, promised=max(bucket.promised, self.reach))
+        destination = replace(self.destination, paused=True, paused_until=until, resuming=False)
+        return self._replace(destination=destination, bucket=bucket, reach=None)
+
+    def resumed(self, now: datetime) -> Self:
+        """Not paused any more; its messages are still to be shown."""
+        destination = replace(self.destination, paused=False, paused_until=None, resuming=True)
+        return self._replace(destination=destination).forgiven(now)
+
+    def limited(self, max_rate: float | None, now: datetime) -> Self:
+        """With another limit, or (None) without one."""
+        state = self.forgiven(now)
+        return state._replace(destination=replace(state.destination, max_rate=max_rate))
+
+    def forgiven(self, now: datetime) -> Self:
+        """Without promises: what is postponed is to be shown, unless it is paused."""
+        bucket, reach = self.bucket, self.reach
+        if self.destination.paused or bucket is None:
+            return self
+        if bucket.has_promised(now):
+            reach = max(reach or now, bucket.promised, now + FURTHEST)
+        destination = replace(self.destination, resuming=self.destination.resuming or reach is not None)
+        return self._replace(destination=destination, bucket=bucket.forgiven(now), reach=reach)
+
+    def shown(self) -> Self:
+        """After its messages have been shown."""
+        return self._replace(destination=replace(self.destination, resuming=False), reach=None)
+
+    def promised(self, now: datetime) -> datetime | None:
+        """The last time that was given under its limit; None: it has none."""
+        if self.destination.max_rate is None:
+            return None
+        return now if self.bucket is None else self.bucket.promised
 
 
 def shown_by(promised: datetime | None, ahead: timedelta, now: datetime) -> datetime:
@@ -167,7 +239,7 @@ def new(operation: Operation) -> Operation:
     )
 
 
-def told_of(records: Iterable[IngressRecord], now: datetime) -> Sequence[IngressRecord]:
+def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequence[IngressRecord]:
     """Those that live, and for each queue that has none any more the one that died last; by queue and id."""
     living: list[IngressRecord] = []
     gone: dict[str, IngressRecord] = {}
@@ -265,6 +337,22 @@ def patiently(attempt: Callable[[], _Answer], patience: float) -> _Answer:
             wait = min(2 * wait, LONGEST_PAUSE)
 
 
+class ClaimsInBatches(DelayedMessageStore):
+    """A store that claims and removes in batches: the calls about one message are batches of one."""
+
+    @override
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        return next(iter(self.fetch_due(at, 1)), None)
+
+    @override
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def remove(self, message: DelayedMessage) -> bool:
+        return self.remove_many([message]) == 1
+
+
 def keyed(store: object) -> KeyedDelayedMessageStore:
     """`store`, which must know keys; raises ConfigurationError."""
     if not isinstance(store, KeyedDelayedMessageStore):
@@ -282,7 +370,7 @@ def check_one(message_id: str | None, key: str | None) -> None:
         raise InvalidMessageError("give exactly one of a message_id and key=")
 
 
-def ask(
+def answer_about(
     store: object,
     question: Callable[[str], _Answer],
     message_id: str | None,

@@ -135,7 +135,7 @@ CORE = (
     "test_the_hostile_session_is_hostile",
     "test_what_a_hostile_session_stores_is_due_at_the_same_instant",
 )
-"""What `make test` has of the contract in shelves and on MariaDB; all of it runs on SQLite and PostgreSQL."""
+"""What `make test` has of the contract in partitions and on MariaDB; all of it runs on SQLite and PostgreSQL."""
 
 
 class SqlStoreTests(StoreConformance):
@@ -263,10 +263,10 @@ class TestPostgreSQL(SqlStoreTests):
         assert shown(hostile_store_factory, "SHOW bytea_output") == "escape"
 
 
-class ShelvingStore(SqlDelayedMessageStore):
-    """Whose messages wait in shelves, but for those that are stored in a transaction of the caller's."""
+class PartitioningStore(SqlDelayedMessageStore):
+    """Whose messages wait in partitions, but for those that are stored in a transaction of the caller's."""
 
-    shelf_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
+    partition_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
 
     @override
     def store(self, message: DelayedMessage) -> None:
@@ -274,12 +274,14 @@ class ShelvingStore(SqlDelayedMessageStore):
 
 
 @pytest.mark.long_but(*CORE)
-class TestPostgreSQLShelves(TestPostgreSQL):
+class TestPostgreSQLPartitions(TestPostgreSQL):
     @pytest.fixture
     def store_factory(self, url: str) -> StoreFactory:
-        return partial(ShelvingStore, url, table=TABLE)
+        return partial(PartitioningStore, url, table=TABLE)
 
-    @pytest.mark.skip(reason="eight senders, a shelf for each message: told to try again; tests/integration/shelves")
+    @pytest.mark.skip(
+        reason="eight senders, a partition for each message: told to try again; tests/integration/partitions"
+    )
     def test_one_of_several_senders_of_an_id_succeeds(self, open_store: StoreFactory) -> None: ...
 
 

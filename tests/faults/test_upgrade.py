@@ -23,7 +23,7 @@ from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 
 WAITING, BODY = scaled((150_000, 1800), (1_000_000, 200))
-"""How many messages wait, and the bytes of each: together a table that is large enough for shelves."""
+"""How many messages wait, and the bytes of each: together a table that is large enough for partitions."""
 MANY = 30_000
 FILL = """
 INSERT INTO faults_delayed (message_id, destination, due_time, next_attempt, failure_count, body)
@@ -49,11 +49,11 @@ def former(request: pytest.FixtureRequest, postgresql_url: str, rabbitmq_url: st
 def test_an_upgrade_while_the_former_release_is_at_work(
     former: FormerRelease, postgresql_url: str, rabbitmq_transport: Transport
 ) -> None:
-    """Its dispatcher sends what waits in a shelf, too, and what has a key."""
+    """Its dispatcher sends what waits in a partition, too, and what has a key."""
     engine = create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(FILL), {"count": WAITING, "body": BODY})
-        connection.execute(text("VACUUM ANALYZE faults_delayed"))  # a first autovacuum would keep a shelf away
+        connection.execute(text("VACUUM ANALYZE faults_delayed"))  # a first autovacuum would keep a partition away
     engine.dispose()
     with (
         former.running("-m", "delaystore.cli", "dispatch") as dispatcher,
@@ -147,10 +147,10 @@ def sent_by(sender: subprocess.Popen[str], count: int | None = None) -> list[str
 
 
 def in_bulk(store: SqlDelayedMessageStore) -> list[str]:
-    """Messages that wait in a shelf, by the limits that everybody has."""
-    shelved = messages(MANY, due_in=1)
-    assert store.store_many(shelved) == MANY
+    """Messages that wait in a partition, by the limits that everybody has."""
+    partitioned = messages(MANY, due_in=1)
+    assert store.store_many(partitioned) == MANY
     with store.engine.connect() as connection:
         found = text("SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('faults_delayed' AS REGCLASS)")
         assert connection.execute(found).scalar() == 1
-    return ids(shelved)
+    return ids(partitioned)

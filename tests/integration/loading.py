@@ -65,7 +65,7 @@ _BESIDE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(BESIDE)})$")
 
 
 def tables(url: str) -> list[str]:
-    """The tables that are there, less the store's own, those beside it, and its shelves."""
+    """The tables that are there, less the store's own, those beside it, and its partitions."""
     engine = create_engine(url)
     try:
         names = inspect(engine).get_table_names()

@@ -13,7 +13,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import MigrationRun, RunParameters, RunStatus
 from delaystore.migrations.sources._sql.source import SqlSource, open_delaystore_source
 from delaystore.migrations.sources._sql.tables import TableLayout
-from delaystore.stores.sql.urls import BESIDE, SHELVES
+from delaystore.stores.sql.urls import BESIDE, PARTITIONS
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
@@ -58,7 +58,7 @@ def tables_of(url: str) -> set[str]:
     """The tables that are there, less those beside the ones in which messages wait."""
     with connected(url) as connection:
         names = inspect(connection).get_table_names()
-    return {name for name in names if not name.endswith((SHELVES, *BESIDE))}
+    return {name for name in names if not name.endswith((PARTITIONS, *BESIDE))}
 
 
 def count(url: str, table: str, where: str = "1 = 1") -> int:

@@ -261,7 +261,7 @@ def test_on_tables_of_the_release_before_changes_are_noted_and_read(database_url
     older = SqlDelayedMessageStore(database_url)
     older.initialize("sales", TransactionMode.NONE)
     assert older.is_operable
-    assert list(older.hindrances()) == []
+    assert list(older.obstacles()) == []
     change = Change(by="ada", way=Way.CLI, action=ChangeAction.CANCEL)
     for message_id in "ab":
         older.store(a_message(message_id))

@@ -308,14 +308,14 @@ def test_who_could_not_insert_holds_up_no_dispatcher(mariadb_url: str, monkeypat
         assert sent.result(30) == "new"
 
 
-class ShelvingStore(SqlDelayedMessageStore):
-    shelf_limits: ClassVar = PartitionLimits(fewest_rows=3, smallest_table=0)
+class PartitioningStore(SqlDelayedMessageStore):
+    partition_limits: ClassVar = PartitionLimits(fewest_rows=3, smallest_table=0)
 
 
-def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
-    """What has a key is in the endpoint's own table, whose index knows no shelf."""
+def test_keys_are_unique_beside_partitions(postgresql_url: str) -> None:
+    """What has a key is in the endpoint's own table, whose index knows no partition."""
     with opened(postgresql_url) as plain:
-        store = ShelvingStore(plain.engine)
+        store = PartitioningStore(plain.engine)
         store.initialize("sales", "none")  # type: ignore[arg-type]
         now = store.now()
         batch = [message(now, 60, f"m{n}") for n in range(5)] + [message(now, 60, "k1", key="k")]
@@ -329,10 +329,10 @@ def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_an_id_twice_in_a_batch_is_a_duplicate_beside_shelves(postgresql_url: str, rows: int) -> None:
-    """A key's message is placed while the shelf of the others is announced, and not attached."""
+def test_an_id_twice_in_a_batch_is_a_duplicate_beside_partitions(postgresql_url: str, rows: int) -> None:
+    """A key's message is placed while the partition of the others is announced, and not attached."""
     with opened(postgresql_url) as plain:
-        store = ShelvingStore(plain.engine)
+        store = PartitioningStore(plain.engine)
         store.initialize("sales", "none")  # type: ignore[arg-type]
         now = store.now()
         batch = [message(now, 60, f"m{n}") for n in range(rows)]
@@ -352,12 +352,12 @@ def test_who_waits_for_a_table_is_not_told_of_a_message(postgresql_url: str) -> 
         connection.rollback()
 
 
-def test_senders_do_not_wait_behind_a_shelf_for_a_key_that_somebody_has(
+def test_senders_do_not_wait_behind_a_partition_for_a_key_that_somebody_has(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dispatcher claims it once the shelf is announced: who has claimed it before would be waited for there."""
+    """A dispatcher claims it once the partition is announced: who has claimed it before would be waited for there."""
     with opened(postgresql_url) as plain, ThreadPoolExecutor(1) as pool, plain.engine.connect() as looking:
-        store = ShelvingStore(plain.engine)
+        store = PartitioningStore(plain.engine)
         store.initialize("sales", "none")  # type: ignore[arg-type]
         now, announced, claimed = store.now(), threading.Event(), threading.Event()
         plain.store(message(now, key="k"))

@@ -83,7 +83,7 @@ def dispatched(url: str) -> list[str]:
 def test_all_that_is_done_with_a_store_works(
     url: str, run: CommandLine, tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=DUE, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=DUE, smallest_table=0))
     ends = ("--store", url, "--endpoint", "sales")
     assert run("setup", *ends).code == 0
     assert run("setup", *ends, "--check").code == 0
@@ -188,7 +188,7 @@ def test_row_level_security_hides_no_message(
                 ask()
         with pytest.raises(StorePermissionError, match="row level security"), store.transaction() as transaction:
             transaction.fetch_due(store.now(), 5)
-        assert any("DISABLE ROW LEVEL SECURITY" in each for each in store.hindrances())
+        assert any("DISABLE ROW LEVEL SECURITY" in each for each in store.obstacles())
         assert any("the table sales_delayed from this role" in each for each in store.defects())
     engine = create_engine(url)
     theirs = SqlDelayedMessageStore(engine)

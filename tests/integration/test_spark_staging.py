@@ -63,7 +63,7 @@ from tests.integration.sql_stores import message, opened
 from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
-pytestmark = pytest.mark.long_runs("shelves", "mariadb")
+pytestmark = pytest.mark.long_runs("partitions", "mariadb")
 
 ODD = [
     row("a\tb\nc\\N\r", 5, body=b""),
@@ -77,12 +77,14 @@ ODD = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "shelves", "mariadb"])
+@pytest.fixture(params=["sqlite", "postgresql", "partitions", "mariadb"])
 def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty database of each kind; PostgreSQL also with shelves for the smallest load."""
-    if request.param == "shelves":
-        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=1, smallest_table=0))
-    url: str = request.getfixturevalue("postgresql_url" if request.param == "shelves" else f"{request.param}_url")
+    """An empty database of each kind; PostgreSQL also with partitions for the smallest load."""
+    if request.param == "partitions":
+        monkeypatch.setattr(
+            SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=1, smallest_table=0)
+        )
+    url: str = request.getfixturevalue("postgresql_url" if request.param == "partitions" else f"{request.param}_url")
     return url
 
 
@@ -208,7 +210,7 @@ def test_an_attempt_that_outlives_the_load_harms_nothing(store: SqlDelayedMessag
     assert sorted(everything(store)) == [message.message_id for message in rows(5)]
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "replace", "ignore")
+@pytest.mark.long_runs("partitions", "mariadb", "replace", "ignore")
 @pytest.mark.parametrize("on_duplicate", OnDuplicate)
 def test_missing_rows_are_noticed(store: SqlDelayedMessageStore, database_url: str, on_duplicate: OnDuplicate) -> None:
     with begun(database_url) as staging:
@@ -307,7 +309,7 @@ def test_replaced_messages_are_one_audit_entry_of_the_load(store: SqlDelayedMess
     assert len(store.changes()) == 1
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "k")
+@pytest.mark.long_runs("partitions", "mariadb", "k")
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_row_that_replaces_its_like_differs_from_all_before_it(
     store: SqlDelayedMessageStore, database_url: str, key: str | None
@@ -361,7 +363,7 @@ def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMess
     assert everything(store) == {message.message_id: message for message in rows(3, body=b"new")}
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.IGNORE])
 @pytest.mark.parametrize("key", [None, long("k")])
 def test_a_message_that_is_being_dispatched_is_no_duplicate(
@@ -409,7 +411,7 @@ def test_dispatchers_take_what_waits_while_a_load_leaves_its_ids_out(
     assert {each.body for each in everything(store).values() if each.message_id in first} == {b"first"}
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_a_message_that_comes_and_is_claimed_while_a_load_is_stored_is_waited_for(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,7 +565,7 @@ def test_a_load_in_progress_is_refused(database_url: str) -> None:
         assert cleanup(options(database_url)).tables == ()
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_of_several_at_once_one_wins(store: SqlDelayedMessageStore, database_url: str) -> None:
     load(database_url, "zero", [])
     together = threading.Barrier(4)
@@ -662,7 +664,7 @@ def test_a_body_that_mariadb_would_not_take_is_named(mariadb_url: str) -> None:
     load(mariadb_url, "two", [row("plain", body=b"x" * (packet // 2 - 2**18))])
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_only_loads_without_a_name_are_forgotten(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,7 +690,7 @@ def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url
     assert load_status(options(database_url), "ONE") is None
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_an_attempt_keeps_the_lease(database_url: str) -> None:
     with begun(database_url, lease=1) as staging:
         (before,) = list_loads(options(database_url))
@@ -726,7 +728,7 @@ def test_a_load_that_was_discarded_can_be_begun_again(store: SqlDelayedMessageSt
     assert load(database_url, "one", rows(3)).stored == 3
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_two_loads_at_once_end_well(store: SqlDelayedMessageStore, database_url: str) -> None:
     with begun(database_url, "one") as one, begun(database_url, "two") as two, ThreadPoolExecutor() as pool:
         shared = rows(400)
@@ -767,7 +769,7 @@ def test_a_promotion_that_met_a_deadlock_is_done_again(postgresql: PostgreSQLDat
         assert store.count() == 3
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_batches_of_a_stream_are_loaded_once_each(store: SqlDelayedMessageStore, database_url: str) -> None:
     for number in (0, 1, 5):
         key, messages = LoadKey("query", number), rows(4, f"batch-{number}")
@@ -806,7 +808,7 @@ def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessage
     assert store.count() == 4
 
 
-@pytest.mark.long_runs("shelves", "mariadb", "sqlite")
+@pytest.mark.long_runs("partitions", "mariadb", "sqlite")
 def test_tasks_join_at_once(store: SqlDelayedMessageStore, database_url: str) -> None:
     load(database_url, "zero", [])
     together = threading.Barrier(4)
@@ -864,13 +866,15 @@ def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> N
 
 
 @pytest.mark.long_runs("inserted")
-@pytest.mark.parametrize("shelves", [False, True], ids=["inserted", "shelf"])
+@pytest.mark.parametrize("partitions", [False, True], ids=["inserted", "partition"])
 def test_the_outage_that_cost_staged_rows_is_told(
-    start_server: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch, shelves: bool
+    start_server: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch, partitions: bool
 ) -> None:
     """As a disk that is full: it ends the database, which comes back without what was staged."""
-    if shelves:
-        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=1, smallest_table=0))
+    if partitions:
+        monkeypatch.setattr(
+            SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=1, smallest_table=0)
+        )
     with ExitStack() as stack:
         try:
             disk = stack.enter_context(SmallDisk(megabytes=120))

@@ -297,7 +297,7 @@ def test_a_resume_that_reaches_further_by_now_is_not_ended(store: SqlDelayedMess
     store.allowance("billing", 5)
     store.limit_rate("billing", 0.1, by=ME)
     with store.transaction() as block:
-        destinations, table = DestinationQueries(block), block.parts.beside.destinations
+        destinations, table = DestinationQueries(block), block.parts.statements.beside.destinations
         (seen,) = destinations.resuming()
         assert seen.reach is not None
         further = seen.reach + timedelta(hours=1)
@@ -348,43 +348,43 @@ def test_what_was_told_is_told_once_though_old_records_cannot_be_deleted(
         assert [each.delivered for each in store.activity(now)] == [1]
 
 
-class ShelvingStore(SqlDelayedMessageStore):
-    """Whose messages wait in shelves."""
+class PartitioningStore(SqlDelayedMessageStore):
+    """Whose messages wait in partitions."""
 
-    shelf_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
+    partition_limits: ClassVar = PartitionLimits(fewest_rows=1, smallest_table=0)
 
 
-def test_shelves_get_what_an_upgrade_adds(postgresql_url: str) -> None:
-    store = ShelvingStore(postgresql_url)
+def test_partitions_get_what_an_upgrade_adds(postgresql_url: str) -> None:
+    store = PartitioningStore(postgresql_url)
     with opened(postgresql_url) as plain:
         store.initialize("sales", TransactionMode.NONE)
         store.store_many(message(plain.now(), -1 - number) for number in range(5))
-        shelf = only_shelf(store)
+        partition = only_partition(store)
         downgrade(plain)
         with plain.engine.begin() as connection:
-            for index in inspect(connection).get_indexes(shelf):
+            for index in inspect(connection).get_indexes(partition):
                 if index["dialect_options"].get("postgresql_where"):
                     connection.execute(text(f'DROP INDEX "{index["name"]}"'))
         plain.setup_infrastructure()
         store.store_many(message(plain.now(), -10 - number) for number in range(5))
         with plain.engine.connect() as connection:
             inspector = inspect(connection)
-            for name in shelves_of(connection):
+            for name in partitions_of(connection):
                 assert {"failures", "failures_of"} <= {each["name"] for each in inspector.get_columns(name)}
                 indexes = inspector.get_indexes(name)
                 assert "(failure_count > 0)" in [each["dialect_options"].get("postgresql_where") for each in indexes]
     store.close()
 
 
-def shelves_of(connection: Connection) -> list[str]:
+def partitions_of(connection: Connection) -> list[str]:
     found = text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass")
     return [name.strip('"') for name in connection.execute(found).scalars()]
 
 
-def only_shelf(store: SqlDelayedMessageStore) -> str:
+def only_partition(store: SqlDelayedMessageStore) -> str:
     with store.engine.connect() as connection:
-        (shelf,) = shelves_of(connection)
-    return shelf
+        (partition,) = partitions_of(connection)
+    return partition
 
 
 FILL = (
@@ -507,7 +507,7 @@ def test_a_queue_without_an_ingress_is_told_of_for_a_day(store: SqlDelayedMessag
     place = {"host": "h", "pid": 1, "version": "1", "since": now, "heartbeat": now}
 
     def pass_hours(hours: int) -> None:
-        store._tidy_from = 0.0
+        store._next_clean_up = 0.0
         heartbeats = Table(table, MetaData(), Column("dispatcher_id", String), Column("beat", UtcDateTime))
         with store.engine.begin() as connection:
             for name, heartbeat in connection.execute(select(heartbeats)).all():

@@ -57,7 +57,7 @@ def works(store: SqlDelayedMessageStore) -> None:
 
 def test_tables_as_they_are_made_have_no_defect(store: SqlDelayedMessageStore) -> None:
     assert repaired(store) == ([], [])
-    assert (store.defects(), store.hindrances()) == ([], [])
+    assert (store.defects(), store.obstacles()) == ([], [])
 
 
 @pytest.mark.parametrize("beside", BESIDE)
@@ -68,11 +68,11 @@ def test_a_missing_table_is_reported_and_made(store: SqlDelayedMessageStore, bes
     change(store, f"DROP TABLE {name}")
     (defect,) = store.defects()
     assert defect.startswith(f"the table '{name}' is missing; run `delaystore setup`")
-    (hindrance,) = store.hindrances()
-    assert name in hindrance
+    (obstacle,) = store.obstacles()
+    assert name in obstacle
     made, left = repaired(store)
     assert (made[0], left) == (f"making the table '{name}'", [])
-    assert (store.defects(), store.hindrances()) == ([], [])
+    assert (store.defects(), store.obstacles()) == ([], [])
     assert store.get(kept.message_id) == kept
     works(store)
 
@@ -93,7 +93,7 @@ def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     for name, table in indexes:
         drop_index(store, name, table)
         assert [f"the index '{name}' of the table '{table}' is missing" in each for each in store.defects()] == [True]
-        assert list(store.hindrances()) == (store.defects() if name.endswith("_keys") else [])
+        assert list(store.obstacles()) == (store.defects() if name.endswith("_keys") else [])
         assert repaired(store) == ([f"making the index '{name}' of the table '{table}'"], [])
     works(store)
 
@@ -108,12 +108,12 @@ def test_a_version_that_is_gone_is_reported_and_made(
     told = f"the table 'sales_delayed_version' is {how}; run `delaystore setup`"
     (defect,) = store.defects()
     assert defect.startswith(told)
-    assert store.hindrances() == [defect]
+    assert store.obstacles() == [defect]
     assert run("setup", *arguments, "--check").out == f"not ready: {defect}\n"
     health = run("health", *arguments)
     assert (health.code, health.out) == (1, f"unhealthy: {defect}\n")
     assert run("setup", *arguments).code == 0
-    assert (store.defects(), store.hindrances()) == ([], [])
+    assert (store.defects(), store.obstacles()) == ([], [])
     works(store)
 
 
@@ -135,12 +135,12 @@ def test_a_message_table_without_its_primary_key_is_reported(
     else:
         change(store, "ALTER TABLE sales_delayed DROP PRIMARY KEY")
     told = "the table 'sales_delayed' has no primary key (message_id); "
-    (hindrance,) = store.hindrances()
-    assert hindrance.startswith(told)
-    assert hindrance in store.defects()
+    (obstacle,) = store.obstacles()
+    assert obstacle.startswith(told)
+    assert obstacle in store.defects()
     assert f"not ready: {told}" in run("setup", *arguments, "--check").out
     health = run("health", *arguments)
-    assert (health.code, health.out) == (1, f"unhealthy: {hindrance}\n")
+    assert (health.code, health.out) == (1, f"unhealthy: {obstacle}\n")
 
 
 def test_a_role_that_only_reads_messages_is_told_what_it_cannot_see(
@@ -153,7 +153,7 @@ def test_a_role_that_only_reads_messages_is_told_what_it_cannot_see(
         change(store, f"GRANT SELECT ON sales_delayed, sales_delayed_version TO {role}")
         store.store(message(store.now(), 60))
         with opened(url) as theirs:
-            assert theirs.hindrances() == []
+            assert theirs.obstacles() == []
             seen = DelayedDelivery("sales", theirs).operations.overview(10)
         assert (seen.problem, seen.store_problem, seen.destinations) == (None, None, None)
         assert seen.waiting is not None
@@ -182,7 +182,7 @@ def test_columns_of_a_later_release_are_made(store: SqlDelayedMessageStore) -> N
         change(store, "ALTER TABLE sales_delayed DROP COLUMN failing_at")
     change(store, "ALTER TABLE sales_delayed DROP COLUMN failures", "ALTER TABLE sales_delayed DROP COLUMN failures_of")
     assert any("the column 'failures' of the table 'sales_delayed' is missing" in each for each in store.defects())
-    assert "failures" in store.hindrances()[0]
+    assert "failures" in store.obstacles()[0]
     assert repaired(store)[1] == []
     works(store)
 
@@ -379,45 +379,49 @@ def index_number(store: SqlDelayedMessageStore, name: str) -> object:
 def test_an_index_of_a_bulk_partition_that_is_being_built_or_is_yours_is_left_alone(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
     with opened(postgresql_url) as store:
         store.store_many([message(store.now(), 60) for _ in range(100)])
         with store.engine.connect() as connection:
-            shelf = connection.execute(text("SELECT inhrelid::regclass::text FROM pg_inherits LIMIT 1")).scalar_one()
+            partition = connection.execute(
+                text("SELECT inhrelid::regclass::text FROM pg_inherits LIMIT 1")
+            ).scalar_one()
             due = connection.execute(
                 text(
-                    "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = CAST(:shelf AS regclass) "
+                    "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = CAST(:partition AS regclass) "
                     "AND indpred IS NULL AND NOT indisprimary"
                 ),
-                {"shelf": shelf},
+                {"partition": partition},
             ).scalar_one()
         change(store, f"DROP INDEX {due}")
-        fails_to_build(store, f"CREATE UNIQUE INDEX CONCURRENTLY yours ON {shelf} (destination)")
+        fails_to_build(store, f"CREATE UNIQUE INDEX CONCURRENTLY yours ON {partition} (destination)")
         yours = index_number(store, "yours")
-        create = f"CREATE INDEX CONCURRENTLY again ON {shelf} (next_attempt, message_id)"
-        with being_built(postgresql_url, create, shelf):
+        create = f"CREATE INDEX CONCURRENTLY again ON {partition} (next_attempt, message_id)"
+        with being_built(postgresql_url, create, partition):
             number = index_number(store, "again")
             made, (left,) = repaired(store)
             assert made == []
-            assert left.startswith(f"the index again of the table {shelf} is being built")
+            assert left.startswith(f"the index again of the table {partition} is being built")
         assert store.defects() == []
         assert (index_number(store, "again"), index_number(store, "yours")) == (number, yours)
 
 
 def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = PartitionLimits(fewest_rows=100, smallest_table=0)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", limits)
     with opened(postgresql_url) as store:
         store.store_many([message(store.now(), 60) for _ in range(100)])
         with store.engine.connect() as connection:
-            shelves = "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = "
-            (shelf,) = connection.execute(text(f"{shelves} 'sales_delayed'::regclass")).scalars()
+            partitions = (
+                "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = "
+            )
+            (partition,) = connection.execute(text(f"{partitions} 'sales_delayed'::regclass")).scalars()
             found = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisprimary AND indrelid = "
-            indexes = connection.execute(text(f"{found} '{shelf}'::regclass")).scalars().all()
+            indexes = connection.execute(text(f"{found} '{partition}'::regclass")).scalars().all()
         assert len(indexes) == 2
         assert store.defects() == []
         change(store, *(f"DROP INDEX {index}" for index in indexes))
-        assert [f"of the bulk partition {shelf} is missing" in each for each in store.defects()] == [True, True]
+        assert [f"of the bulk partition {partition} is missing" in each for each in store.defects()] == [True, True]
         made, left = repaired(store)
         assert (len(made), left) == (2, [])
         works(store)
@@ -444,7 +448,7 @@ def test_another_collation_and_an_unlogged_table_are_reported(postgresql_url: st
         unlogged, collation = store.defects()
         assert "is UNLOGGED, so that a crash of PostgreSQL empties it" in unlogged
         assert "the column destination of the table sales_delayed does not compare text byte by byte" in collation
-        assert store.hindrances() == [unlogged]
+        assert store.obstacles() == [unlogged]
 
 
 def test_a_role_that_may_not_repair_gets_the_defects(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:

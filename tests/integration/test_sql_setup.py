@@ -23,7 +23,7 @@ from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
 from delaystore.stores.sql.dialects import store_dialect_of
-from delaystore.stores.sql.schema import OperatingTables, whole_table
+from delaystore.stores.sql.schema import OperatingTables, delayed_table
 from delaystore.stores.sql.urls import BESIDE
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
@@ -42,8 +42,8 @@ HOSTILE_NAMES = [
 
 def test_the_schema_is_the_sum_of_its_migrations(store: SqlDelayedMessageStore) -> None:
     dialect = store_dialect_of(store.engine)
-    table = whole_table(store.table, dialect)
-    for beside in OperatingTables.of(table, dialect).all:
+    table = delayed_table(store.table.name, store.table.schema, dialect)
+    for beside in OperatingTables(table, dialect).all:
         beside.to_metadata(table.metadata)
     others = ("sales_delayed_version", "sales_delayed_shelves")
     with store.engine.connect() as connection:

@@ -139,11 +139,11 @@ def test_a_small_store_is_read_in_one_partition_without_a_snapshot(spark: SparkS
 
 @pytest.mark.long_runs("meanwhile")
 @pytest.mark.parametrize("at_once", [False, True], ids=["before", "meanwhile"])
-def test_a_read_keeps_no_messages_from_a_shelf(
+def test_a_read_keeps_no_messages_from_a_partition(
     spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """The read's snapshot is held for a minute, and its readers are in transactions of their own."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
     with opened(postgresql_url) as store:
         store.store_many(list(many(50_000 if at_once else 90, float)))
         frame = reading(spark, postgresql_url, partitions=2)

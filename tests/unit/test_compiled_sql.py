@@ -1,12 +1,13 @@
-"""The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them anew.
+"""The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them again.
 
 A change of these files is a change of what databases are asked: their plans and locks are to be looked at again.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from inspect import getattr_static
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -17,6 +18,8 @@ from sqlalchemy import (
     Column,
     Dialect,
     Engine,
+    Executable,
+    Insert,
     MetaData,
     NestedTransaction,
     String,
@@ -29,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.util import memoized_property
 
 from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.staging._dialects import (
@@ -44,21 +48,20 @@ from delaystore.message import OnKey
 from delaystore.migrations.sources._sql._database import MIGRATION_DIALECTS, MigrationDialect
 from delaystore.migrations.sources._sql.source import DelaystoreLayout
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
-from delaystore.stores.sql._keyed import KEYED, OneStatement
-from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql.codec import NAMES
-from delaystore.stores.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
+from delaystore.stores.sql._keyed import OneStatement, keyed_of
+from delaystore.stores.sql._statements import Search, Settling, Statements, statements_of
+from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES
+from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_of
 from delaystore.stores.sql.dialects.base import OWN
 from delaystore.stores.sql.dialects.mysql import PATIENCE
 from delaystore.stores.sql.faults import quoted_name
-from delaystore.stores.sql.schema import delayed_table, with_keys
 from delaystore.transports.sql_queue._receiving import LeasedRows, LockedRows
 from delaystore.transports.sql_queue._tables import queue_table
 
 FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
-NO_STATEMENTS: Final = ("table", "keyed_table", "numbered", "cancel", "reschedule")
+NO_STATEMENTS: Final = ("partitions", "beside", "numbered", "cancel", "reschedule")
 MARIADB_ALONE: Final = (
     f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
 )
@@ -164,11 +167,12 @@ class Recorder:
         self.lines.append("(create)")
 
 
-def sql(statement: Any, dialect: Dialect, parameters: Any = None) -> str:
-    compiled = statement.compile(dialect=dialect)
+def sql(statement: Any, dialect: Dialect, parameters: Any = None, columns: Sequence[str] | None = None) -> str:
+    is_of_rows = isinstance(statement, Insert) and statement.select is None
+    compiled = statement.compile(dialect=dialect, **({"column_keys": columns} if columns and is_of_rows else {}))
     text = str(compiled).removeprefix(MARIADB_ALONE)
     values = dict(getattr(compiled, "params", None) or {}) | (parameters if isinstance(parameters, dict) else {})
-    fixed = {name: value for name, value in values.items() if isinstance(value, int | str) and len(str(value)) != 36}
+    fixed = {name: value for name, value in values.items() if type(value) in (int, str) and len(str(value)) != 36}
     return "\n".join(line.rstrip() for line in text.strip().splitlines()) + (f"\n-- {fixed}" if fixed else "")
 
 
@@ -179,8 +183,9 @@ class Book:
         self.dialect = dialect
         self.parts: list[str] = []
 
-    def add(self, heading: str, *statements: Any) -> None:
-        texts = [text if isinstance(text, str) else sql(text, self.dialect) for text in statements]
+    def add(self, heading: str, *statements: Any, columns: Sequence[str] | None = None) -> None:
+        """`columns`: those of which an insert gets values, if not all."""
+        texts = [text if isinstance(text, str) else sql(text, self.dialect, columns=columns) for text in statements]
         self.parts.append(f"-- # {heading}\n" + "\n;\n".join(texts) + "\n")
 
     def run(self, heading: str, action: Callable[[Any], Any]) -> None:
@@ -217,19 +222,35 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def live_table(engine: Engine) -> Table:
-    leases = store_dialect_of(engine).claiming is Claiming.LEASES
-    return delayed_table("sales_delayed", None if leases else "my schema", leases=leases)
+    return statements(engine).table
+
+
+def statements(engine: Engine) -> Statements:
+    dialect = store_dialect_of(engine)
+    return statements_of("sales_delayed", None if dialect.claiming is Claiming.LEASES else "my schema", dialect)
 
 
 def created(table: Table) -> list[Any]:
     return [CreateTable(table), *(CreateIndex(index) for index in sorted(table.indexes, key=lambda i: str(i.name)))]
 
 
-def keyed_statements(statements: Statements, dialect: StoreDialect) -> Iterator[tuple[str, ClauseElement]]:
-    keyed = KEYED[dialect.claiming](statements, dialect, 5.0)
-    for name, statement in sorted(vars(keyed).items()):
-        if isinstance(statement, ClauseElement) and name != "_table":
-            yield f"keyed: {name.strip('_')}", statement
+def built(of: object) -> Iterator[tuple[str, ClauseElement]]:
+    """The statements that are built when they are first used, by name."""
+    for name in sorted(dir(type(of))):
+        is_lazy = isinstance(getattr_static(type(of), name), memoized_property)
+        statement = getattr(of, name) if is_lazy else None
+        if isinstance(statement, Executable):
+            yield name, statement
+        elif isinstance(statement, Search):
+            yield from ((name, statement.beginning), (f"{name}_behind", statement.behind))
+        elif isinstance(statement, Settling):
+            yield from ((name, statement.by_id), (f"{name}_stored", statement.by_stored_id))
+
+
+def keyed_statements(statements: Statements) -> Iterator[tuple[str, ClauseElement]]:
+    keyed = keyed_of(statements, 5.0)
+    for name, statement in built(keyed):
+        yield f"keyed: {name.strip('_')}", statement
     if isinstance(keyed, OneStatement):
         for on_key in OnKey:
             for is_bounded in (False, True)[: 1 + (on_key is OnKey.DEBOUNCE)]:
@@ -238,21 +259,21 @@ def keyed_statements(statements: Statements, dialect: StoreDialect) -> Iterator[
 
 def test_the_store(engine: Engine) -> None:
     book, dialect, table = Book(engine.dialect), store_dialect_of(engine), live_table(engine)
-    book.add("table", *created(with_keys(table)))
-    statements = Statements(table, dialect)
-    for name, statement in sorted(vars(statements).items()):
-        if isinstance(statement, ClauseElement) and name not in NO_STATEMENTS:
-            book.add(name, statement)
-    for name, statement in keyed_statements(statements, dialect):
-        book.add(name, statement)
+    book.add("table", *created(table))
+    sql = statements(engine)
+    for name, statement in built(sql):
+        if name not in NO_STATEMENTS and not name.startswith("_"):
+            book.add(name, statement, columns=NAMES)
+    for name, statement in keyed_statements(sql):
+        book.add(name, statement, columns=(*NAMES, MESSAGE_KEY, FIRST_SENT))
     clock = dialect.clock()
     book.add("clock", "this computer's" if clock is None else select(clock))
     book.run("setup lock", lambda c: dialect.setup_lock(c, "sales_delayed"))
     book.run("savepoint", lambda c: dialect.savepoint(c))
     new_time = {"id": "m1", "new_due_time": NOW}
-    book.run("cancel", lambda c: dialect.change_unclaimed(c, table, statements.cancel, {"id": "m1"}, NOW) and None)
-    book.run("reschedule", lambda c: dialect.change_unclaimed(c, table, statements.reschedule, new_time, NOW) and None)
-    book.run("notify", lambda c: dialect.notify(c, "channel", "payload") if dialect.has_notifications else None)
+    book.run("cancel", lambda c: dialect.change_unclaimed(c, table, sql.cancel, {"id": "m1"}, NOW) and None)
+    book.run("reschedule", lambda c: dialect.change_unclaimed(c, table, sql.reschedule, new_time, NOW) and None)
+    book.run("notify", lambda c: dialect.notifications and dialect.notifications.notify(c, "channel", "payload"))
     book.add("storage options", *dialect.time_checks(), *dialect.storage_options())
     book.add("among", select(table.c.message_id).where(dialect.among(table.c.message_id, "ids")))
     book.compare("store")

@@ -72,17 +72,17 @@ def test_a_message_is_delivered_promptly_although_the_loop_planned_to_sleep_long
         wait_until(lambda: store.count() == 0)
 
 
-def test_it_dispatches_though_the_store_cannot_tidy_up(
+def test_it_dispatches_though_the_store_cannot_clean_up(
     store: CountingStore,
     transport: ScriptedTransport,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def tidy() -> None:
+    def clean_up() -> None:
         raise StoreUnavailableError("it takes too long")
 
     monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.02)
-    monkeypatch.setattr(store, "tidy", tidy)
+    monkeypatch.setattr(store, "clean_up", clean_up)
     with running(make(store, transport, poll_interval=0.05)) as dispatcher:
         wait_until(lambda: "cleaning up failed: it takes too long" in caplog.text)
         store.store(due("a"))

@@ -5,7 +5,7 @@ from sqlalchemy import create_mock_engine
 from sqlalchemy.schema import CreateTable
 
 from delaystore.bulk.staging._dialects import registry_table, staging_table
-from delaystore.stores.sql.dialects import DIALECTS
+from delaystore.stores.sql.dialects import DIALECTS, STORE_DIALECTS
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.urls import is_load_table, load_table_name, loads_table_name
 
@@ -41,6 +41,7 @@ def test_a_name_that_is_like_it_is_somebody_elses(name: str) -> None:
 @pytest.mark.parametrize("database", ["mysql", "mariadb"])
 def test_tables_of_loads_know_transactions_whatever_the_servers_default(database: str) -> None:
     engine = create_mock_engine(f"{database}+pymysql://", lambda *_: None)
-    live, dialect = delayed_table("sales_delayed", None, leases=False), DIALECTS[database]
+    dialect = STORE_DIALECTS[database]
+    live = delayed_table("sales_delayed", None, dialect)
     for table in (registry_table(live, dialect), staging_table(live, TOKEN, dialect)):
         assert "ENGINE=InnoDB" in str(CreateTable(table).compile(dialect=engine.dialect))

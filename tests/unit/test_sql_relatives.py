@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.codec import ExactText, UtcDateTime
 from delaystore.stores.sql.dialects.postgresql import PostgreSqlDialect
-from delaystore.stores.sql.schema import delayed_table
 
 NOW = datetime(2034, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -18,7 +17,9 @@ class RelativeDialect(PGDialect_psycopg):
 
 
 class WithoutNotifications(PostgreSqlDialect):
-    has_notifications = False
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.notifications = None
 
 
 def test_it_stores_its_columns_like_postgresql() -> None:
@@ -29,6 +30,6 @@ def test_it_stores_its_columns_like_postgresql() -> None:
 
 
 def test_without_notifications_it_has_no_statement_that_notifies() -> None:
-    table = delayed_table("sales_delayed", None, leases=False)
-    assert Statements(table, WithoutNotifications("relative")).insert_and_notify is None
-    assert Statements(table, PostgreSqlDialect("postgresql")).insert_and_notify is not None
+    without, postgresql = WithoutNotifications("relative"), PostgreSqlDialect("postgresql")
+    assert statements_of("sales_delayed", None, without).insert_and_notify is None
+    assert statements_of("sales_delayed", None, postgresql).insert_and_notify is not None

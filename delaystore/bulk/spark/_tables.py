@@ -44,7 +44,7 @@ from delaystore.stores import open_store
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.sql.codec import COLUMNS, ExactText, UtcDateTime, in_order
-from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import quoted_name
 from delaystore.stores.sql.schema import delayed_table
@@ -111,7 +111,7 @@ def _table(engine: Engine, options: StoreOptions) -> Table:
     if options.schema is not None:
         check_identifier(options.schema, dialect, "the schema name")
     name = check_table_name(options.table or default_table_name(options.endpoint), dialect)
-    return delayed_table(name, options.schema, leases=dialect.claiming is Claiming.LEASES)
+    return delayed_table(name, options.schema, dialect)
 
 
 # Which of Spark's filters a database can apply, and as what.

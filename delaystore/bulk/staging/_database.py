@@ -10,14 +10,14 @@ from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import StoreOptions
-from delaystore.bulk.staging._dialects import STAGING_DIALECTS, registry_table, staging_table, table_beside
+from delaystore.bulk.staging._dialects import STAGING_DIALECTS, registry_table, staging_table
 from delaystore.errors import DelaystoreError
 from delaystore.settings import TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.dialects import dialect_of
 from delaystore.stores.sql.errors import configuration_errors
-from delaystore.stores.sql.faults import Fault, quoted_name
+from delaystore.stores.sql.faults import Fault, quoted_name, quoted_table
 from delaystore.stores.sql.setup import load_tables
 from delaystore.stores.sql.urls import database_url
 
@@ -92,7 +92,7 @@ class LoadDatabase:
             yield bound.connection
 
     def _unless_locked(self, action: Callable[[Connection, str], None], name: str) -> bool:
-        quoted = quoted_name(table_beside(self.live, name), self.store.engine.dialect)
+        quoted = quoted_name(quoted_table(name, self.live.schema), self.store.engine.dialect)
         try:
             with self.writing() as bound:
                 try:

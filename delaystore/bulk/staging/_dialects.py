@@ -16,7 +16,6 @@ from sqlalchemy import (
     Connection,
     Insert,
     Integer,
-    MetaData,
     Select,
     Table,
     cast,
@@ -41,7 +40,7 @@ from delaystore.stores.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.stores.sql.dialects.mysql import MySqlDialect
 from delaystore.stores.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores.sql.dialects.sqlite import SqliteDialect
-from delaystore.stores.sql.faults import execute_as_it_stands, quoted_name
+from delaystore.stores.sql.faults import execute_as_it_stands, quoted_name, quoted_table
 from delaystore.stores.sql.urls import TOKEN_LENGTH, load_table_name, loads_table_name
 
 # The tables of loads: the registry, and one for each run of a load.
@@ -55,9 +54,9 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
 
     `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
     """
-    return table_beside(
-        live,
+    return quoted_table(
         loads_table_name(live.name, dialect),
+        live.schema,
         Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
         Column("is_stream", Integer, nullable=False),
         Column("batch", BigInteger),
@@ -72,6 +71,7 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
         Column("finished_at", UtcDateTime),
         Column("stored", BigInteger),
         Column("skipped", BigInteger),
+        **INNODB,
     )
 
 
@@ -81,21 +81,16 @@ def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequen
     Where a server may refuse tables without a primary key, it is a number that the database gives.
     """
     number = [Column("number", BigInteger, primary_key=True, autoincrement=True)] if dialect.needs_primary_key else []
-    return table_beside(
-        live,
+    return quoted_table(
         load_table_name(live.name, token, dialect),
+        live.schema,
         *number,
         Column(ATTEMPT, BigInteger, nullable=False),
         *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
         Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
         prefixes=list(prefixes),
+        **INNODB,
     )
-
-
-def table_beside(live: Table, name: str, *columns: Column[Any], **options: Any) -> Table:
-    """A table of that name, always quoted, in the schema of `live`."""
-    options |= {"schema": live.schema, "quote": True, "quote_schema": True if live.schema else None}
-    return Table(name, MetaData(), *columns, **INNODB, **options)
 
 
 # Arrow's memory as PostgreSQL's binary COPY, without a Python object for each value.
@@ -220,7 +215,7 @@ class StagingDialect(StoreDialect):
         return self.merging(live, names, staged, changed)
 
     def beside_partitions(
-        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know the messages in bulk partitions.
 
@@ -306,11 +301,11 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
 
     @override
     def beside_partitions(
-        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
         """A replaced message is waited for, if a dispatcher has it."""
         rows = staged.subquery("in_partitions")
-        is_there, is_announced = shelves.c[KEY] == rows.c[KEY], self.is_announced(shelves, live)
+        is_there, is_announced = partitions.c[KEY] == rows.c[KEY], self.is_announced(partitions, live)
         if on_duplicate is OnDuplicate.IGNORE:
             staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
         elif on_duplicate is OnDuplicate.REPLACE:

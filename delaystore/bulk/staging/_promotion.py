@@ -89,16 +89,17 @@ class Promotion:
             with self._holding():
                 pass
             self._leave_out_waiting()
-        shelves = self._database.store.shelves
-        rows = sum(self._expected.values())
-        with translated_errors():
-            fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
-        if fewest is None or rows < fewest:
+        partitions = self._database.store.partitions
+        rows, fewest = sum(self._expected.values()), None
+        if partitions is not None and rows >= partitions.limits.fewest_rows:
+            with translated_errors():
+                fewest = partitions.fewest_rows()
+        if partitions is None or fewest is None or rows < fewest:
             return self._run()
         with self._holding():
             pass
         try:
-            with translated_errors(), shelves.filled(self._fill, fewest) as self._partition:
+            with translated_errors(), partitions.filled(self._fill, fewest) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
             self._partition = None  # `_run` knows what is to be done with others' messages
@@ -145,7 +146,7 @@ class Promotion:
             raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
         with self._holding():
             pass
-        self._database.store.tidy()
+        self._database.store.clean_up()
         time.sleep(_POLL)
 
     def _leave_out_waiting(self) -> None:
@@ -224,7 +225,7 @@ class Promotion:
             counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
             replaced += int(connection.execute(counted).scalar_one())
         if self._key_rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
-            live = sql.keyed_table
+            live = sql.table
             keys = select(staging.c[MESSAGE_KEY]).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
             counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
             replaced += int(connection.execute(counted).scalar_one())
@@ -297,10 +298,10 @@ class Promotion:
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
-        live, shelves = self._database.live, self._database.store.shelves.parent
+        live, partitions = self._database.live, self._database.store.partitions
         try:
-            if dialect.has_shelves:
-                staged = dialect.beside_partitions(connection, live, shelves, staged, self._on_duplicate)
+            if partitions is not None:
+                staged = dialect.beside_partitions(connection, live, partitions.parent, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, select, update
+from sqlalchemy import URL, Column, Connection, Integer, Table, select, update
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
@@ -39,7 +39,7 @@ from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.codec import INNODB, Json
 from delaystore.stores.sql.dialects import StoreDialect, store_dialect_of
 from delaystore.stores.sql.errors import translated_errors
-from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.faults import Fault, quoted_table
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.setup import HEAD, current_version
 from delaystore.stores.sql.urls import default_table_name, derived_name, hosts_label, sqlite_file
@@ -79,7 +79,7 @@ class StoreTarget(MigrationTarget):
     @override
     def set_up(self, destinations: Mapping[str, int]) -> None:
         self._store.setup_infrastructure()
-        self._store.tidy()
+        self._store.clean_up()
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
@@ -187,14 +187,11 @@ class Receipts:
 
     def __init__(self, table: Table, run: MigrationRun, dialect: StoreDialect) -> None:
         name = derived_name(table.name, RECEIPTS + sha256(run.run_id.encode()).hexdigest()[:_DIGITS], dialect)
-        self.table = Table(
+        self.table = quoted_table(
             name,
-            MetaData(),
+            table.schema,
             Column("batch", Integer, primary_key=True, autoincrement=False),
             Column("positions", Json, nullable=False),
-            schema=table.schema,
-            quote=True,
-            quote_schema=True if table.schema else None,
             **INNODB,
         )
         self._dialect = dialect
@@ -240,7 +237,7 @@ class SqlStoreTarget(StoreTarget):
         self._sql_store = store
         self._engine = store.engine
         self._dialect = store_dialect_of(store.engine)
-        self._table = delayed_table(name, None, leases=False)
+        self._table = delayed_table(name, None, self._dialect)
 
     @override
     def infrastructure_problems(self) -> Sequence[Problem]:

@@ -32,7 +32,7 @@ from delaystore.stores.operable import (
     OperationKind,
     OperationState,
 )
-from delaystore.stores.shared import check_max_rate, check_new, check_number, taken, told_of
+from delaystore.stores.shared import check_max_rate, check_new, check_number, ingresses_to_show, taken
 
 
 class OperableInMemoryStore(OperableDelayedMessageStore):
@@ -269,7 +269,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            waiting.ingresses = {each.ingress_id: each for each in told_of(waiting.ingresses.values(), now)}
+            waiting.ingresses = {each.ingress_id: each for each in ingresses_to_show(waiting.ingresses.values(), now)}
             waiting.ingresses[record.ingress_id] = replace(record, heartbeat=now)
 
     @override
@@ -282,19 +282,13 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     def ingresses(self) -> Sequence[IngressRecord]:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return told_of(waiting.ingresses.values(), now)
+            return ingresses_to_show(waiting.ingresses.values(), now)
 
     @override
     def activity(self, since: datetime) -> Sequence[Activity]:
         since, waiting = utc(since, "since"), self._waiting()
         with waiting.lock:
             return [waiting.activity[minute] for minute in sorted(waiting.activity) if minute >= since]
-
-    @override
-    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
-        waiting = self._waiting()
-        with waiting.lock:
-            waiting.changes += entries
 
     @override
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:

@@ -1,7 +1,6 @@
 """The in-memory store and its transactions."""
 
 import heapq
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,6 +58,7 @@ from delaystore.stores.operable import (
     is_postponed,
 )
 from delaystore.stores.shared import (
+    ClaimsInBatches,
     bounded,
     check_number,
     in_order_of_keys,
@@ -98,7 +98,7 @@ class Write(NamedTuple):
     """The message after the commit, changed or not; None: it is removed."""
 
 
-class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
+class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransaction):
     """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
@@ -284,14 +284,6 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
         self._waiting.reserved_keys.difference_update(self._keys)
 
     @override
-    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        return next(iter(self.fetch_due(at, 1)), None)
-
-    @override
-    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        return self.fetch_batch(at, limit, sys.maxsize)
-
-    @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Claim until the block ends; what it has claimed already is not fetched again."""
         at = utc(at, "at")
@@ -300,10 +292,6 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
             entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
             self._writes.update((entry.message.message_id, Write(entry, entry.message)) for entry in entries)
             return [fetched(entry.message) for entry in entries]
-
-    @override
-    def remove(self, message: DelayedMessage) -> bool:
-        return self.remove_many([message]) == 1
 
     @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
@@ -352,7 +340,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
 
     @override
     def next(self) -> datetime | None:
-        """Leaves out what this block has claimed or stored."""
+        """Leaves out what open transactions, such as this one, have claimed or stored."""
         with self._waiting.lock:
             self._check_open()
             return self._waiting.next()
@@ -487,7 +475,7 @@ class InMemoryTransaction(AuditedKeyedStore, OperableTransaction):
             raise StoreError(f"this transaction has ended; {self._instead}")
 
 
-class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
+class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, AuditedKeyedStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
@@ -609,23 +597,19 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
         return patiently(attempt, self.key_patience)
 
     @override
-    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        return next(iter(self.fetch_due(at, 1)), None)
-
-    @override
-    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        return self.fetch_batch(at, limit, sys.maxsize)
-
-    @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         at, now, waiting = utc(at, "at"), self._clock.now(), self._waiting()
         with waiting.lock:
             entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
             return [fetched(entry.message) for entry in entries]
 
+    next = in_transaction(InMemoryTransaction.next)
+    get = in_transaction(InMemoryTransaction.get)
+    message_id_of = in_transaction(InMemoryTransaction.message_id_of)
+    note_changes = in_transaction(InMemoryTransaction.note_changes)
     cancel = in_transaction(InMemoryTransaction.cancel)
     reschedule = in_transaction(InMemoryTransaction.reschedule)
-    remove = in_transaction(InMemoryTransaction.remove)
+    remove_many = in_transaction(InMemoryTransaction.remove_many)
     increment_failure_count = in_transaction(InMemoryTransaction.increment_failure_count)
     count_failures = in_transaction(InMemoryTransaction.count_failures)
     park_claimed = in_transaction(InMemoryTransaction.park_claimed)
@@ -633,31 +617,10 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, AuditedKeyedStore):
     promised = in_transaction(InMemoryTransaction.promised)
 
     @override
-    def next(self) -> datetime | None:
-        """Leaves out what open transactions have claimed."""
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.next()
-
-    @override
     def status(self) -> StoreStatus:
         """Reads everything."""
         first = min((each.due_time for each in self._messages() if not each.is_parked), default=None)
         return StoreStatus(now=self._clock.now(), first_due=first)
-
-    @override
-    def get(self, message_id: str) -> DelayedMessage | None:
-        waiting = self._waiting()
-        with waiting.lock:
-            entry = waiting.entries.get(message_id)
-            return None if entry is None else copied(entry.message)
-
-    @override
-    def message_id_of(self, key: str) -> str | None:
-        check_key(key)
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.keys.get(key)
 
     @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:

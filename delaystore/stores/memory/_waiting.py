@@ -21,123 +21,103 @@ from delaystore.stores.operable import (
     Operation,
     is_postponed,
 )
-from delaystore.stores.shared import Bucket, allowed, number_of, seconds_of, shown_by, start_of
+from delaystore.stores.shared import Bucket, DestinationState, allowed, number_of, seconds_of, shown_by, start_of
 
 SPARE_ITEMS: Final = 64
-"""Below this many items a heap is not worth tidying."""
+"""Below this many items a heap is not worth cleaning up."""
 
 
 class MemoryDestinations:
     """Destinations that are paused, limited or resuming; callers have taken the lock of the waiting messages."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Destination] = {}
-        self._buckets: dict[str, Bucket] = {}
-        self._with_postponed: set[str] = set()
-        """Names of those that may have messages that an earlier limit had postponed."""
+        self._states: dict[str, DestinationState] = {}
         self.limits_as_of = 0
-        """Another number once a limit has changed."""
+        """Another number once promises were forgiven."""
 
     def all(self, now: datetime) -> Sequence[Destination]:
         """By name, as they are at `now`."""
-        return [self._as_of(self._rows[name], now) for name in sorted(self._rows)]
+        return [self._states[name].at(now).destination for name in sorted(self._states)]
 
     def is_paused(self, name: str, now: datetime) -> bool:
         """Whether messages for it are to be parked."""
-        row = self._rows.get(name)
-        return row is not None and self._as_of(row, now).paused
+        state = self._states.get(name)
+        return state is not None and state.at(now).destination.paused
 
     def pause(self, name: str, by: str, until: datetime | None, now: datetime) -> None:
         """Paused from now on."""
-        self._put(replace(self._row(name, by, now), paused=True, paused_until=until, resuming=False))
+        self._put(self._state(name, by, now).paused(until))
 
     def resume(self, name: str, by: str, now: datetime) -> bool:
         """Whether it was paused."""
         if not self.is_paused(name, now):
             return False
-        self._put(replace(self._row(name, by, now), paused=False, paused_until=None, resuming=True))
-        self._forgive(name, now)
+        self._forgive(self._state(name, by, now).resumed(now))
         return True
 
     def limit(self, name: str, max_rate: float | None, by: str, now: datetime) -> None:
         """None: no limit."""
-        self._forgive(name, now)
-        row = self._row(name, by, now)
-        is_resuming = row.resuming or (name in self._with_postponed and not row.paused)
-        self._put(replace(row, max_rate=max_rate, resuming=is_resuming))
+        self._forgive(self._state(name, by, now).limited(max_rate, now))
 
     def end_pauses(self, now: datetime) -> None:
         """Let those resume whose time is over, or whose postponed messages would wait for a time of another clock."""
-        for row in list(self._rows.values()):
-            current = self._as_of(row, now)
-            if current != row:
-                self._put(current)
-                self._forgive(row.name, now)
+        for state in list(self._states.values()):
+            current = state.at(now)
+            if current != state:
+                self._forgive(current)
 
     def end_resuming(self, *, postponed: bool) -> None:
         """None of their messages is parked any more, and, if `postponed`, none postponed by an earlier limit."""
-        if postponed:
-            self._with_postponed -= {row.name for row in self._rows.values() if row.resuming}
-        for row in list(self._rows.values()):
-            if row.resuming and row.name not in self._with_postponed:
-                self._put(replace(row, resuming=False))
+        for state in list(self._states.values()):
+            if state.destination.resuming and (postponed or state.reach is None):
+                self._put(state.shown())
 
     def promised(self, names: Collection[str], now: datetime) -> Mapping[str, datetime]:
         """Of those of `names` that are limited: the last time that was given to a message."""
-        limited = [name for name in names if name in self._rows and self._rows[name].max_rate is not None]
-        return {name: self._buckets[name].promised if name in self._buckets else now for name in limited}
+        states = {name: self._states[name] for name in names if name in self._states}
+        return {name: time for name, state in states.items() if (time := state.promised(now)) is not None}
 
     def is_to_be_shown(self, message: DelayedMessage, ahead: timedelta, now: datetime) -> bool:
         """Whether an earlier limit has postponed it further than that of now."""
-        name = message.destination
-        if name not in self._with_postponed or not self._rows[name].resuming or not is_postponed(message):
+        state = self._states.get(message.destination)
+        if state is None or state.reach is None or not is_postponed(message):
             return False
-        return message.next_attempt > shown_by(self.promised([name], now).get(name), ahead, now)
+        return message.next_attempt > shown_by(state.promised(now), ahead, now)
 
     def allowance(self, name: str, wanted: int, now: datetime) -> Allowance:
         """What may go now counts as gone."""
-        row = self._rows.get(name)
-        if row is None or row.max_rate is None:
+        state = self._states.get(name)
+        max_rate = None if state is None else state.destination.max_rate
+        if max_rate is None:
             return Allowance(granted=wanted)
         self.end_pauses(now)
-        bucket = self._buckets.get(name) or Bucket.full(now)
-        allowance, self._buckets[name] = allowed(bucket, row.max_rate, now, wanted)
+        state = self._states[name]
+        allowance, bucket = allowed(state.bucket or Bucket.full(now), max_rate, now, wanted)
+        self._put(state._replace(bucket=bucket))
         return allowance
 
     def settled(self, message: DelayedMessage, now: datetime) -> DelayedMessage:
         """`message` as it is kept: not parked if its destination was resumed meanwhile."""
         return shown(message) if message.is_parked and not self.is_paused(message.destination, now) else message
 
-    def _row(self, name: str, by: str, now: datetime) -> Destination:
-        row = self._rows.get(name)
-        return (
-            Destination(name=name, changed=now, by=by)
-            if row is None
-            else replace(self._as_of(row, now), changed=now, by=by)
-        )
+    def _state(self, name: str, by: str, now: datetime) -> DestinationState:
+        """As of now, to be changed by `by`."""
+        known = self._states.get(name)
+        if known is None:
+            return DestinationState(Destination(name=name, changed=now, by=by))
+        current = known.at(now)
+        return current._replace(destination=replace(current.destination, changed=now, by=by))
 
-    def _put(self, row: Destination) -> None:
-        if row.paused or row.resuming or row.max_rate is not None:
-            self._rows[row.name] = row
-        else:
-            self._rows.pop(row.name, None)
-        if row.max_rate is None:
-            self._buckets.pop(row.name, None)
-
-    def _forgive(self, name: str, now: datetime) -> None:
+    def _forgive(self, state: DestinationState) -> None:
         self.limits_as_of += 1
-        bucket = self._buckets.get(name)
-        if bucket is not None:
-            self._buckets[name] = bucket.forgiven(now)
-            if bucket.has_promised(now):
-                self._with_postponed.add(name)
+        self._put(state)
 
-    def _as_of(self, row: Destination, now: datetime) -> Destination:
-        bucket = self._buckets.get(row.name)
-        if row.paused:
-            is_over = row.paused_until is not None and row.paused_until <= now
-            return replace(row, paused=False, paused_until=None, resuming=True) if is_over else row
-        return replace(row, resuming=True) if bucket is not None and bucket.is_of_another_clock(now) else row
+    def _put(self, state: DestinationState) -> None:
+        known = state.destination
+        if known.paused or known.resuming or known.max_rate is not None:
+            self._states[known.name] = state
+        else:
+            self._states.pop(known.name, None)
 
 
 @dataclass(slots=True)
@@ -223,7 +203,7 @@ class WaitingMessages:
         if entry.message.key is not None:
             del self.keys[entry.message.key]
         self.parked.discard(message_id)
-        self._tidy()
+        self._clean_up()
 
     def change(self, message_id: str, message: DelayedMessage) -> None:
         """Put `message` in the place of the one that waits, unclaimed."""
@@ -235,7 +215,7 @@ class WaitingMessages:
         """End the claim on `entry`, and sort it by the message it has now."""
         entry.claimer = entry.claimed_until = None
         self._push(entry)
-        self._tidy()
+        self._clean_up()
 
     def claim(self, entry: WaitingEntry, claimer: object, until: datetime | None) -> None:
         """Give `entry` to `claimer`, until a time or (None) until it is freed."""
@@ -299,7 +279,7 @@ class WaitingMessages:
         while (entry := self._first(self._leases)) is not None and not entry.is_claimed(now):
             self.free(entry)
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Drop the outdated items of a heap once they outnumber the valid ones, so that they cannot fill the memory."""
         for heap in (self._free, self._leases):
             if len(heap) > 2 * len(self.entries) + SPARE_ITEMS:

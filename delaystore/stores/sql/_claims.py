@@ -11,23 +11,23 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
-from delaystore.stores.sql._statements import Statements, fitting, search
-from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql._statements import (
+    CandidateStatements,
+    LeaseStatements,
+    RowLockStatements,
+    Statements,
+    fitting,
+)
 from delaystore.stores.sql.rows import position_of_row, time_or_earliest
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
 
 class Claims(ABC):
-    """The claims made on one connection."""
+    """The claims made on one connection, which `connection` returns: a caller's Session may get another one."""
 
     def __init__(self, connection: Callable[[], Connection], sql: Statements) -> None:
-        self._connection_now = connection
-        self._sql = sql
-
-    @property
-    def _connection(self) -> Connection:
-        return self._connection_now()
+        self._connection, self._sql = connection, sql
 
     @abstractmethod
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
@@ -38,7 +38,7 @@ class Claims(ABC):
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove the rows of `ids`, where their claim is this claimer's; returns how many."""
-        return self._connection.execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
+        return self._connection().execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
 
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
@@ -67,46 +67,48 @@ class RowLocks(Claims):
     `committing` False: in somebody else's transaction, whose settings stay as they are.
     """
 
-    def __init__(
-        self, connection: Callable[[], Connection], sql: Statements, dialect: StoreDialect, *, committing: bool
-    ) -> None:
+    _sql: RowLockStatements
+
+    def __init__(self, connection: Callable[[], Connection], sql: RowLockStatements, *, committing: bool) -> None:
         super().__init__(connection, sql)
-        self._dialect = dialect
         self._to_begin = committing
         self._claimed: dict[tuple[Any, str], str] = {}
-        """Which message_id lies where, by shelf and location: in one place there is but one."""
+        """Which message_id lies where, by partition and location: in one place there is but one."""
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Notes where the rows lie."""
         if self._to_begin:
-            self._dialect.begin_claiming(self._connection)
+            self._sql.dialect.begin_claiming(self._connection())
             self._to_begin = False
-        statement, position = search(self._sql.due, self._sql.due_behind, after)
+        statement, position = self._sql.due.after(after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
-        rows = self._connection.execute(statement, values).all()
+        rows = self._connection().execute(statement, values).all()
+        # A locked row stays where it is until this transaction ends, so its location serves to remove it. An id would
+        # be looked up in the index of the table and of each partition again.
         self._claimed.update(((row[-2], row[-1]), row[0]) for row in rows)  # by number, which is faster than by name
         return rows
 
     @override
     def remove(self, ids: Sequence[str]) -> int:
         """By location; by id what was not claimed here, lies elsewhere since it was changed, or is no longer locked."""
-        count = sum(self._remove_at(shelf, locations) for shelf, locations in self._taken(set(ids)).items())
+        count = sum(self._remove_at(partition, locations) for partition, locations in self._taken(set(ids)).items())
         return count if count == len(ids) else count + super().remove(ids)
 
     def _taken(self, ids: Collection[str]) -> Mapping[Any, Sequence[str]]:
-        """The locations of `ids` by shelf; they are forgotten."""
+        """The locations of `ids` by partition; they are forgotten."""
         places = [place for place, message_id in self._claimed.items() if message_id in ids]
-        by_shelf: dict[Any, list[str]] = {}
-        for shelf, location in places:
-            del self._claimed[shelf, location]
-            by_shelf.setdefault(shelf, []).append(location)
-        return by_shelf
+        by_partition: dict[Any, list[str]] = {}
+        for partition, location in places:
+            del self._claimed[partition, location]
+            by_partition.setdefault(partition, []).append(location)
+        return by_partition
 
-    def _remove_at(self, shelf: Any, locations: Sequence[str]) -> int:
-        if shelf is None:
-            return self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
-        return self._dialect.remove_shelved(self._connection, shelf, locations)
+    def _remove_at(self, partition: Any, locations: Sequence[str]) -> int:
+        bulk = self._sql.dialect.bulk
+        if partition is None or bulk is None:
+            return self._connection().execute(self._sql.remove_located, {"locations": locations}).rowcount
+        return bulk.remove_partitioned(self._connection(), partition, locations)
 
 
 class CandidateLocks(Claims):
@@ -116,25 +118,29 @@ class CandidateLocks(Claims):
     that message, which is not even due, until the batch is done.
     """
 
+    _sql: CandidateStatements
+
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search behind candidates that others have locked, until there are enough or no more."""
         claimed: list[Row[*tuple[Any, ...]]] = []
         while len(claimed) < limit:
             wanted = limit - len(claimed)
-            statement, position = search(self._sql.candidates, self._sql.candidates_behind, after)
-            candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
+            statement, position = self._sql.candidates.after(after)
+            candidates = self._connection().execute(statement, {"at": at, "limit": wanted, **position}).all()
             chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
             if not chosen:
                 break
             values = {"at": at, "ids": [row.message_id for row in chosen]}
-            locked = self._connection.execute(self._sql.lock_candidates, values).all()
+            locked = self._connection().execute(self._sql.lock_candidates, values).all()
             claimed += locked
             most_bytes -= sum(len(row.body) for row in locked)
             if len(candidates) < wanted and len(chosen) == len(candidates):
-                break
+                break  # there are no more due rows
             if len(locked) == len(chosen) < len(candidates):
-                break
+                break  # the next one does not fit into `most_bytes`, and no row was lost to another dispatcher
+            # Others have locked some of the rows. To search behind them, not from the beginning, keeps dispatchers that
+            # work side by side from finding the same locked rows again and again.
             after = position_of_row(chosen[-1])
         return claimed
 
@@ -146,10 +152,12 @@ class Leases(Claims):
     written before: the claim is then part of it, as it always is in somebody else's transaction (`committing` False).
     """
 
+    _sql: LeaseStatements
+
     def __init__(
         self,
         connection: Callable[[], Connection],
-        sql: Statements,
+        sql: LeaseStatements,
         *,
         token: str,
         lease: timedelta,
@@ -171,10 +179,12 @@ class Leases(Claims):
         now = self._now()
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
         values |= {"token": self._token, "lease_end": now + self._lease}
-        statement, position = search(self._sql.claim_due, self._sql.claim_due_behind, after)
-        rows = self._connection.execute(statement, values | position).all()
+        statement, position = self._sql.claim_due.after(after)
+        rows = self._connection().execute(statement, values | position).all()
+        # If the process dies between this commit and the removal, the lease expires and the messages are sent again.
+        # Without the commit, SQLite's only writer would be this transaction for as long as the broker takes.
         if self._committing:
-            self._connection.commit()
+            self._connection().commit()
         return sorted(rows, key=position_of_row)
 
     @override
@@ -193,14 +203,14 @@ class Leases(Claims):
 
     @override
     def first_end(self) -> datetime | None:
-        end = self._connection.execute(self._sql.first_lease_end).scalar()
+        end = self._connection().execute(self._sql.first_lease_end).scalar()
         return None if end is None else time_or_earliest(end)
 
     @override
     def release(self) -> None:
         """End the token's leases, in a transaction of its own."""
-        self._connection.execute(self._sql.release, {"token": self._token})
-        self._connection.commit()
+        self._connection().execute(self._sql.release, {"token": self._token})
+        self._connection().commit()
 
 
 SHARE: Final = 10

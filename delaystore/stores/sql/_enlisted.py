@@ -114,9 +114,11 @@ class SameDatabase:
         there = self._dialect.identity(connection, self._table)
         if self._own is None:
             self._own = self._dialect.identity_of(self._url)
-        return there == self._own or there == self._ask()  # again: a server has another identity once it has restarted
+        return (
+            there == self._own or there == self._identity()
+        )  # again: a server has another identity once it has restarted
 
-    def _ask(self) -> Sequence[Any]:
+    def _identity(self) -> Sequence[Any]:
         with self._connect() as connection:
             self._own = self._dialect.identity(connection, self._table)
         return self._own

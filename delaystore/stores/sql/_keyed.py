@@ -5,11 +5,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, case, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Executable,
+    Insert,
+    Select,
+    Update,
+    bindparam,
+    case,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.util import memoized_property
 from typing_extensions import override
 
 from delaystore.errors import (
@@ -34,8 +50,8 @@ from delaystore.stores.shared import (
 )
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES
-from delaystore.stores.sql.dialects import Claiming, StoreDialect
-from delaystore.stores.sql.dialects.base import row_with
+from delaystore.stores.sql.dialects import Claiming
+from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_with
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
 
@@ -54,20 +70,25 @@ class Placed(NamedTuple):
 class Keyed(ABC):
     """What becomes of a message with a key; `patience`: seconds for which to wait for whoever has the key's row."""
 
-    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
-        self._sql, self._dialect, self.patience = sql, dialect, patience
-        table = self._table = sql.keyed_table
-        key = bindparam("key", type_=table.c[MESSAGE_KEY].type)
-        self._find = select(table.c.message_id).where(table.c[MESSAGE_KEY] == key)
+    def __init__(self, sql: Statements, patience: float) -> None:
+        self._sql, self._dialect, self._table, self.patience = sql, sql.dialect, sql.table, patience
+
+    @memoized_property
+    def _has_key(self) -> ColumnElement[bool]:
+        key = self._table.c[MESSAGE_KEY]
+        return key == bindparam("key", type_=key.type)
+
+    @memoized_property
+    def _find(self) -> Select[Any]:
+        return select(self._table.c.message_id).where(self._has_key)
 
     def message_id_of(self, connection: Connection, key: str) -> str | None:
         """The message that has `key`; None: none has."""
         found: str | None = connection.execute(self._find, {"key": key}).scalar()
         return found
 
-    def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
-        """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
-        return self.message_id_of(connection, key)
+    newest_message_id_of = message_id_of
+    """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
 
     def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         """Store `message`, or do what `rule` says. Raises as `store_keyed`, and what the driver raises.
@@ -111,13 +132,16 @@ class Keyed(ABC):
 class OneStatement(Keyed):
     """PostgreSQL and SQLite."""
 
-    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
-        super().__init__(sql, dialect, patience)
+    def __init__(self, sql: Statements, upserts: KeyUpserts, patience: float) -> None:
+        super().__init__(sql, patience)
+        self._upserts = upserts
         self._statements: dict[tuple[OnKey, bool], Executable] = {}
+
+    @memoized_property
+    def _lock(self) -> Select[Any]:
         table = self._table
-        key = bindparam("key", type_=table.c[MESSAGE_KEY].type)
-        found = select(table.c.message_id, table.c.destination, table.c.due_time).where(table.c[MESSAGE_KEY] == key)
-        self._lock = found if dialect.claiming is Claiming.LEASES else found.with_for_update()
+        found = select(table.c.message_id, table.c.destination, table.c.due_time).where(self._has_key)
+        return found if self._dialect.claiming is Claiming.LEASES else found.with_for_update()
 
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
@@ -130,6 +154,8 @@ class OneStatement(Keyed):
         Where there is none, the message is stored unless somebody stores one with that key meanwhile.
         """
         while True:
+            # Between this look and the statement below another transaction may take the key. The rule REJECT of the
+            # second branch notices that, and the loop begins again with the row that is there now.
             replaced = self._locked(connection, message)
             if replaced is not None:
                 return self.place(connection, message, rule, now)._replace(replaced=replaced)
@@ -187,16 +213,16 @@ class OneStatement(Keyed):
                 values["due_time"] = case((is_same, unlike), else_=values["due_time"])
                 return values, None
 
-            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self.patience)
+            self._statements[chosen] = self._upserts.insert_keyed(table, self._sql.partitions, changes, self.patience)
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
-        """Why nothing was written: the message itself waits, a dispatcher has that of the key, or it is in a shelf."""
+        """Why nothing was written: the message waits, a dispatcher has that of its key, or it is in a partition."""
         key, message_id = key_of(message), message.message_id
         found = self.message_id_of(connection, key)
         if found == message_id and rule.on_key is OnKey.REJECT:
             return DuplicateMessageError([message_id])
-        if not self._dialect.has_shelves:
+        if self._dialect.bulk is None:
             return KeyInUseError(key)
         waits = connection.execute(self._sql.waits, {"id": message_id}).first() is not None
         return DuplicateMessageError([message_id]) if waits else MessageBeingStoredError(message_id)
@@ -210,37 +236,45 @@ class LockedRow(Keyed):
     In somebody else's transaction the search may read older rows than there are: what is locked is always the newest.
     """
 
-    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
-        super().__init__(sql, dialect, patience)
-        table = self._table
-        columns = select(
-            table.c.message_id,
-            table.c[MESSAGE_KEY],
-            table.c[FIRST_SENT],
-            table.c.next_attempt,
-            table.c.due_time,
-            table.c.destination,
-        )
-        locked = columns.where(row_with(table)).with_for_update(nowait=True)
-        self._lock = dialect.by_primary_key(locked, table)
-        self._find_newest = self._find.with_for_update(read=True)
-        self._insert = insert(table)
-        self._mark = update(table).where(row_with(table)).values(due_time=dialect.marked(table.c.due_time))
-        new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
-        self._replace = update(table).where(row_with(table)).values(new)
+    def __init__(self, sql: Statements, candidates: CandidateRows, patience: float) -> None:
+        super().__init__(sql, patience)
+        self._candidates = candidates
 
-    @override
-    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """It has locked the row that it replaces."""
-        return self.place(connection, message, rule, now)
+    @memoized_property
+    def _lock(self) -> Select[Any]:
+        names = ("message_id", MESSAGE_KEY, FIRST_SENT, "next_attempt", "due_time", "destination")
+        columns = select(*(self._table.c[name] for name in names))
+        locked = columns.where(row_with(self._table)).with_for_update(nowait=True)
+        return self._dialect.by_primary_key(locked, self._table)
+
+    @memoized_property
+    def _find_newest(self) -> Select[Any]:
+        return self._find.with_for_update(read=True)
+
+    @memoized_property
+    def _insert(self) -> Insert:
+        return insert(self._table)
+
+    @memoized_property
+    def _mark(self) -> Update:
+        marked = self._dialect.marked(self._table.c.due_time)
+        return update(self._table).where(row_with(self._table)).values(due_time=marked)
+
+    @memoized_property
+    def _replace(self) -> Update:
+        table = self._table
+        new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
+        return update(table).where(row_with(table)).values(new)
+
+    place_and_tell = Keyed.place  # it locks the row that it replaces, and so knows it
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
         """None also for a key that somebody is just storing."""
-        if not self._dialect.reads_older_rows(connection):
+        if not self._candidates.reads_older_rows(connection):
             return self.message_id_of(connection, key)
         try:
-            is_taken = self._dialect.is_taken(connection, self._table, new_message_id(), key)
+            is_taken = self._candidates.is_taken(connection, self._table, new_message_id(), key)
         except OperationalError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:
                 raise
@@ -274,6 +308,8 @@ class LockedRow(Keyed):
         Raises KeyInUseError where somebody has it who would wait for us.
         """
         key = key_of(message)
+        # The plain search comes first: a locking search that finds nothing would lock a gap of the index, and other
+        # keys could not be stored until this transaction ends.
         found = self.message_id_of(connection, key)
         if found is not None:
             try:
@@ -312,7 +348,7 @@ class LockedRow(Keyed):
         try:
             connection.execute(self._insert, _new_row(message, now))
         except IntegrityError as error:
-            if self._dialect.fault(error) is not Fault.DUPLICATE or self._dialect.is_of_primary_key(error):
+            if self._dialect.fault(error) is not Fault.DUPLICATE or self._candidates.is_of_primary_key(error):
                 raise
             return False
         return True
@@ -332,12 +368,15 @@ def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
     return to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
 
 
-KEYED: Final[Mapping[Claiming, type[Keyed]]] = {
-    Claiming.ROW_LOCKS: OneStatement,
-    Claiming.LEASES: OneStatement,
-    Claiming.CANDIDATE_LOCKS: LockedRow,
-}
-"""By how messages are claimed."""
+@lru_cache(maxsize=128)
+def keyed_of(sql: Statements, patience: float) -> Keyed:
+    """What serves messages with a key of one endpoint's table; stores share it, as they do the statements."""
+    if sql.dialect.upserts is not None:
+        return OneStatement(sql, sql.dialect.upserts, patience)
+    assert sql.dialect.candidates is not None
+    return LockedRow(sql, sql.dialect.candidates, patience)
+
+
 LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that are taken from a generator to see whether it has many messages."""
 _TWICE: Final = "twice among these messages, or waiting in the store until just now"

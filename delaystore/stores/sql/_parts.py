@@ -15,13 +15,12 @@ from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql._claims import CandidateLocks, Claims, DueScan, Leases, RowLocks
 from delaystore.stores.sql._keyed import Keyed
-from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql._statements import LeaseStatements, RowLockStatements, Statements
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
 from delaystore.stores.sql.engine import Connections, connections_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
-from delaystore.stores.sql.schema import OperatingTables
 from delaystore.stores.sql.setup import KnownVersion
 
 FRESH_FOR: Final = 10.0
@@ -46,8 +45,8 @@ class StoreClock(ABC):
         """The present instant, asked on `connection` if need be, in its transaction."""
 
     @abstractmethod
-    def now_as_told(self, told: datetime | None) -> datetime:
-        """The present instant, where a statement has also asked the database's clock; None: it has none."""
+    def now_read(self, read: datetime | None) -> datetime:
+        """The present instant, where a statement has also read the database's clock; `read` None: it has none."""
 
 
 class DatabaseClock(StoreClock):
@@ -62,8 +61,8 @@ class DatabaseClock(StoreClock):
         self._connections = connections
         self._clock = dialect.clock()
         self._question = None if self._clock is None else select(self._clock)
-        self._shared = CarriedClock(self._ask, FRESH_FOR)
-        self._ahead = CarriedClock(self._ask_anew, FRESH_FOR, never_behind=True)
+        self._shared = CarriedClock(self._read, FRESH_FOR)
+        self._ahead = CarriedClock(self._read_again, FRESH_FOR, never_behind=True)
         if self._question is not None:
             connections_of(engine).clocks.update((self._shared, self._ahead))
 
@@ -80,6 +79,7 @@ class DatabaseClock(StoreClock):
         if self._question is None:
             return datetime.now(UTC)
         with translated_errors():
+            # Kept with the connection: after a fail-over a pool may have connections to two servers with two clocks.
             reading: ClockReading | None = connection.info.get(_READING)
             if reading is None or reading.age > FRESH_FOR:
                 reading = ClockReading.of(connection.execute(self._question).scalar_one())
@@ -88,14 +88,14 @@ class DatabaseClock(StoreClock):
         return reading.now()
 
     @override
-    def now_as_told(self, told: datetime | None) -> datetime:
-        return told or datetime.now(UTC)
+    def now_read(self, read: datetime | None) -> datetime:
+        return read or datetime.now(UTC)
 
-    def _ask(self) -> datetime:
+    def _read(self) -> datetime:
         with translated_errors(), self._connections.connect() as connection:
             return self.now_on(connection)
 
-    def _ask_anew(self) -> datetime:
+    def _read_again(self) -> datetime:
         """Not carried on from an earlier answer, which may be behind."""
         assert self._question is not None
         with translated_errors(), self._connections.connect() as connection:
@@ -118,7 +118,7 @@ class GivenClock(StoreClock):
         return self._clock.now()
 
     @override
-    def now_as_told(self, told: datetime | None) -> datetime:
+    def now_read(self, read: datetime | None) -> datetime:
         return self._clock.now()
 
 
@@ -133,23 +133,23 @@ class StoreParts:
     channel: str
     lease: timedelta
     keyed: Keyed
-    beside: OperatingTables
     version: KnownVersion
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
-        if self.dialect.claiming is Claiming.ROW_LOCKS:
-            return RowLocks(connection, self.statements, self.dialect, committing=committing)
-        if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
-            return CandidateLocks(connection, self.statements)
-        return Leases(
-            connection,
-            self.statements,
-            token=token or Leases.new_token(),
-            lease=self.lease,
-            now=lambda: self.clock.now_on(connection()),
-            committing=committing,
-        )
+        sql = self.statements
+        if isinstance(sql, LeaseStatements):
+            return Leases(
+                connection,
+                sql,
+                token=token or Leases.new_token(),
+                lease=self.lease,
+                now=lambda: self.clock.now_on(connection()),
+                committing=committing,
+            )
+        if isinstance(sql, RowLockStatements):
+            return RowLocks(connection, sql, committing=committing)
+        return CandidateLocks(connection, sql)
 
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.
@@ -157,15 +157,15 @@ class StoreParts:
         Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it may
         be in a moment, and what the driver raises.
         """
-        self._check(connection, message, lambda row: self._inserted(connection, self.statements.insert, row))
+        self._check(connection, message, self.statements.insert)
 
     def insert_alone(self, connection: Connection, message: DelayedMessage, wake: str | None) -> None:
         """`insert` in a transaction of one statement, which also wakes dispatchers with the payload `wake`."""
-        single, notifying = self.statements.insert_alone, self.statements.insert_and_notify
-        if wake is None or notifying is None:
-            self._check(connection, message, lambda row: self._inserted(connection, single, row))
+        notifying = None if wake is None else self.statements.insert_and_notify
+        if notifying is None:
+            self._check(connection, message, self.statements.insert_alone)
         else:
-            self._check(connection, message, lambda row: self._notified(connection, notifying, row, wake))
+            self._check(connection, message, notifying, wake)
 
     def insert_enlisted(self, connection: Connection, message: DelayedMessage, wake: str) -> None:
         """`insert` in somebody else's transaction, whose commit wakes dispatchers where the database can."""
@@ -173,16 +173,19 @@ class StoreParts:
         if notifying is None:
             self.insert(connection, message)
         else:
-            self._check(connection, message, lambda row: self._notified(connection, notifying, row, wake))
+            self._check(connection, message, notifying, wake)
 
     def _check(
-        self, connection: Connection, message: DelayedMessage, inserts: Callable[[dict[str, Any]], bool]
+        self, connection: Connection, message: DelayedMessage, statement: Executable, wake: str | None = None
     ) -> None:
-        """Raise the error that says why `inserts` has not inserted the row of `message`."""
+        """Insert the row of `message`; raise the error that says why `statement` has not inserted it.
+
+        `wake`: the payload with which the statement also wakes dispatchers; None: it wakes none.
+        """
         there = {"id": message.message_id}
         for _ in range(2):  # the row that refuses the first may have gone by now
             try:
-                if inserts(to_row(message)):
+                if self._inserted(connection, statement, to_row(message), wake):
                     return
             except DBAPIError as error:
                 if self.dialect.is_file or not self.dialect.is_message_id_locked(error):
@@ -190,14 +193,19 @@ class StoreParts:
                 if self.dialect.claiming is Claiming.CANDIDATE_LOCKS and self._is_there(connection, there):
                     raise MessageBeingDispatchedError([message.message_id]) from None  # the insert has waited for it
                 raise MessageBeingStoredError(message.message_id) from None
-            if not self.dialect.has_shelves or self._is_there(connection, there):
+            if self.dialect.bulk is None or self._is_there(connection, there):
                 raise DuplicateMessageError([message.message_id])
         raise MessageBeingStoredError(message.message_id)
 
     def _is_there(self, connection: Connection, there: dict[str, str]) -> bool:
         return connection.execute(self.statements.waits, there).first() is not None
 
-    def _inserted(self, connection: Connection, statement: Executable, row: dict[str, Any]) -> bool:
+    def _inserted(
+        self, connection: Connection, statement: Executable, row: dict[str, Any], wake: str | None = None
+    ) -> bool:
+        if wake is not None:
+            values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
+            return connection.execute(statement, values).scalar() is not None
         try:
             with self.dialect.inserting(connection):
                 return connection.execute(statement, row).rowcount > 0
@@ -205,7 +213,3 @@ class StoreParts:
             if self.dialect.fault(error) is not Fault.DUPLICATE:
                 raise
             return False
-
-    def _notified(self, connection: Connection, statement: Executable, row: dict[str, Any], wake: str) -> bool:
-        values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
-        return connection.execute(statement, values).scalar() is not None

@@ -2,8 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -11,12 +13,16 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     CursorResult,
+    Delete,
     Executable,
     FromClause,
+    Insert,
     Integer,
     Row,
     Select,
+    Subquery,
     Table,
+    Update,
     bindparam,
     case,
     delete,
@@ -28,6 +34,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.sql.dml import ReturningUpdate
+from sqlalchemy.util import memoized_property
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
@@ -48,15 +55,15 @@ from delaystore.stores.operable import GRID, TICK
 from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, Json, UtcDateTime, in_order, message_columns
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
-from delaystore.stores.sql.dialects.base import row_with
+from delaystore.stores.sql.dialects.base import LocatedRows, row_with
 from delaystore.stores.sql.dialects.sqlite import owned
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, to_shown_message
-from delaystore.stores.sql.schema import shelves_table, whole_table, with_keys
+from delaystore.stores.sql.schema import OperatingTables, delayed_table, partitions_table
 
-SHELF = "shelf"
+PARTITION = "shelf"
 LOCATION = "location"
-"""The labels of where a row lies: in which shelf, and where there."""
+"""The labels of where a row lies: in which partition, and where there."""
 SIZE = "size"
 """The label of a body's length in bytes."""
 
@@ -70,7 +77,7 @@ def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
     """The first rows of a search that locks what it finds; those that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
-    return _fitting(sized, [*message_columns(sized), sized.c[SHELF], sized.c[LOCATION]])
+    return _fitting(sized, [*message_columns(sized), sized.c[PARTITION], sized.c[LOCATION]])
 
 
 def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:
@@ -117,11 +124,25 @@ _AFTER: Final = "after_"
 _S = TypeVar("_S")
 
 
-def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[str, Any]]:
-    """The statement that searches behind `after` (None: from the beginning), and what it takes for the position."""
-    if after is None:
-        return beginning, {}
-    return behind, {_AFTER + name: value for name, value in after._asdict().items()}
+@dataclass(frozen=True, slots=True)
+class Search(Generic[_S]):
+    """A search in the order of positions: a statement for the beginning, and one for what lies behind a position."""
+
+    beginning: _S
+    behind: _S
+
+    def after(self, position: Position | None) -> tuple[_S, dict[str, Any]]:
+        """The statement behind `position` (None: from the beginning), and its parameters for the position."""
+        if position is None:
+            return self.beginning, {}
+        return self.behind, {_AFTER + name: value for name, value in position._asdict().items()}
+
+
+class Settling(NamedTuple):
+    """A change of one claimed row, by its message_id, or by what stands in place of an id that is none."""
+
+    by_id: Update
+    by_stored_id: Update
 
 
 def is_parked(table: FromClause) -> ColumnElement[bool]:
@@ -136,144 +157,350 @@ def is_postponed(table: FromClause, dialect: StoreDialect) -> ColumnElement[bool
     return later & (dialect.microsecond(table.c.next_attempt) % (GRID // TICK) == 0)
 
 
+_Change = TypeVar("_Change", Select[Any], Update, Delete)
+
+
 class Statements:
-    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `locations`, `now`, `new_due_time`, `new_next_attempt`,
-    `seconds`, `channel`, `payload`, and those of a position.
+    """The statements about one endpoint's table, each built when it is first used.
+
+    Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `line` (of a failed attempt), `locations`, `now`,
+    `new_due_time`, `new_next_attempt`, `seconds`, `channel`, `payload`, and those of a position.
+
+    `memoized_property`, unlike `cached_property` before Python 3.12, has no lock, which a fork could leave taken. If
+    two threads build a statement at once, one of the two stays.
     """
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
-        self.table = table
-        self.keyed_table = with_keys(table)
-        """The same with the columns of keys, which statements without keys do not name."""
-        self.whole_table = whole = whole_table(table, dialect)
-        """The same with all columns, for what shows messages, and for what operators do."""
-        self.shelves = shelves_table(table, dialect)
-        order = in_order(table)
-        is_due = table.c.next_attempt <= dialect.undisclosed(bindparam("at", type_=UtcDateTime))
-        limit = bindparam("limit", type_=Integer)
-        due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
-        position = [bindparam(_AFTER + column.name, type_=column.type) for column in order]
-        is_behind = dialect.behind(order, position)
-        if dialect.claiming is Claiming.ROW_LOCKS:
-            shelf, location = dialect.location(table)
-            located = due.add_columns(shelf.label(SHELF), location.label(LOCATION))
-            self.due = locked_and_fitting(dialect.claimed(located, table))
-            self.due_behind = locked_and_fitting(dialect.claimed(located.where(is_behind), table))
-            self.remove_located = dialect.remove_located(table)
-        is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
-        first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
-        self.first = first
-        self.first_behind = first.where(is_behind)
-        ahead = select(table.c.due_time, table.c.next_attempt).order_by(*order).limit(LOOK_AHEAD)
-        self.status = self._status(dialect, ahead)
-        self.status_behind = self._status(dialect, ahead.where(is_behind))
-        self.insert = dialect.insert_message(table, self.shelves).execution_options(preserve_rowcount=True)
-        self.insert_alone = dialect.insert_alone(table, self.shelves).execution_options(preserve_rowcount=True)
-        self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
-        self.insert_enlisted = dialect.insert_enlisted(table, self.shelves) if dialect.has_notifications else None
-        self.waits = select(table.c.message_id).where(row_with(table))
-        self.there = dialect.with_ids(table)
-        self.mark = update(table).values(due_time=dialect.marked(table.c.due_time))
-        self.remove_many = dialect.remove_many(table)
-        self.cancel = delete(table)
-        new_time: BindParameter[Any] = bindparam("new_due_time")
-        self.reschedule = update(table).values(due_time=new_time, next_attempt=new_time, failure_count=0)
-        failed = update(table).values(
-            failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt")
-        )
-        self.increment = failed.where(row_with(table))
-        self.remove_stored = delete(table).where(dialect.has_stored_id(table))
-        self.increment_stored = failed.where(dialect.has_stored_id(table))
-        self._add_settling(dialect)
-        self.shown = shown = select(
-            *message_columns(whole), whole.c[MESSAGE_KEY], whole.c[FAILURES], whole.c[FAILURES_OF]
-        )
-        self.get = shown.where(row_with(whole))
-        self.show = shown.where(dialect.among(whole.c.message_id, "ids"))
-        self.page = shown.order_by(*in_order(whole)).limit(limit)
-        self.page_behind = self.page.where(dialect.behind(in_order(whole), position))
-        self.count = select(func.count()).select_from(table)
-        some = select(literal(1)).select_from(table).limit(limit).subquery("some")
-        self.count_some = select(func.count()).select_from(some)
-        number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
-        self.numbered = select(number, table.c.destination).subquery("numbered")
-        self.buckets = (
-            select(self.numbered.c.number, func.count().label("messages"))
-            .group_by(self.numbered.c.number)
-            .order_by(self.numbered.c.number)
-        )
-        if dialect.claiming is Claiming.CANDIDATE_LOCKS:
-            found = select(*order).where(is_due).order_by(*order).limit(limit)
-            self.candidates = with_sizes(found, table, dialect)
-            self.candidates_behind = with_sizes(found.where(is_behind), table, dialect)
-            locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), is_due)
-            self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
-        if dialect.claiming is Claiming.LEASES:
-            self._add_leases(dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
+        self.table, self.dialect = table, dialect
 
-    def _status(self, dialect: StoreDialect, ahead: Select[Any]) -> Select[Any]:
+    # Other tables.
+
+    @memoized_property
+    def partitions(self) -> Table | None:
+        """The table whose children are the bulk partitions; None where the database has none."""
+        return None if self.dialect.bulk is None else partitions_table(self.table, self.dialect)
+
+    @memoized_property
+    def beside(self) -> OperatingTables:
+        """The tables of operators and dispatchers."""
+        return OperatingTables(self.table, self.dialect)
+
+    # What is added where claims are leases; see LeaseStatements.
+
+    def _owned(self, statement: _Change) -> _Change:
+        """`statement`, limited to rows that the claimer has claimed. Row locks need no condition: see Claims."""
+        return statement
+
+    def _freeing(self, change: Update) -> Update:
+        """`change`, which also ends what is left of a claim."""
+        return change
+
+    def _unclaimed(self, search: Select[Any]) -> Select[Any]:
+        """`search`, limited to rows whose claim is not written into them."""
+        return search
+
+    # Searches in the order of positions.
+
+    @memoized_property
+    def _limit(self) -> BindParameter[int]:
+        return bindparam("limit", type_=Integer)
+
+    @memoized_property
+    def _is_due(self) -> ColumnElement[bool]:
+        at = self.dialect.undisclosed(bindparam("at", type_=UtcDateTime))
+        return self.table.c.next_attempt <= at
+
+    @memoized_property
+    def _is_behind(self) -> ColumnElement[bool]:
+        order = in_order(self.table)
+        position = [bindparam(_AFTER + column.name, type_=column.type) for column in order]
+        return self.dialect.behind(order, position)
+
+    @memoized_property
+    def _due(self) -> Select[Any]:
+        table = self.table
+        return select(*message_columns(table)).where(self._is_due).order_by(*in_order(table)).limit(self._limit)
+
+    @memoized_property
+    def first(self) -> Search[Select[Any]]:
+        """The first next attempt."""
+        table = self.table
+        is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
+        first = select(table.c.next_attempt).where(is_time).order_by(*in_order(table)).limit(1)
+        return Search(self._unclaimed(first), self._unclaimed(first.where(self._is_behind)))
+
+    @memoized_property
+    def status(self) -> Search[Select[Any]]:
         """One row of `now` (where the database has a clock), `read_only` and `first_due`."""
+        table = self.table
+        ahead = select(table.c.due_time, table.c.next_attempt).order_by(*in_order(table)).limit(LOOK_AHEAD)
+        return Search(self._status(ahead), self._status(ahead.where(self._is_behind)))
+
+    def _status(self, ahead: Select[Any]) -> Select[Any]:
         due_times = ahead.subquery("ahead")
         is_time = due_times.c.due_time >= literal(EARLIEST_DUE_TIME, UtcDateTime)  # not so a zero of MariaDB
         is_shown = ~is_parked(due_times)
         first_due = select(func.min(due_times.c.due_time)).where(is_time, is_shown).scalar_subquery()
-        clock, read_only = dialect.clock(), dialect.read_only()
+        clock, read_only = self.dialect.clock(), self.dialect.read_only()
         return select(
             (null() if clock is None else clock).label("now"),
             (false() if read_only is None else read_only).label("read_only"),
             first_due.label("first_due"),
         )
 
-    def _add_settling(self, dialect: StoreDialect) -> None:
-        """What operators and dispatchers do besides removing: `line`: that of a failed attempt."""
-        whole = self.whole_table
-        again: BindParameter[Any] = bindparam("new_next_attempt")
-        former = case((whole.c.failures_of == whole.c.message_id, whole.c.failures), else_=literal("", Json()))
-        lines = former.concat(bindparam("line", type_=Json()))
-        failed = update(whole).values(  # in the order of columns, as MySQL goes by values that were set before
-            failure_count=whole.c.failure_count + 1,
-            next_attempt=again,
-            failures=dialect.last_part(lines, KEPT),
-            failures_of=whole.c.message_id,
-        )
-        self.count_failure = failed.where(row_with(whole))
-        self.count_failure_stored = failed.where(dialect.has_stored_id(whole))
-        postponed = update(whole).values(next_attempt=again)
-        self.postpone = postponed.where(row_with(whole))
-        self.postpone_stored = postponed.where(dialect.has_stored_id(whole))
-        self.park = update(whole).values(next_attempt=literal(PARKED, UtcDateTime))
-        self.unpark = update(whole).values(next_attempt=whole.c.due_time)
-        self.cancel_matching = delete(whole)
-        new_time: BindParameter[Any] = bindparam("new_due_time")
-        self.reschedule_matching = update(whole).values(due_time=new_time, next_attempt=new_time, failure_count=0)
-        self.claimed = dialect.with_ids(whole)
-        self.park_claimed = self.park.where(dialect.among(whole.c.message_id, "ids"))
+    # Inserts.
 
-    def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
-        """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
+    @memoized_property
+    def insert(self) -> Insert:
+        """Of one message, in a transaction of several statements."""
+        insert = self.dialect.insert_message(self.table, self.partitions)
+        return insert.execution_options(preserve_rowcount=True)
+
+    @memoized_property
+    def insert_alone(self) -> Insert:
+        """Of one message, alone in its transaction."""
+        return self.dialect.insert_alone(self.table, self.partitions).execution_options(preserve_rowcount=True)
+
+    @memoized_property
+    def insert_and_notify(self) -> Executable | None:
+        """`insert_alone` that wakes dispatchers; None where the database cannot."""
+        notifications = self.dialect.notifications
+        return None if notifications is None else notifications.insert_and_notify(self.table, self.partitions)
+
+    @memoized_property
+    def insert_enlisted(self) -> Executable | None:
+        """`insert` in a caller's transaction that wakes dispatchers; None where the database cannot."""
+        notifications = self.dialect.notifications
+        return None if notifications is None else notifications.insert_enlisted(self.table, self.partitions)
+
+    # Changes of messages, by their ids.
+
+    @memoized_property
+    def waits(self) -> Select[Any]:
+        """Whether a row has the id."""
+        return select(self.table.c.message_id).where(row_with(self.table))
+
+    @memoized_property
+    def there(self) -> Select[Any]:
+        """Those of `ids` that rows have."""
+        return self.dialect.with_ids(self.table)
+
+    @memoized_property
+    def claimed(self) -> Select[Any]:
+        """Those of `ids` that the claimer has claimed."""
+        return self._owned(self.there)
+
+    @memoized_property
+    def mark(self) -> Update:
+        """Mark due times; see `delaystore.message.marked`."""
+        return self._freeing(update(self.table).values(due_time=self.dialect.marked(self.table.c.due_time)))
+
+    @memoized_property
+    def cancel(self) -> Delete:
+        """Delete rows, whichever the dialect adds."""
+        return delete(self.table)
+
+    @memoized_property
+    def reschedule(self) -> Update:
+        """A new due time, without failures, for the rows that the dialect adds."""
+        new_time: BindParameter[Any] = bindparam("new_due_time")
+        values = {"due_time": new_time, "next_attempt": new_time, "failure_count": 0}
+        return self._freeing(update(self.table).values(values))
+
+    @memoized_property
+    def park(self) -> Update:
+        """Hide rows whose destination is paused."""
+        return self._freeing(update(self.table).values(next_attempt=literal(PARKED, UtcDateTime)))
+
+    @memoized_property
+    def unpark(self) -> Update:
+        """Show rows at their due time again."""
+        return self._freeing(update(self.table).values(next_attempt=self.table.c.due_time))
+
+    # Settling.
+
+    @memoized_property
+    def remove_many(self) -> Executable:
+        """Delete the claimed rows of `ids`."""
+        return self.dialect.remove_many(self.table)
+
+    @memoized_property
+    def remove_stored(self) -> Delete:
+        """Delete a claimed row by what stands in place of an id that is none."""
+        return self._owned(delete(self.table).where(self.dialect.has_stored_id(self.table)))
+
+    def _settling(self, change: Update) -> Settling:
+        rows = row_with(self.table), self.dialect.has_stored_id(self.table)
+        return Settling(*(self._freeing(self._owned(change.where(is_row))) for is_row in rows))
+
+    @memoized_property
+    def increment(self) -> Settling:
+        """Count a failure."""
+        count = self.table.c.failure_count + 1
+        failed = update(self.table).values(failure_count=count, next_attempt=bindparam("new_next_attempt"))
+        return self._settling(failed)
+
+    @memoized_property
+    def count_failure(self) -> Settling:
+        """Count a failure, and keep the line of its attempt."""
+        table = self.table
+        former = case((table.c.failures_of == table.c.message_id, table.c.failures), else_=literal("", Json()))
+        lines = former.concat(bindparam("line", type_=Json()))
+        failed = update(table).values(  # in the order of columns, as MySQL goes by values that were set before
+            failure_count=table.c.failure_count + 1,
+            next_attempt=bindparam("new_next_attempt"),
+            failures=self.dialect.last_part(lines, KEPT),
+            failures_of=table.c.message_id,
+        )
+        return self._settling(failed)
+
+    @memoized_property
+    def postpone(self) -> Settling:
+        """Show a row at another time."""
+        return self._settling(update(self.table).values(next_attempt=bindparam("new_next_attempt")))
+
+    @memoized_property
+    def park_claimed(self) -> Update:
+        """`park` the claimed rows of `ids`."""
+        return self._owned(self.park.where(self.dialect.among(self.table.c.message_id, "ids")))
+
+    # What is shown, and counts.
+
+    @memoized_property
+    def shown(self) -> Select[Any]:
+        """All of a message."""
+        table = self.table
+        return select(*message_columns(table), table.c[MESSAGE_KEY], table.c[FAILURES], table.c[FAILURES_OF])
+
+    @memoized_property
+    def get(self) -> Select[Any]:
+        """The message of the id."""
+        return self.shown.where(row_with(self.table))
+
+    @memoized_property
+    def show(self) -> Select[Any]:
+        """The messages of `ids`."""
+        return self.shown.where(self.dialect.among(self.table.c.message_id, "ids"))
+
+    @memoized_property
+    def page(self) -> Search[Select[Any]]:
+        """Messages in the order of positions."""
+        page = self.shown.order_by(*in_order(self.table)).limit(self._limit)
+        return Search(page, page.where(self._is_behind))
+
+    @memoized_property
+    def count(self) -> Select[Any]:
+        """How many rows there are."""
+        return select(func.count()).select_from(self.table)
+
+    @memoized_property
+    def count_some(self) -> Select[Any]:
+        """How many rows there are, counted up to `limit`."""
+        some = select(literal(1)).select_from(self.table).limit(self._limit).subquery("some")
+        return select(func.count()).select_from(some)
+
+    @memoized_property
+    def numbered(self) -> Subquery:
+        """The number of the bucket, and the destination, of each row."""
+        number = self.dialect.bucket(self.table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
+        return select(number, self.table.c.destination).subquery("numbered")
+
+    @memoized_property
+    def buckets(self) -> Select[Any]:
+        """How many rows are in each bucket."""
+        number = self.numbered.c.number
+        return select(number, func.count().label("messages")).group_by(number).order_by(number)
+
+
+class RowLockStatements(Statements):
+    """Where claims are row locks."""
+
+    def __init__(self, table: Table, dialect: StoreDialect, located: LocatedRows) -> None:
+        super().__init__(table, dialect)
+        self._located = located
+
+    @memoized_property
+    def due(self) -> Search[Select[Any]]:
+        """Due rows, locked."""
+        partition, location = self._located.location(self.table)
+        due = self._due.add_columns(partition.label(PARTITION), location.label(LOCATION))
+        searches = (self.dialect.claimed(each, self.table) for each in (due, due.where(self._is_behind)))
+        return Search(*map(locked_and_fitting, searches))
+
+    @memoized_property
+    def remove_located(self) -> Executable:
+        """Delete the locked rows at `locations`."""
+        return self._located.remove_located(self.table)
+
+
+class CandidateStatements(Statements):
+    """Where claims are locks of candidates that were found without a lock."""
+
+    @memoized_property
+    def candidates(self) -> Search[Select[Any]]:
+        """Positions and sizes of due rows."""
+        order = in_order(self.table)
+        found = select(*order).where(self._is_due).order_by(*order).limit(self._limit)
+        searches = (found, found.where(self._is_behind))
+        return Search(*(with_sizes(each, self.table, self.dialect) for each in searches))
+
+    @memoized_property
+    def lock_candidates(self) -> Select[Any]:
+        """Those of `ids` that are due and that nobody has locked, locked."""
+        table = self.table
+        among = self.dialect.among(table.c.message_id, "ids")
+        due = select(*message_columns(table)).where(among, self._is_due).order_by(*in_order(table))
+        return self.dialect.claimed(due, table)
+
+
+class LeaseStatements(Statements):
+    """Where claims are leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
+
+    _free: ClassVar[Mapping[str, Any]] = {"claimed_by": None, "claimed_until": None}
+
+    @override
+    def _owned(self, statement: _Change) -> _Change:
+        return statement.where(owned(self.table))
+
+    @override
+    def _freeing(self, change: Update) -> Update:
+        return change.values(self._free)
+
+    @override
+    def _unclaimed(self, search: Select[Any]) -> Select[Any]:
+        return search.where(self.table.c.claimed_by.is_(None))
+
+    def _leasing(self, due: Select[Any]) -> ReturningUpdate[Any]:
         table = self.table
         lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
-        free: dict[str, Any] = {"claimed_by": None, "claimed_until": None}
+        ids = fitting_ids(self.dialect.claimed(due, table), table).scalar_subquery()
+        return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
-        def claim(statement: Select[Any]) -> ReturningUpdate[Any]:
-            ids = fitting_ids(statement, table).scalar_subquery()
-            return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
+    @memoized_property
+    def claim_due(self) -> Search[ReturningUpdate[Any]]:
+        """Write a lease into due rows."""
+        return Search(self._leasing(self._due), self._leasing(self._due.where(self._is_behind)))
 
-        self.claim_due = claim(due)
-        self.claim_due_behind = claim(due_behind)
-        self.release = update(table).where(owned(table)).values(free)
-        self.increment = self.increment.where(owned(table)).values(free)
-        self.remove_stored = self.remove_stored.where(owned(table))
-        self.increment_stored = self.increment_stored.where(owned(table)).values(free)
-        for name in ("count_failure", "count_failure_stored", "postpone", "postpone_stored", "park_claimed"):
-            setattr(self, name, getattr(self, name).where(owned(self.whole_table)).values(free))
-        self.claimed = self.claimed.where(owned(self.whole_table))
-        for name in ("reschedule", "reschedule_matching", "park", "unpark", "mark"):
-            setattr(self, name, getattr(self, name).values(free))
-        self.first = self.first.where(table.c.claimed_by.is_(None))
-        self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))
+    @memoized_property
+    def release(self) -> Update:
+        """End the claimer's leases."""
+        return self._freeing(self._owned(update(self.table)))
+
+    @memoized_property
+    def first_lease_end(self) -> Select[Any]:
+        """When the first claimed row is shown again."""
+        table = self.table
         shows = func.max(table.c.claimed_until, table.c.next_attempt)  # the later of the two
-        self.first_lease_end = select(func.min(shows, type_=UtcDateTime)).where(table.c.claimed_by.is_not(None))
+        return select(func.min(shows, type_=UtcDateTime)).where(table.c.claimed_by.is_not(None))
+
+
+@lru_cache(maxsize=128)
+def statements_of(name: str, schema: str | None, dialect: StoreDialect) -> Statements:
+    """The statements about the table `schema.name`: all stores of a process with that table share them."""
+    table = delayed_table(name, schema, dialect)
+    if dialect.located is not None:
+        return RowLockStatements(table, dialect, dialect.located)
+    return (LeaseStatements if dialect.claiming is Claiming.LEASES else CandidateStatements)(table, dialect)
 
 
 _LAST: Final = chr(0x10FFFF)
@@ -331,8 +558,8 @@ class LookUp(ManagedDelayedMessageStore):
         """A page by the index of `next_attempt`, however far in."""
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
-        table = self._sql.whole_table
-        statement, position = search(self._sql.page, self._sql.page_behind, after)
+        table = self._sql.table
+        statement, position = self._sql.page.after(after)
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)

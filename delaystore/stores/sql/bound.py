@@ -1,7 +1,6 @@
 """A store bound to one connection, and so to one transaction."""
 
 import builtins
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,12 +30,12 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
-from delaystore.stores.shared import in_order_of_keys, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._statements import LookUp, search
+from delaystore.stores.sql._statements import LookUp, Settling
 from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
@@ -60,7 +59,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
+class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -227,26 +226,28 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         all_of_them, dialect = Messages(messages, AT_ONCE), self._dialect
 
         def write() -> int:
-            keyed: list[DelayedMessage] = []
             with translated_errors(), dialect.savepoint(self.connection), self._without_entries_of_failure():
-                with dialect.storing(self.connection, alone=False):
-                    count = self._insert_many(without_keys(all_of_them, keyed))
-                return count + self.place_many(keyed, rule, change)
+                return self._store_all(all_of_them, rule, change, alone=False)
 
         return self._unless_claimed(write, all_of_them)
 
     def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
         """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""
         self.written()
-        keyed: list[DelayedMessage] = []
         with translated_errors():
-            with self._dialect.storing(self.connection, alone=True):
-                count = self._insert_many(without_keys(messages, keyed))
-            return count + self.place_many(keyed, rule, change)
+            return self._store_all(messages, rule, change, alone=True)
+
+    def _store_all(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None, *, alone: bool
+    ) -> int:
+        keyed: list[DelayedMessage] = []
+        with self._dialect.storing(self.connection, alone=alone):
+            count = self._insert_many(without_keys(messages, keyed))
+        return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
         rows = MessageRows(messages)
-        count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
+        count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.partitions, rows)
         if count:
             self._waits_until(rows.earliest)
         return count
@@ -254,14 +255,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
     def place_many(self, keyed: builtins.list[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
         """Store messages with keys one after the other; returns how many were not left out for one that is kept."""
         return sum(self.place(message, rule, change) == message.message_id for message in in_order_of_keys(keyed))
-
-    @override
-    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        return next(iter(self.fetch_due(at, 1)), None)
-
-    @override
-    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        return self.fetch_batch(at, limit, sys.maxsize)
 
     @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
@@ -279,10 +272,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         self._fetched.update(ids)
         self._unsettled.update(ids)
         return messages
-
-    @override
-    def remove(self, message: DelayedMessage) -> bool:
-        return self.remove_many([message]) == 1
 
     @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
@@ -307,13 +296,13 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
     @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         self.written()
-        return self._show_again([(*each, {}) for each in failures], self._sql.increment, self._sql.increment_stored)
+        return self._show_again([(*each, {}) for each in failures], self._sql.increment)
 
     @override
     def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
         self.written()
         counted = [(each.message, each.next_attempt, {"line": each.attempt.line()}) for each in failures]
-        return self._show_again(counted, self._sql.count_failure, self._sql.count_failure_stored)
+        return self._show_again(counted, self._sql.count_failure)
 
     @override
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
@@ -323,14 +312,14 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             claimed = {"ids": [message.message_id for message, _ in postponed], **self._claims.identity()}
             return len(self._execute(self._sql.claimed, claimed).all())
         again = [(*each, dict[str, Any]()) for each in postponed]
-        return self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
+        return self._show_again(again, self._sql.postpone)
 
     @override
     def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
         """Who sets another limit waits for the end of the transaction."""
         with translated_errors():
             self._dialect.begin_writing(self.connection)
-        times = promised_times(self._parts.beside, destinations).with_for_update(read=True)
+        times = promised_times(self._sql.beside, destinations).with_for_update(read=True)
         return {row.name: row.promised or self.now() for row in self._execute(times, {})}
 
     @override
@@ -342,7 +331,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         named = {message.destination for message in messages if stored_id(message) is None}
         if not named:
             return []
-        resumes_not = paused_names(self._parts.beside, self.now(), named).with_for_update(read=True)
+        resumes_not = paused_names(self._sql.beside, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
         chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
         claimed = {"ids": list(chosen), **self._claims.identity()}
@@ -361,9 +350,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         parked = set(self.park_claimed(messages))
         self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
 
-    def _show_again(
-        self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], by_id: Update, by_stored_id: Update
-    ) -> int:
+    def _show_again(self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], change: Settling) -> int:
         """Settle messages that are shown again at a time, by a statement that may take more values."""
         claimer = self._claims.identity()
         plain: list[dict[str, Any]] = []
@@ -374,9 +361,9 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer, **more}
             (plain if key is None else stored).append(values)
         self._unsettled.difference_update(message.message_id for message, *_ in shown)
-        count = self._execute(by_id, plain).rowcount if plain else 0
+        count = self._execute(change.by_id, plain).rowcount if plain else 0
         for values in stored:
-            count += self._execute(by_stored_id, values).rowcount
+            count += self._execute(change.by_stored_id, values).rowcount
         return count
 
     @override
@@ -385,7 +372,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
         after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        first = self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar()
+        first = self._execute(*self._sql.first.after(after)).scalar()
         times.append(None if first is None else time_or_earliest(first))
         if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
@@ -394,9 +381,9 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
     @override
     def status(self) -> StoreStatus:
         """One statement. It looks at the due times of the first 1000 messages by next attempt."""
-        row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
+        row = self._execute(*self._sql.status.after(self._parts.scan.start())).one()
         return StoreStatus(
-            now=self._parts.clock.now_as_told(row.now),
+            now=self._parts.clock.now_read(row.now),
             first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # or it was written by hand
             read_only=READ_ONLY if row.read_only else None,
         )
@@ -465,7 +452,7 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             self.written()
         if self._entries:
             AuditTrail(self).note(self._entries)
-        if not self._dialect.has_notifications or self._earliest is None:
+        if self._dialect.notifications is None or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
             self._notify(payload_of(self._earliest))
@@ -510,5 +497,6 @@ class BoundSqlStore(AuditedKeyedStore, LookUp, OperableTransaction):
             self._earliest = at
 
     def _notify(self, payload: str) -> None:
-        with translated_errors():
-            self._dialect.notify(self.connection, self._parts.channel, payload)
+        if self._dialect.notifications is not None:
+            with translated_errors():
+                self._dialect.notifications.notify(self.connection, self._parts.channel, payload)

@@ -17,7 +17,6 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import (
     MAX_ADDRESS_BYTES,
     MAX_HEADER_DEPTH,
-    MAX_KEY_BYTES,
     MAX_MESSAGE_ID_BYTES,
     NOTHING,
     Position,
@@ -358,11 +357,6 @@ FAILURES_OF: Final = "failures_of"
 """The column of the message_id whose failures these are: a row is given to another message with the same key."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""
-
-
-def key_columns() -> list[Column[Any]]:
-    """The columns that a table has for messages with a key; statements about others do not name them."""
-    return [Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)), Column(FIRST_SENT, UtcDateTime())]
 
 
 def message_columns(table: FromClause) -> list[ColumnElement[Any]]:

@@ -16,7 +16,7 @@ from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, FIRST_SENT, KEY, 
 from delaystore.stores.sql.dialects import Defect, StoreDialect, made_by_setup
 from delaystore.stores.sql.errors import translate
 from delaystore.stores.sql.faults import Fault, quoted_name
-from delaystore.stores.sql.schema import OperatingTables, shelves_table, whole_table
+from delaystore.stores.sql.schema import OperatingTables, partitions_table
 from delaystore.text import roughly
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ MANY: Final = 100_000
 
 def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
     """The tables of an endpoint as this release works with them; the first is `table`, which holds the messages."""
-    shelves = [shelves_table(table, dialect)] if dialect.has_shelves else []
-    return [whole_table(table, dialect), *shelves, *OperatingTables.of(table, dialect).all]
+    partitions = [] if dialect.bulk is None else [partitions_table(table, dialect)]
+    return [table, *partitions, *OperatingTables(table, dialect).all]
 
 
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
@@ -39,7 +39,7 @@ def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequ
     if not setup.is_current(connection, table):
         missing = setup.missing_schema(connection, table, dialect)
         if missing is not None:
-            return [Defect(text=missing, hinders=True)]
+            return [Defect(text=missing, is_obstacle=True)]
         version = setup.current_version(connection, table)
         if version is not None:
             how = f"of schema version {version}, older than {setup.HEAD}"
@@ -53,14 +53,14 @@ def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequ
         if each.name in there:
             found += _Comparison(connection, each, there[each.name], dialect).defects()
         else:
-            found.append(made_by_setup(f"table {each.name!r}", hinders=True))
+            found.append(made_by_setup(f"table {each.name!r}", is_obstacle=True))
     return [*found, *dialect.defects(connection, tables)]
 
 
-def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
+def obstacles(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
     """What keeps messages from being stored once and dispatched; nothing for tables of an earlier release.
 
-    A role that only reads messages, as for monitoring, lacks rights on the other tables; that hinders no dispatcher.
+    A role that only reads messages, as for monitoring, lacks rights on the other tables; that stops no dispatcher.
     """
     version = setup.current_version(connection, table)
     if version is None:
@@ -77,16 +77,16 @@ def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> I
         *(each for name in there for each in _Comparison(connection, tables[0], there[name], dialect).key_defects()),
         *dialect.defects(connection, tables),
     ]
-    yield from (each.text for each in found if each.hinders)
+    yield from (each.text for each in found if each.is_obstacle)
 
 
 def _without_version(connection: Connection, table: Table, dialect: StoreDialect) -> Defect:
     """Of a table without a version: it is missing, or the table of its version is missing or empty."""
     if not dialect.has_table(connection, table):
-        return made_by_setup(f"table {table.name!r}", hinders=True)
+        return made_by_setup(f"table {table.name!r}", is_obstacle=True)
     versions = setup.version_table(table)
     how = "empty" if dialect.has_table(connection, versions) else "missing"
-    return made_by_setup(f"table {versions.name!r}", how, hinders=True)
+    return made_by_setup(f"table {versions.name!r}", how, is_obstacle=True)
 
 
 def _unreadable(connection: Connection, tables: Sequence[Table], dialect: StoreDialect) -> Iterator[tuple[str, str]]:
@@ -214,7 +214,7 @@ class _Comparison:
                 yield Defect(
                     text=f"the column {name!r} of the table {self._table.name!r} is not delaystore's, and no row can "
                     "be stored without a value for it; drop it, or give it a default",
-                    hinders=True,
+                    is_obstacle=True,
                 )
         yield from self.key_defects()
 
@@ -226,7 +226,7 @@ class _Comparison:
             if self._dialect.is_file:
                 remedy = "make the table again with it and copy the rows, as SQLite adds none to a table that exists"
             text = f"the table {self._table.name!r} has no primary key ({', '.join(key)}); {remedy}"
-            yield Defect(text=text, hinders=True)
+            yield Defect(text=text, is_obstacle=True)
         yield from self._of_indexes()
 
     def _of_indexes(self) -> Iterator[Defect]:
@@ -234,11 +234,11 @@ class _Comparison:
         for wanted in sorted(self._table.indexes, key=lambda index: str(index.name)):
             what = f"index {wanted.name!r} of the table {self._table.name!r}"
             if wanted.name not in indexes:
-                yield made_by_setup(what, hinders=wanted.unique)
+                yield made_by_setup(what, is_obstacle=wanted.unique)
             elif not self._is_alike(wanted, indexes[wanted.name]):
                 yield Defect(
                     text=f"the {what} is another one; drop it, and run `delaystore setup`, which makes it again",
-                    hinders=wanted.unique,
+                    is_obstacle=wanted.unique,
                 )
 
     def _is_alike(self, wanted: Index, found: Mapping[str, Any]) -> bool:
@@ -256,11 +256,11 @@ class _Comparison:
             *(each.name for each in self._dialect.failing_columns()),
         )
         if column.name in added:
-            return made_by_setup(what, hinders=True)
+            return made_by_setup(what, is_obstacle=True)
         remedy = "restore the table from a backup"
         if column.nullable:
             remedy = f"run ALTER TABLE {self._name} ADD COLUMN {self._definition(column)}"
-        return Defect(text=f"the {what} is missing; {remedy}", hinders=True)
+        return Defect(text=f"the {what} is missing; {remedy}", is_obstacle=True)
 
     def _of_type(self, column: Column[Any], found: Any) -> Defect:
         known = f"the type {found}" if not isinstance(found, NullType) else "no type, or an unknown one"

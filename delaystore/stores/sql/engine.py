@@ -24,7 +24,7 @@ from delaystore.stores.sql.dialects.base import OWN, PREPARED
 from delaystore.stores.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
 from delaystore.stores.sql.errors import configuration_errors, unreachable
 from delaystore.stores.sql.faults import Fault, HostsInTurn, hosts_of
-from delaystore.stores.sql.urls import database_url, same_address, sqlalchemy_dialect
+from delaystore.stores.sql.urls import database_url, known_dialect, same_address, sqlalchemy_dialect
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -162,19 +162,16 @@ def check_blocking(database: URL | Engine) -> None:
 
 def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, pooled: bool = True) -> Engine:
     """What `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and ConfigurationError."""
-    backend = parsed.get_backend_name()
-    options: dict[str, Any] = {"hide_parameters": True}
-    dialect = DIALECTS.get(backend)
-    if dialect is not None:
-        parsed = _with_password_hidden(_with_driver(parsed, dialect, is_async=is_async))
+    dialect, options = known_dialect(parsed), dict[str, Any](hide_parameters=True)
+    parsed = _with_password_hidden(_with_driver(parsed, dialect, is_async=is_async))
     sqlalchemy_dialect(parsed)
-    if backend == "sqlite":
+    if dialect.is_file:
         _check_sqlite_url(parsed)
         options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
     driver = driver_of_url(parsed, is_async=is_async)
     if pooled:
         options |= driver.pool_sizes(KEPT, MORE)
-    if dialect is not None and dialect.transaction_isolation is not None:
+    if dialect.transaction_isolation is not None:
         options["isolation_level"] = driver.default_isolation(
             dialect.single_statement_isolation, dialect.transaction_isolation
         )
@@ -182,17 +179,16 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, poole
     parsed, given = driver.options(parsed)
     defaults = driver.connect_arguments
     if defaults is None:
-        defaults = {} if dialect is None else dialect.connect_arguments
+        defaults = dialect.connect_arguments
     given = {**{name: value for name, value in defaults.items() if name not in parsed.query}, **given}
     engine = create(parsed, connect_args=given, **options)
-    if dialect is not None:
-        event.listen(engine, "do_connect", _connecting(dialect, driver, HostsInTurn(hosts_of(parsed))))
 
-        def prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-            record.info[PREPARED] = dialect.prepare(connection, driver, heed_pooler=heed_pooler)
+    def prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+        record.info[PREPARED] = dialect.prepare(connection, driver, heed_pooler=heed_pooler)
 
-        event.listen(engine, "connect", prepare)
-    if backend != "sqlite":
+    event.listen(engine, "do_connect", _connecting(dialect, driver, HostsInTurn(hosts_of(parsed))))
+    event.listen(engine, "connect", prepare)
+    if not dialect.is_file:
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)
     renew_after_fork(engine)

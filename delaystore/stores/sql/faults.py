@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import URL, Connection, Dialect, Table, TextClause, make_url, text
+from sqlalchemy import URL, Connection, Dialect, MetaData, Table, TextClause, make_url, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import SchemaItem
 
 from delaystore.errors import ConfigurationError
 
@@ -69,7 +70,7 @@ def parsed(url: str) -> URL:
 
 def hosts_of(url: URL) -> Sequence[DatabaseHost]:
     """The hosts that `url` names, in their order, whichever way it names them; none where the driver chooses one."""
-    named, ports = (_listed(url.query, name) for name in ("host", "port"))
+    named, ports = _listed(url.query, "host"), _listed(url.query, "port")
     if not named:
         return [DatabaseHost(url.host, url.port)] if url.host else []
     if not ports:
@@ -161,6 +162,11 @@ def code_of(error: DBAPIError) -> Code | None:
         return "28P01"  # psycopg gives no SQLSTATE for a failed connection
     sqlstate: str | None = getattr(original, "sqlstate", None)
     return sqlstate
+
+
+def quoted_table(name: str, schema: str | None, *parts: SchemaItem, **options: Any) -> Table:
+    """A table whose name, and that of its schema, are always quoted, so that they are what they look like."""
+    return Table(name, MetaData(), *parts, schema=schema, quote=True, quote_schema=True if schema else None, **options)
 
 
 def quoted_name(table: Table, dialect: Dialect) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -21,12 +21,14 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.util import memoized_property
 
 from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.stores.sql.codec import (
     COLUMNS,
     FAILURES,
     FAILURES_OF,
+    FIRST_SENT,
     INNODB,
     KEY,
     MESSAGE_KEY,
@@ -34,83 +36,60 @@ from delaystore.stores.sql.codec import (
     Json,
     UtcDateTime,
     in_order,
-    key_columns,
 )
-from delaystore.stores.sql.dialects import StoreDialect, fault_of
+from delaystore.stores.sql.dialects import Claiming, StoreDialect, fault_of
 from delaystore.stores.sql.errors import translated_errors
-from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.faults import Fault, quoted_table
 from delaystore.stores.sql.setup import HEAD, current_version, version_table_name
 from delaystore.stores.sql.urls import (
     TEST_CLOCK,
     default_table_name,
     derived_name,
     operating_table_names,
-    shelves_table_name,
+    partitions_table_name,
 )
 
 
-def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = False) -> Table:
-    """The table `schema.name`; with the columns of a lease where claims are not row locks.
+def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table:
+    """The table `schema.name`, with all columns of this release; those of a lease where claims are leases.
 
-    `keys`: with the columns of keys, which the statements about other messages do not name. Their index holds only
-    messages with a key where the database can do that; elsewhere it takes any number of NULLs.
+    Statements about messages without a key name only the columns of COLUMNS, so that they also serve the table of an
+    earlier release that is not upgraded yet.
 
     The index by position serves "due now" and `list`; it holds the message_id so that a position in it is exact even
-    where many messages are due at once.
+    where many messages are due at once. The index of keys holds only messages with a key where the database can do
+    that; elsewhere it takes any number of NULLs. The index of what has failed before holds nothing else, so that
+    storing a message costs nothing more; where the database cannot do that, it is of a column that is NULL for all the
+    others.
     """
-    table = Table(
+    leases = dialect.claiming is Claiming.LEASES
+    table = quoted_table(
         name,
-        MetaData(),
+        schema,
         *(column.in_table() for column in COLUMNS),
         *([Column("claimed_by", ExactText(36)), Column("claimed_until", UtcDateTime)] if leases else []),
-        *(key_columns() if keys else []),
-        schema=schema,
-        quote=True,
-        quote_schema=True if schema else None,
+        Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
+        Column(FIRST_SENT, UtcDateTime),
+        Column(FAILURES, Json()),
+        Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)),
+        *dialect.failing_columns(),
         **INNODB,
     )
     Index(f"{name}_due", *in_order(table), _table=table)
     if leases:
         Index(f"{name}_claims", table.c.claimed_until, sqlite_where=table.c.claimed_by.is_not(None), _table=table)
-    if keys:
-        key = table.c[MESSAGE_KEY]
-        has_key = key.is_not(None)
-        Index(f"{name}_keys", key, unique=True, postgresql_where=has_key, sqlite_where=has_key, _table=table)
+    has_key = table.c[MESSAGE_KEY].is_not(None)
+    key = table.c[MESSAGE_KEY]
+    Index(f"{name}_keys", key, unique=True, postgresql_where=has_key, sqlite_where=has_key, _table=table)
+    order, failing = dialect.failing_order(table), dialect.is_failing(table)
+    Index(f"{name}_failing", *order, postgresql_where=failing, sqlite_where=failing, _table=table)
     return table
 
 
-def with_keys(table: Table) -> Table:
-    """The same table with the columns of keys."""
-    return delayed_table(table.name, table.schema, leases="claimed_by" in table.c, keys=True)
-
-
-def whole_table(table: Table, dialect: StoreDialect) -> Table:
-    """The same table with all its columns, also that of failures; those about sending and dispatching name it not.
-
-    The index of what has failed before holds nothing else, so that storing a message costs nothing more; where the
-    database cannot do that, it is of a column that is NULL for all the others.
-    """
-    whole = with_keys(table)
-    whole.append_column(Column(FAILURES, Json()))
-    whole.append_column(Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)))
-    for column in dialect.failing_columns():
-        whole.append_column(column)
-    where = dialect.is_failing(whole)
-    order = dialect.failing_order(whole)
-    Index(f"{table.name}_failing", *order, postgresql_where=where, sqlite_where=where, _table=whole)
-    return whole
-
-
-def shelves_table(live: Table, dialect: StoreDialect) -> Table:
-    """The table whose children are the shelves of `live`; it has no rows of its own."""
-    return Table(
-        shelves_table_name(live.name, dialect),
-        MetaData(),
-        Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False),
-        schema=live.schema,
-        quote=True,
-        quote_schema=True if live.schema else None,
-    )
+def partitions_table(live: Table, dialect: StoreDialect) -> Table:
+    """The table whose children are the partitions of `live`; it has no rows of its own."""
+    name = partitions_table_name(live.name, dialect)
+    return quoted_table(name, live.schema, Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False))
 
 
 NAME_BYTES = 255
@@ -119,36 +98,56 @@ ABOUT_BYTES = 4000
 """Of what says to what a change was made."""
 
 
-@dataclass(frozen=True, slots=True)
 class OperatingTables:
-    """A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
+    """The tables of operators and dispatchers beside the `live` table of an endpoint, each built when it is first used.
 
+    A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
     """
 
-    destinations: Table
-    dispatchers: Table
-    activity: Table
-    operations: Table
-    changes: Table
+    def __init__(self, live: Table, dialect: StoreDialect) -> None:
+        self._live, self._dialect = live, dialect
+        self._names = operating_table_names(live.name, dialect)
 
-    @classmethod
-    def of(cls, live: Table, dialect: StoreDialect) -> Self:
-        """Those of the endpoint whose messages wait in `live`."""
-        destinations, dispatchers, activity, operations, changes = operating_table_names(live.name, dialect)
-        began = derived_name(live.name, "_operations_began", dialect)
-        return cls(
-            destinations=_beside(live, destinations, *_destinations()),
-            dispatchers=_beside(live, dispatchers, *_dispatchers()),
-            activity=_beside(live, activity, *_activity()),
-            operations=_beside(live, operations, *_operations(), Index(began, "began", "operation_id")),
-            changes=_beside(live, changes, *_changes()),
-        )
+    @memoized_property
+    def destinations(self) -> Table:
+        """What is paused or limited."""
+        return quoted_table(self._names[0], self._live.schema, *_destinations(), **INNODB)
+
+    @memoized_property
+    def dispatchers(self) -> Table:
+        """Heartbeats, also of ingresses."""
+        return quoted_table(self._names[1], self._live.schema, *_dispatchers(), **INNODB)
+
+    @memoized_property
+    def activity(self) -> Table:
+        """What dispatchers did."""
+        return quoted_table(self._names[2], self._live.schema, *_activity(), **INNODB)
+
+    @memoized_property
+    def operations(self) -> Table:
+        """Operations on many messages."""
+        began = derived_name(self._live.name, "_operations_began", self._dialect)
+        index = Index(began, "began", "operation_id")
+        return quoted_table(self._names[3], self._live.schema, *_operations(), index, **INNODB)
+
+    @memoized_property
+    def changes(self) -> Table:
+        """The audit trail."""
+        return quoted_table(self._names[4], self._live.schema, *_changes(), **INNODB)
 
     @property
     def all(self) -> list[Table]:
         """All of them."""
         return [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
+
+
+# Types that several columns share: SQLAlchemy asks the dialect about each instance of a type, for each engine.
+_NAME: Final = ExactText(NAME_BYTES)
+_ADDRESS: Final = ExactText(MAX_ADDRESS_BYTES)
+_MESSAGE_ID: Final = ExactText(MAX_MESSAGE_ID_BYTES)
+_TIME: Final = UtcDateTime()
+_JSON: Final = Json()
 
 
 def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] | None = None) -> Select[Any]:
@@ -166,59 +165,54 @@ def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[An
     return select(table.c.name, table.c.promised).where(limited).order_by(table.c.name)
 
 
-def _beside(live: Table, name: str, *parts: Any) -> Table:
-    quote_schema = True if live.schema else None
-    return Table(name, MetaData(), *parts, schema=live.schema, quote=True, quote_schema=quote_schema, **INNODB)
-
-
 def _destinations() -> list[Column[Any]]:
     return [
-        Column("name", ExactText(MAX_ADDRESS_BYTES), primary_key=True),
+        Column("name", _ADDRESS, primary_key=True),
         Column("paused", Integer, nullable=False),
-        Column("paused_until", UtcDateTime),
+        Column("paused_until", _TIME),
         Column("resuming", Integer, nullable=False),
         Column("max_rate", Double),
-        Column("full_at", UtcDateTime),
-        Column("promised", UtcDateTime),
-        Column("changed", UtcDateTime, nullable=False),
-        Column("changed_by", ExactText(NAME_BYTES), nullable=False),
+        Column("full_at", _TIME),
+        Column("promised", _TIME),
+        Column("changed", _TIME, nullable=False),
+        Column("changed_by", _NAME, nullable=False),
     ]
 
 
 def _dispatchers() -> list[Column[Any]]:
     return [
-        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
-        Column("beat", UtcDateTime, nullable=False),
-        Column("record", Json, nullable=False),
+        Column("dispatcher_id", _NAME, primary_key=True),
+        Column("beat", _TIME, nullable=False),
+        Column("record", _JSON, nullable=False),
     ]
 
 
 def _activity() -> list[Column[Any]]:
     counts = ("delivered", "failed", "moved_to_error_queue", "gave_way")  # the last one: deferred messages
     return [
-        Column("minute", UtcDateTime, primary_key=True),
-        Column("dispatcher_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("minute", _TIME, primary_key=True),
+        Column("dispatcher_id", _NAME, primary_key=True),
         *(Column(name, BigInteger, nullable=False) for name in counts),
-        Column("lateness", Json, nullable=False),
-        Column("by_destination", Json, nullable=False),
+        Column("lateness", _JSON, nullable=False),
+        Column("by_destination", _JSON, nullable=False),
     ]
 
 
 def _operations() -> list[Column[Any]]:
     return [
-        Column("operation_id", ExactText(NAME_BYTES), primary_key=True),
+        Column("operation_id", _NAME, primary_key=True),
         Column("kind", ExactText(20), nullable=False),
-        Column("wanted", Json, nullable=False),
-        Column("begun_by", ExactText(NAME_BYTES), nullable=False),
-        Column("began", UtcDateTime, nullable=False),
-        Column("due_time", UtcDateTime),
-        Column("ended", UtcDateTime),
+        Column("wanted", _JSON, nullable=False),
+        Column("begun_by", _NAME, nullable=False),
+        Column("began", _TIME, nullable=False),
+        Column("due_time", _TIME),
+        Column("ended", _TIME),
         Column("state", ExactText(20), nullable=False),
-        Column("after_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("after_id", _MESSAGE_ID),
         Column("examined", BigInteger, nullable=False),
         Column("changed", BigInteger, nullable=False),
         Column("held", BigInteger, nullable=False),
-        Column("held_ids", Json, nullable=False),
+        Column("held_ids", _JSON, nullable=False),
     ]
 
 
@@ -228,20 +222,20 @@ def _changes() -> list[Column[Any]]:
     Releases that know schema version 0004 alone write the columns up to `messages`, and leave out the others.
     """
     return [
-        Column("made_at", UtcDateTime, primary_key=True),
+        Column("made_at", _TIME, primary_key=True),
         Column("change_id", ExactText(36), primary_key=True),
-        Column("made_by", ExactText(NAME_BYTES), nullable=False),
-        Column("action", ExactText(NAME_BYTES), nullable=False),
+        Column("made_by", _NAME, nullable=False),
+        Column("action", _NAME, nullable=False),
         Column("about", ExactText(ABOUT_BYTES), nullable=False),
         Column("messages", BigInteger, nullable=False),
         Column("way", ExactText(20)),
-        Column("message_id", ExactText(MAX_MESSAGE_ID_BYTES)),
+        Column("message_id", _MESSAGE_ID),
         Column("message_key", ExactText(MAX_KEY_BYTES)),
-        Column("destination", ExactText(MAX_ADDRESS_BYTES)),
-        Column("wanted", Json),
-        Column("operation_id", ExactText(NAME_BYTES)),
-        Column("old_due_time", UtcDateTime),
-        Column("new_due_time", UtcDateTime),
+        Column("destination", _ADDRESS),
+        Column("wanted", _JSON),
+        Column("operation_id", _NAME),
+        Column("old_due_time", _TIME),
+        Column("new_due_time", _TIME),
     ]
 
 

@@ -5,18 +5,19 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, func, inspect, select
+from sqlalchemy import Column, Connection, String, Table, func, inspect, select
 from sqlalchemy.schema import DropTable
 
 from delaystore.errors import StoreSetupError
 from delaystore.stores.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
+from delaystore.stores.sql.faults import quoted_table
 from delaystore.stores.sql.urls import (
     derived_name,
     is_load_table,
-    is_shelf,
+    is_partition,
     loads_table_name,
     operating_table_names,
-    shelves_table_name,
+    partitions_table_name,
 )
 
 if TYPE_CHECKING:
@@ -123,10 +124,10 @@ def load_tables(connection: Connection, table: Table) -> list[str]:
     return [name for name in names if is_load_table(name, table.name, dialect)]
 
 
-def shelf_tables(connection: Connection, table: Table) -> list[str]:
-    """The names of the shelves of `table`."""
+def partition_tables(connection: Connection, table: Table) -> list[str]:
+    """The names of the partitions of `table`."""
     names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
-    return [name for name in names if is_shelf(name, table.name, dialect)]
+    return [name for name in names if is_partition(name, table.name, dialect)]
 
 
 def _existing(connection: Connection, table: Table) -> list[Table]:
@@ -135,11 +136,11 @@ def _existing(connection: Connection, table: Table) -> list[Table]:
     The table that remembers finished loads goes first: it must not outlive the messages.
     """
     dialect, inspector = store_dialect_of(connection), inspect(connection)
-    loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
-    made = (*load_tables(connection, table), *shelf_tables(connection, table))
+    loads, partitions = loads_table_name(table.name, dialect), partitions_table_name(table.name, dialect)
+    made = (*load_tables(connection, table), *partition_tables(connection, table))
     beside = operating_table_names(table.name, dialect)
-    names = (loads, *made, shelves, *beside, table.name, version_table_name(table))
-    return [_any_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
+    names = (loads, *made, partitions, *beside, table.name, version_table_name(table))
+    return [quoted_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
 
 
 def _drop(connection: Connection, tables: Iterable[Table]) -> None:
@@ -160,7 +161,7 @@ def leave_delaystore_alone(
     stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
     ours = stores | {f"{name}_version" for name in stores}
     for database in STORE_DIALECTS.values():
-        ours |= {derived(name, database) for name in stores for derived in (loads_table_name, shelves_table_name)}
+        ours |= {derived(name, database) for name in stores for derived in (loads_table_name, partitions_table_name)}
         ours.update(*(operating_table_names(name, database) for name in stores))
 
     def include_object(
@@ -171,9 +172,9 @@ def leave_delaystore_alone(
         return table_name not in ours and not is_queue and not is_made(str(table_name))
 
     def is_made(name: str) -> bool:
-        """Whether it is a table of a bulk load, or a shelf."""
+        """Whether it is a table of a bulk load, or a partition."""
         return any(
-            is_load_table(name, table, database) or is_shelf(name, table, database)
+            is_load_table(name, table, database) or is_partition(name, table, database)
             for table in stores
             for database in STORE_DIALECTS.values()
         )
@@ -214,6 +215,10 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
     from alembic.migration import MigrationContext  # a third of a second, which only a change of the schema needs
     from alembic.operations import Operations
 
+    def alter_partitions() -> None:
+        if dialect.bulk is not None:
+            dialect.bulk.alter_partitions(connection, table, partition_tables(connection, table))
+
     scripts = _scripts()
     options = {
         "version_table": version_table_name(table),
@@ -222,13 +227,13 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
-        "delaystore_shelves": shelves_table_name(table.name, dialect) if dialect.has_shelves else None,
-        "delaystore_opening": dialect.open_to_senders,
+        "delaystore_shelves": partitions_table_name(table.name, dialect) if dialect.bulk is not None else None,
+        "delaystore_opening": None if dialect.bulk is None else dialect.bulk.open_to_senders,
         "delaystore_beside": operating_table_names(table.name, dialect),
         "delaystore_began": derived_name(table.name, "_operations_began", dialect),
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),
-        "delaystore_alter_shelves": lambda: dialect.alter_shelves(connection, table, shelf_tables(connection, table)),
+        "delaystore_alter_shelves": alter_partitions,
         "delaystore_patiently": dialect.alter_patiently,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }
@@ -243,12 +248,6 @@ def _scripts() -> "ScriptDirectory":
     return ScriptDirectory(str(_MIGRATIONS))
 
 
-def _any_table(name: str, schema: str | None) -> Table:
-    return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
-
-
 def version_table(table: Table) -> Table:
     """The table that remembers the version of `table`."""
-    return Table(
-        version_table_name(table), MetaData(), Column("version_num", String(32)), schema=table.schema, quote=True
-    )
+    return quoted_table(version_table_name(table), table.schema, Column("version_num", String(32)))

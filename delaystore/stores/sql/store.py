@@ -27,24 +27,23 @@ from delaystore.message import KEY_PATIENCE, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore, Change
-from delaystore.stores.shared import in_transaction, key_of, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_transaction, key_of, without_keys
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
-from delaystore.stores.sql._keyed import KEYED, Answer, Duplicate, Messages, decided
+from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
-from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import PartitionLimits, PartitionManager
-from delaystore.stores.sql.dialects import Claiming, store_dialect_of
+from delaystore.stores.sql.bulk_partitions import BulkPartitions, PartitionLimits, PartitionManager
+from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.drivers import driver_of
 from delaystore.stores.sql.engine import Connections, check_blocking, create_store_engine, dispose
 from delaystore.stores.sql.errors import configuration_errors, translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.store import OperableSqlStore
 from delaystore.stores.sql.rows import MessageRows
-from delaystore.stores.sql.schema import OperatingTables, delayed_table
 from delaystore.stores.sql.targets import DriverConnectionAdapter, target_of
 from delaystore.stores.sql.urls import (
     check_identifier,
@@ -63,7 +62,7 @@ _NO_SETUP_BESIDE: Final = (
 )
 
 
-class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
+class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -76,8 +75,8 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
     """
 
-    shelf_limits: ClassVar = PartitionLimits()
-    """When messages that are stored at once get a shelf."""
+    partition_limits: ClassVar = PartitionLimits()
+    """When messages that are stored at once get a partition."""
     key_patience: ClassVar = KEY_PATIENCE
     """Seconds for which a message waits to be stored while somebody has the message of its key."""
 
@@ -100,19 +99,17 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         self._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
 
     @classmethod
-    def in_greenlets(
-        cls,
-        engine: Engine,
-        *,
-        owns_engine: bool,
-        schema: str | None,
-        table: str | None,
-        lease: timedelta,
-        clock: Clock | None,
-    ) -> Self:
-        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets."""
+    def in_greenlets(cls, engine: Engine, *, owns_engine: bool, **options: Any) -> Self:
+        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets.
+
+        Args:
+            engine: The synchronous side of the AsyncEngine.
+            owns_engine: Whether the engine was made for the store, which may close it.
+            options: `schema`, `table`, `lease` and `clock`, as those of the constructor.
+
+        """
         store = cls.__new__(cls)
-        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
+        store._open(engine, owns_engine=owns_engine, **options)
         return store
 
     def _open(
@@ -162,8 +159,8 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             return
         name = self._table_name or default_table_name(endpoint)
         name = timed_table_name(name, self._dialect, by_test_clock=self._clock is not None)
-        table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
-        statements = Statements(table, self._dialect)
+        statements = statements_of(name, self._schema, self._dialect)
+        table = statements.table
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=statements,
@@ -171,8 +168,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
-            keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
-            beside=OperatingTables.of(table, self._dialect),
+            keyed=keyed_of(statements, self.key_patience),
             version=setup.KnownVersion(table),
         )
         self._endpoint = endpoint
@@ -187,9 +183,13 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         return SameDatabase(self.engine.url, self.table, self._dialect, self._transactions.connect)
 
     @property
-    def shelves(self) -> PartitionManager:
-        """The tables in which what was stored in bulk waits, beside `table`."""
-        return PartitionManager(self.table, self._dialect, self._transactions, self.shelf_limits)
+    def partitions(self) -> PartitionManager | None:
+        """The bulk partitions beside `table`; None: the database has none."""
+        dialect, sql = self._dialect, self._parts.statements
+        if dialect.bulk is None or sql.partitions is None:
+            return None
+        family = BulkPartitions(sql.table, sql.partitions, dialect, dialect.bulk)
+        return PartitionManager(family, self._transactions, self.partition_limits)
 
     @property
     def table(self) -> Table:
@@ -220,10 +220,10 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             return [each.text for each in comparison.defects(connection, self.table, self._dialect)]
 
     @override
-    def hindrances(self) -> Sequence[str]:
+    def obstacles(self) -> Sequence[str]:
         """By a few statements about the catalog; none of tables that are of another release."""
         with translated_errors(), self._transactions.connect() as connection:
-            return list(comparison.hindrances(connection, self.table, self._dialect))
+            return list(comparison.obstacles(connection, self.table, self._dialect))
 
     def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
         """Drop the tables, with all that waits in them.
@@ -346,10 +346,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
 
     # a claim by row lock ends with its call, so dispatchers claim inside `transaction()`
     message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
-    fetch_next_due_timeout = in_transaction(BoundSqlStore.fetch_next_due_timeout, opened_by="_one_call")
-    fetch_due = in_transaction(BoundSqlStore.fetch_due, opened_by="_one_call")
     fetch_batch = in_transaction(BoundSqlStore.fetch_batch, opened_by="_one_call")
-    remove = in_transaction(BoundSqlStore.remove, opened_by="_one_call")
     remove_many = in_transaction(BoundSqlStore.remove_many, opened_by="_one_call")
     increment_failure_count = in_transaction(BoundSqlStore.increment_failure_count, opened_by="_one_call")
     increment_failure_counts = in_transaction(BoundSqlStore.increment_failure_counts, opened_by="_one_call")
@@ -375,18 +372,20 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     def store_many(
         self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
     ) -> int:
-        """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
+        """All or none, in one transaction; PostgreSQL: by COPY, many of them as a partition beside a large table.
 
         Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most; and those with a key, which come last,
-        and are in no shelf. A generator of more is not stored again where a dispatcher has a message of one of its ids:
-        it raises MessageBeingDispatchedError at once.
+        and are in no partition. A generator of more is not stored again where a dispatcher has a message of one of its
+        ids: it raises MessageBeingDispatchedError at once.
         """
-        all_of_them = Messages(messages, max(AT_ONCE, self.shelf_limits.fewest_rows))
+        all_of_them = Messages(messages, max(AT_ONCE, self.partition_limits.fewest_rows))
 
         def write() -> int:
-            fewest = self._fewest_for_a_shelf(len(all_of_them.first)) if self._dialect.has_shelves else None
-            if fewest is not None:
-                return self._store_in_shelf(all_of_them, fewest, rule, change)
+            partitions = self._partitions_for(len(all_of_them.first))
+            with translated_errors():
+                fewest = None if partitions is None else partitions.fewest_rows()
+            if partitions is not None and fewest is not None:
+                return self._store_in_partition(partitions, all_of_them, fewest, rule, change)
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule, change)
 
@@ -422,15 +421,17 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
     @override
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:
         """PostgreSQL: by LISTEN; the others cannot."""
-        if not self._dialect.has_notifications:
+        if self._dialect.notifications is None:
             return None
         return PostgreSqlListener(self.engine, self._parts.channel, on_wake_up)
 
     @override
-    def tidy(self) -> None:
-        """Drop shelves that are empty, or that were never attached."""
-        with translated_errors():
-            self.shelves.tidy()
+    def clean_up(self) -> None:
+        """Drop partitions that are empty, or that were never attached."""
+        partitions = self.partitions
+        if partitions is not None:
+            with translated_errors():
+                partitions.clean_up()
 
     @override
     def close(self) -> None:
@@ -508,15 +509,17 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             self._dialect.check_commit(connection)
         return answer
 
-    def _fewest_for_a_shelf(self, rows: int) -> int | None:
-        """As `PartitionManager.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
-        if rows < self.shelf_limits.fewest_rows:
-            return None
-        with translated_errors():
-            return self.shelves.fewest_rows()
+    def _partitions_for(self, rows: int) -> PartitionManager | None:
+        """None: the database has no partitions, or there may be no more than `rows`, too few for any."""
+        return self.partitions if rows >= self.partition_limits.fewest_rows else None
 
-    def _store_in_shelf(
-        self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule, change: Change | None
+    def _store_in_partition(
+        self,
+        partitions: PartitionManager,
+        messages: Iterable[DelayedMessage],
+        fewest: int,
+        rule: KeyRule,
+        change: Change | None,
     ) -> int:
         keyed: list[DelayedMessage] = []
         rows = MessageRows(without_keys(messages, keyed))
@@ -524,11 +527,15 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)
 
-        with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
+        with (
+            translated_errors(),
+            partitions.filled(fill, fewest) as partition,
+            self._on(partition.connection) as bound,
+        ):
             placed: list[int] = []
-            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule, change)))
+            partition.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule, change)))
             bound.stored(rows.earliest)
-            return shelf.rows + sum(placed)
+            return partition.rows + sum(placed)
 
     def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""
@@ -572,6 +579,8 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
             try:
                 yield bound
                 bound.before_commit()
+                # If the process dies before this commit, the messages wait as before. If it dies right after, they are
+                # removed: a dispatcher's are at their destination by then, as it removes only confirmed messages.
                 connection.commit()
             except BaseException:
                 connection.rollback()
@@ -582,6 +591,7 @@ class SqlDelayedMessageStore(OperableSqlStore, AuditedKeyedStore):
                     if token is None:
                         bound.release()
                 finally:
+                    # After the release, so that the search from the beginning finds the rows free.
                     bound.after_end()
             if token is not None:
                 self._dialect.check_commit(connection)

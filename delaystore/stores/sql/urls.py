@@ -35,14 +35,20 @@ def database_url(url: str | URL) -> URL:
     return read
 
 
+def known_dialect(url: URL) -> SqlDialect:
+    """The dialect for the database of `url`; raises ConfigurationError where delaystore has none."""
+    backend = url.get_backend_name()
+    if backend not in DIALECTS:
+        raise ConfigurationError(f"the database {backend!r} is not supported; {_KNOWN}")
+    return DIALECTS[backend]
+
+
 def sqlalchemy_dialect(url: URL) -> type[Dialect]:
     """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver.
 
     So it does for a database that delaystore has no dialect for.
     """
-    backend = url.get_backend_name()
-    if backend not in DIALECTS:
-        raise ConfigurationError(f"the database {backend!r} is not supported; {_KNOWN}")
+    known_dialect(url)
     try:
         return url.get_dialect()
     except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver
@@ -100,10 +106,10 @@ LOADS: Final = "_loads"
 """The table that remembers bulk loads."""
 LOAD: Final = "_load_"
 """Followed by a token: the table in which a bulk load is staged."""
-SHELVES: Final = "_shelves"
-"""The table whose children are the shelves."""
-SHELF: Final = "_shelf_"
-"""Followed by a token: a shelf."""
+PARTITIONS: Final = "_shelves"
+"""The table whose children are the partitions."""
+PARTITION: Final = "_shelf_"
+"""Followed by a token: a partition."""
 BESIDE: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"
@@ -185,9 +191,9 @@ def is_load_table(name: str, table: str, dialect: SqlDialect) -> bool:
     return _is_of_a_token(name, load_table_name(table, _NO_TOKEN, dialect))
 
 
-def shelves_table_name(table: str, dialect: SqlDialect) -> str:
-    """The name of the table whose children are the shelves of `table`."""
-    return derived_name(table, SHELVES, dialect)
+def partitions_table_name(table: str, dialect: SqlDialect) -> str:
+    """The name of the table whose children are the partitions of `table`."""
+    return derived_name(table, PARTITIONS, dialect)
 
 
 def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
@@ -195,14 +201,14 @@ def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
     return [derived_name(table, suffix, dialect) for suffix in BESIDE]
 
 
-def shelf_name(table: str, token: str, dialect: SqlDialect) -> str:
-    """The name of the shelf `token` of `table`."""
-    return derived_name(table, SHELF + token, dialect)
+def partition_name(table: str, token: str, dialect: SqlDialect) -> str:
+    """The name of the partition `token` of `table`."""
+    return derived_name(table, PARTITION + token, dialect)
 
 
-def is_shelf(name: str, table: str, dialect: SqlDialect) -> bool:
-    """Whether a table of that name is a shelf of `table`."""
-    return _is_of_a_token(name, shelf_name(table, _NO_TOKEN, dialect))
+def is_partition(name: str, table: str, dialect: SqlDialect) -> bool:
+    """Whether a table of that name is a partition of `table`."""
+    return _is_of_a_token(name, partition_name(table, _NO_TOKEN, dialect))
 
 
 def _is_of_a_token(name: str, without: str) -> bool:

@@ -10,10 +10,15 @@ CREATE TABLE `my schema`.`sales_delayed` (
 	body LONGBLOB NOT NULL,
 	message_key VARBINARY(255),
 	first_sent DATETIME(6),
+	failures LONGTEXT,
+	failures_of VARBINARY(255),
+	failing_at DATETIME(6) GENERATED ALWAYS AS (CASE WHEN failure_count > 0 THEN next_attempt END) VIRTUAL,
 	PRIMARY KEY (message_id)
 )ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 ;
 CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, message_id)
+;
+CREATE INDEX sales_delayed_failing ON `my schema`.`sales_delayed` (failing_at, message_id)
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON `my schema`.`sales_delayed` (message_key)
 
@@ -22,9 +27,6 @@ SELECT numbered.number, count(*) AS messages
 FROM (SELECT (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% (%(seconds)s * %(param_1)s) + %(seconds)s * %(param_1)s) %% (%(seconds)s * %(param_1)s)) DIV (%(seconds)s * %(param_1)s) AS number, `my schema`.`sales_delayed`.destination AS destination
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'param_1': 1000000}
-
--- # cancel_matching
-DELETE FROM `my schema`.`sales_delayed`
 
 -- # candidates
 SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
@@ -134,13 +136,6 @@ DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTE
 -- # remove_stored
 DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
--- # reschedule_matching
-UPDATE `my schema`.`sales_delayed` SET due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s
--- {'failure_count': 0}
-
--- # shelves
-
-
 -- # show
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
@@ -179,9 +174,6 @@ UPDATE `my schema`.`sales_delayed` SET next_attempt=`my schema`.`sales_delayed`.
 SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
-
--- # whole_table
-
 
 -- # keyed: find
 SELECT `my schema`.`sales_delayed`.message_id

@@ -10,10 +10,14 @@ CREATE TABLE "my schema"."sales_delayed" (
 	body BYTEA NOT NULL,
 	message_key VARCHAR COLLATE "C",
 	first_sent TIMESTAMP WITH TIME ZONE,
+	failures VARCHAR,
+	failures_of VARCHAR COLLATE "C",
 	PRIMARY KEY (message_id)
 )
 ;
 CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, message_id)
+;
+CREATE INDEX sales_delayed_failing ON "my schema"."sales_delayed" (next_attempt, message_id) WHERE failure_count > 0
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON "my schema"."sales_delayed" (message_key) WHERE message_key IS NOT NULL
 
@@ -21,9 +25,6 @@ CREATE UNIQUE INDEX sales_delayed_keys ON "my schema"."sales_delayed" (message_k
 SELECT numbered.number, count(*) AS messages
 FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
 FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
-
--- # cancel_matching
-DELETE FROM "my schema"."sales_delayed"
 
 -- # claimed
 SELECT "my schema"."sales_delayed".message_id
@@ -170,13 +171,6 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 -- # remove_stored
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
--- # reschedule_matching
-UPDATE "my schema"."sales_delayed" SET due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(failure_count)s::INTEGER
--- {'failure_count': 0}
-
--- # shelves
-
-
 -- # show
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed"
@@ -215,9 +209,6 @@ UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".
 SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
-
--- # whole_table
-
 
 -- # keyed: find
 SELECT "my schema"."sales_delayed".message_id

@@ -83,11 +83,11 @@ def put_back(database: Database, connection: Connection, tables: RunTables, numb
         reason = f"a row of the same id waits in {tables.source.name} again"
         statement = database.dialect.rejecting(tables, number)
         connection.execute(statement, [{"rejected_row": id_, "rejected_because": reason} for id_ in staying])
-    shelves = tables.layout.shelves(connection, tables.source)
+    partitions = tables.layout.partitions(connection, tables.source)
     for slice_ in slices([row.id for row in going]):
         _move(database, connection, tables, number, slice_)
-        if shelves is not None:
-            _refuse_shelved(database, connection, shelves.c[tables.layout.id_column], slice_)
+        if partitions is not None:
+            _refuse_partitioned(database, connection, partitions.c[tables.layout.id_column], slice_)
     freed = sum(row.was_rejected for row in going)
     connection.execute(
         update(table)
@@ -108,7 +108,9 @@ def _rows(connection: Connection, tables: RunTables, number: int) -> Sequence[_H
     return [_HiddenRow(id_, reason is not None, waiting is not None) for id_, reason, waiting in rows]
 
 
-def _refuse_shelved(database: Database, connection: Connection, key: ColumnElement[Any], ids: Sequence[Any]) -> None:
+def _refuse_partitioned(
+    database: Database, connection: Connection, key: ColumnElement[Any], ids: Sequence[Any]
+) -> None:
     """The primary key of the source's table does not know them."""
     found = connection.execute(select(key).where(database.dialect.one_of(key, ids)).limit(1)).scalar()
     if found is not None:

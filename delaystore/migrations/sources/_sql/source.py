@@ -34,11 +34,11 @@ from delaystore.migrations.abc import (
 from delaystore.migrations.sources._sql import _preparing, _reading, _runs
 from delaystore.migrations.sources._sql._database import Database
 from delaystore.migrations.sources._sql.tables import RunTables, TableLayout, run_tables
-from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES
-from delaystore.stores.sql.dialects import store_dialect_of
+from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, NAMES
+from delaystore.stores.sql.dialects import STORE_DIALECTS, store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.rows import to_readable_message
-from delaystore.stores.sql.schema import delayed_table, shelves_table
+from delaystore.stores.sql.schema import delayed_table, partitions_table
 from delaystore.stores.sql.urls import check_identifier, database_url, default_table_name
 
 
@@ -240,7 +240,7 @@ def url_parameter(url: URL, name: str) -> str | None:
     return value
 
 
-_TABLE: Final = delayed_table("any", None, leases=True, keys=True)
+_TABLE: Final = delayed_table("any", None, STORE_DIALECTS["sqlite"])
 _SUFFIX: Final = default_table_name("")
 
 
@@ -294,16 +294,16 @@ class DelaystoreLayout(TableLayout):
         return table.c.claimed_by.is_(None) | (table.c.claimed_until <= now)
 
     @override
-    def shelves(self, connection: Connection, source: Table) -> Table | None:
+    def partitions(self, connection: Connection, source: Table) -> Table | None:
         dialect = store_dialect_of(connection)
-        if not dialect.has_shelves:
+        if dialect.bulk is None:
             return None
-        shelves = shelves_table(source, dialect)
-        return shelves if inspect(connection).has_table(shelves.name, schema=shelves.schema) else None
+        partitions = partitions_table(source, dialect)
+        return partitions if inspect(connection).has_table(partitions.name, schema=partitions.schema) else None
 
     @override
     def types(self) -> Mapping[str, TypeEngine[Any]]:
-        return {column.name: column.type for column in _TABLE.columns}
+        return {column.name: column.type for column in _TABLE.columns if column.name not in (FAILURES, FAILURES_OF)}
 
 
 def open_delaystore_source(url: str) -> SqlSource:

@@ -31,6 +31,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Identity
 from delaystore.stores.sql.codec import INNODB, ExactText, UtcDateTime
 from delaystore.stores.sql.dialects import DIALECTS, dialect_of
+from delaystore.stores.sql.faults import quoted_table
 from delaystore.stores.sql.urls import derived_name
 
 
@@ -99,7 +100,7 @@ class TableLayout(ABC):
         """Which rows are the endpoint's; None: all of them."""
         return None
 
-    def shelves(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
+    def partitions(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
         """A table whose ids may wait beside those of `source`, or soon will; None: there is none."""
         return None
 
@@ -272,17 +273,12 @@ def _source_table(inspector: Inspector, layout: TableLayout, name: str, schema: 
         read = Instant(reflected) if column["name"] in times else reflected if column["name"] in plain else NullType()
         type_ = types.get(column["name"], read)
         columns.append(Column(column["name"], type_, quote=True, info={REFLECTED: reflected}))
-    return _quoted_table(name, schema, *columns)
-
-
-def _quoted_table(name: str, schema: str | None, *columns: Column[Any], **options: Any) -> Table:
-    quote_schema = True if schema else None
-    return Table(name, MetaData(), *columns, schema=schema, quote=True, quote_schema=quote_schema, **options)
+    return quoted_table(name, schema, *columns)
 
 
 def runs_table(name: str, schema: str | None) -> Table:
     """A row for each run; `holder`: who had the lock last."""
-    return _quoted_table(
+    return quoted_table(
         name,
         schema,
         Column("run_id", ExactText(36), primary_key=True),
@@ -300,7 +296,7 @@ def runs_table(name: str, schema: str | None) -> Table:
 
 def batches_table(name: str, schema: str | None) -> Table:
     """`prepared` is fixed; `rejected` counts rows in the side table, `returned` those that went back."""
-    table = _quoted_table(
+    table = quoted_table(
         name,
         schema,
         Column("number", Integer, primary_key=True, autoincrement=False),

@@ -1,18 +1,23 @@
-"""Shelves: tables beside the endpoint's own, in which what was stored in bulk waits. PostgreSQL reads them as one.
+"""Bulk partitions: tables beside the endpoint's own for messages stored in bulk. PostgreSQL reads them as one table.
 
-Into a large table, rows in no order are inserted slowly: each changes another page of each index. A shelf is filled
+Into a large table, rows in no order are inserted slowly: each changes another page of each index. A partition is filled
 first, and its indexes are built then.
 
-No primary key holds for several tables. So an insert looks for its message_id in the shelves, and a shelf becomes one
-in three steps. It is announced: from the next transaction on, every insert looks into it. All transactions that may
-not have seen it are waited for. Then its message_ids are compared with those that wait, and it is attached to the
-endpoint's table, in the transaction that stores the messages. Whatever dies before that leaves a shelf that nobody
-reads messages from, and that the next one to tidy up drops.
+No primary key holds for several tables. So an insert looks for its message_id in the partitions, and a table becomes
+a partition in three steps:
 
-Only PostgreSQL has what this takes (`has_shelves`), so the statements here are PostgreSQL's.
+1. It is announced: from the next transaction on, every insert looks into it.
+2. All transactions that may not have seen it are waited for.
+3. Its message_ids are compared with those of waiting messages, and it is attached to the endpoint's table, in the
+   transaction that stores the messages.
+
+If the process dies before the third commit, the table stays behind. No statement reads messages from it, and the next
+clean-up drops it.
+
+Only PostgreSQL has what this takes (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
 """
 
 from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition
-from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, PartitionLimits
+from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, BulkPartitions, PartitionLimits
 
-__all__ = ["SENDS_NOTHING", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]
+__all__ = ["SENDS_NOTHING", "BulkPartitions", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]

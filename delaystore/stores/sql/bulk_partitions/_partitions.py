@@ -21,11 +21,10 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     is_heeded,
 )
 from delaystore.stores.sql.codec import NAMES, in_order
-from delaystore.stores.sql.dialects import StoreDialect
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
-from delaystore.stores.sql.schema import delayed_table, shelves_table
-from delaystore.stores.sql.urls import TOKEN_LENGTH, shelf_name
+from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.urls import TOKEN_LENGTH, partition_name
 
 log = logging.getLogger("delaystore.stores")
 _TURN: Final = (
@@ -42,12 +41,12 @@ _VACUUMED_LATELY: Final = (
 )
 _IS_A_PLACE_FREE: Final = (
     "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
-    "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:shelves AS REGCLASS)"
+    "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:partitions AS REGCLASS)"
 )
 
 
 class PendingPartition:
-    """A shelf that has been announced, and is not attached yet.
+    """A partition that has been announced, and is not attached yet.
 
     `stays`: it may be attached, as all inserts look into it by now.
     """
@@ -74,12 +73,16 @@ class PendingPartition:
         `before`: what else belongs to the transaction and may wait for others, done while no sender waits for it yet.
 
         Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
-        moment, StoreUnavailableError if the shelf was taken for one whose maker has died.
+        moment, StoreUnavailableError if the partition was taken for one whose maker has died.
         """
         table = PartitionTable(connection, self._family, self._table)
         table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
-        table.execute(_TURN)  # of two with the same message_id, the second finds the first's
+        # One partition is compared and attached at a time. Two that are compared at once would not see each other's
+        # rows, and one message_id could wait twice.
+        table.execute(_TURN)
         self._secure(table)
+        # The lock that attaching needs is taken first; see `_may_attach`. A message that is stored after the comparison
+        # below finds the announced partition, and is refused.
         stays = self._stays and self._may_attach(table)
         duplicates = _shared(table, "{live}")
         if duplicates:
@@ -94,7 +97,7 @@ class PendingPartition:
         if stays and self._attach(table):
             return
         if self._stays:
-            log.info("%d messages get no shelf: all places are taken, or others have the tables locked", self.rows)
+            log.info("%d messages get no partition: all places are taken, or others have the tables locked", self.rows)
         _insert(table)
 
     def _secure(self, table: PartitionTable) -> None:
@@ -105,17 +108,17 @@ class PendingPartition:
         """
 
         def lock() -> None:
-            table.execute("LOCK TABLE ONLY {shelf} IN SHARE MODE")
+            table.execute("LOCK TABLE ONLY {partition} IN SHARE MODE")
 
         try:
             is_locked = table.unless_locked(lock, lock_wait=self._limits.patience)
         except DBAPIError as error:
-            if table.fault(error) is not Fault.MISSING:
+            if table.family.dialect.fault(error) is not Fault.MISSING:
                 raise
             is_locked = False
-        rows = table.execute("SELECT count(*) FROM ONLY {shelf}").scalar_one() if is_locked else 0
+        rows = table.execute("SELECT count(*) FROM ONLY {partition}").scalar_one() if is_locked else 0
         if rows != self.rows:
-            raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
+            raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a partition; store them again")
 
     def _may_attach(self, table: PartitionTable) -> bool:
         """False: as many are attached as may be, or others have the endpoint's table locked for too long.
@@ -129,7 +132,7 @@ class PendingPartition:
         def lock() -> None:
             table.execute("LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE")
 
-        if not table.execute(_IS_A_PLACE_FREE, most=self._limits.most_shelves).scalar():
+        if not table.execute(_IS_A_PLACE_FREE, most=self._limits.most_partitions).scalar():
             return False
         patience = self._limits.patience
         lock_wait = patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
@@ -140,43 +143,43 @@ class PendingPartition:
 
         def inherit() -> None:
             """All senders wait from here until the commit."""
-            table.execute("ALTER TABLE {shelf} INHERIT {live}")
+            table.execute("ALTER TABLE {partition} INHERIT {live}")
 
         return table.unless_locked(inherit, patience=self._limits.patience)
 
 
 def _has(table: PartitionTable, message_id: str) -> bool:
-    """Whether the shelf itself has a message of that id, and no other transaction."""
-    return table.execute("SELECT FROM ONLY {shelf} WHERE message_id = :id", id=message_id).first() is not None
+    """Whether the partition itself has a message of that id, and no other transaction."""
+    return table.execute("SELECT FROM ONLY {partition} WHERE message_id = :id", id=message_id).first() is not None
 
 
 def _insert(table: PartitionTable) -> None:
-    """The shelf is dropped later: nobody may wait for that, or be waited for."""
-    announced = _shared(table, "{shelves}", "w.tableoid <> CAST(:shelf AS REGCLASS)")
+    """The partition is dropped later: nobody may wait for that, or be waited for."""
+    announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
     names = ", ".join(NAMES)  # what others have added to the table may be computed
-    table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{shelf}} ORDER BY message_id")  # noqa: S608
-    table.execute("DELETE FROM ONLY {shelf}")
+    table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{partition}} ORDER BY message_id")  # noqa: S608
+    table.execute("DELETE FROM ONLY {partition}")
 
 
 def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequence[str]:
     """Some of the message_ids that `others` have too; searched by index, whatever statistics say."""
     table.execute(_BY_INDEX)
     found = (
-        f"SELECT s.message_id FROM ONLY {{shelf}} s JOIN {others} w ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
-        "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {shelf}) "
-        f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {NAMED_DUPLICATES}"
+        f"SELECT s.message_id FROM ONLY {{partition}} s JOIN {others} w ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
+        "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {partition}) "
+        f"AND (SELECT max(message_id) FROM ONLY {{partition}}) AND {condition} LIMIT {NAMED_DUPLICATES}"
     )
     return table.execute(found).scalars().all()
 
 
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
-_SHELVES: Final = (
+_PARTITIONS: Final = (
     "SELECT c.relname, EXISTS (SELECT FROM pg_inherits a "
     "WHERE a.inhrelid = c.oid AND a.inhparent = CAST(:live AS REGCLASS)) "
-    "FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST(:shelves AS REGCLASS)"
+    "FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST(:partitions AS REGCLASS)"
 )
 """Their names, and whether each is attached."""
 _OWNER: Final = (
@@ -184,75 +187,72 @@ _OWNER: Final = (
     "WHERE oid = CAST(:live AS REGCLASS) AND pg_get_userbyid(relowner) <> current_user"
 )
 _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
-"""What says that a shelf is others' to drop, or dropped by others."""
+"""What says that a partition is others' to drop, or dropped by others."""
 
 
 class PartitionManager:
-    """The shelves of one endpoint's table."""
+    """The partitions of one endpoint's table."""
 
-    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: PartitionLimits) -> None:
-        self._family = BulkPartitions(live, shelves_table(live, dialect), dialect)
-        self._connections = connections
+    def __init__(self, family: BulkPartitions, connections: Connections, limits: PartitionLimits) -> None:
+        self._family, self._connections = family, connections
         self.limits = limits
 
     @property
     def parent(self) -> Table:
-        """The table whose children are the shelves, those too that are not attached yet."""
+        """The table whose children are the partitions, those too that are not attached yet."""
         return self._family.parent
 
     def fewest_rows(self) -> int | None:
-        """The fewest rows that are worth a shelf now; None: none are, or our role may make none.
+        """The fewest rows that are worth a partition now; None: none are, or our role may make none.
 
-        Tidies up first: who may make shelves may drop them, and dispatchers perhaps may not.
+        Cleans up first: who may make partitions may drop them, and dispatchers perhaps may not.
         """
-        if not self._family.dialect.has_shelves:
-            return None
         with suppress(SQLAlchemyError):
-            self.tidy()
+            self.clean_up()
         with self._connections.connect() as connection:
             return fewest_rows(connection, self._family, self.limits)
 
     @contextmanager
     def filled(self, fill: Fill, fewest: int) -> Iterator[PendingPartition]:
-        """A new shelf, filled and announced; dropped after the block unless it was attached.
+        """A new partition, filled and announced; dropped after the block unless it was attached.
 
         With fewer rows than `fewest` it never is: its rows are inserted.
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
         family, limits = self._family, self.limits
-        table = self._named(shelf_name(family.live.name, token_hex(TOKEN_LENGTH // 2), family.dialect))
+        table = self._named(partition_name(family.live.name, token_hex(TOKEN_LENGTH // 2), family.dialect))
         try:
+            # Our lock of the partition's name is held until it is attached or given up. If this process dies, the
+            # session's end frees the lock, and the next clean-up drops the partition.
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
                 stays = rows >= fewest and is_heeded(connection, limits.patience)
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
-                    log.info("%d messages get no shelf of %s: %s", rows, family.live.fullname, others)
+                    log.info("%d messages get no partition of %s: %s", rows, family.live.fullname, others)
                 yield PendingPartition(family, table, connection, rows, limits, stays=stays)
         finally:
-            with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
+            with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to clean up
                 self._give_up(table)
 
-    def tidy(self) -> None:
-        """Drop the shelves that are empty, and those whose maker has died before they were attached.
+    def clean_up(self) -> None:
+        """Drop the partitions that are empty, and those whose maker has died before they were attached.
 
         One that others read stays for the next time.
         """
-        if not self._family.dialect.has_shelves:
-            return
         with self._connections.connect() as connection:
-            found: Sequence[Any] = self._family.execute(connection, _SHELVES).all()
+            found: Sequence[Any] = self._family.execute(connection, _PARTITIONS).all()
             connection.commit()
             for name, is_attached in found:
                 try:
-                    self._tidy(connection, self._named(name), is_attached=is_attached)
+                    self._clean_up(connection, self._named(name), is_attached=is_attached)
                     connection.commit()
                 except DBAPIError as error:
                     if self._family.dialect.fault(error) not in _OTHERS:
                         raise
                     connection.rollback()
 
-    def _tidy(self, connection: Connection, table: Table, *, is_attached: bool) -> None:
+    def _clean_up(self, connection: Connection, table: Table, *, is_attached: bool) -> None:
         remains = PartitionCleanup(PartitionTable(connection, self._family, table))
         if is_attached:
             remains.drop_if_empty()
@@ -265,17 +265,17 @@ class PartitionManager:
     def _give_up(self, table: Table) -> None:
         """Drop our own, unless it is attached, whoever has its lock: a pooler may have left it in another session."""
         with self._connections.connect() as connection:
-            shelf = PartitionTable(connection, self._family, table)
-            if shelf.is_there() and not shelf.is_attached():
-                PartitionCleanup(shelf).drop_unattached()
+            partition = PartitionTable(connection, self._family, table)
+            if partition.is_there() and not partition.is_attached():
+                PartitionCleanup(partition).drop_unattached()
                 connection.commit()
 
     def _named(self, name: str) -> Table:
-        return delayed_table(name, self._family.live.schema, leases=False)
+        return delayed_table(name, self._family.live.schema, self._family.dialect)
 
     @contextmanager
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
-        """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
+        """Tell others, while the block lasts, that we need a partition that is not attached; False: others do."""
         release = self._family.dialect.take_lock(connection, f"shelf {table.name}", "")
         try:
             connection.commit()
@@ -288,24 +288,24 @@ class PartitionManager:
                 connection.commit()
 
     def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
-        """One transaction: a shelf is announced with all its rows and indexes, or is not there."""
-        shelf, dialect = PartitionTable(connection, self._family, table), self._family.dialect
-        shelf.execute(SENDS_NOTHING)
-        shelf.execute("SET LOCAL statement_timeout = 0")
-        shelf.execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
+        """One transaction: a partition is announced with all its rows and indexes, or is not there."""
+        partition, dialect = PartitionTable(connection, self._family, table), self._family.dialect
+        partition.execute(SENDS_NOTHING)
+        partition.execute("SET LOCAL statement_timeout = 0")
+        partition.execute("CREATE TABLE {partition} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
         name = quoted_name(table, connection.dialect)
         for option in dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=name))
         rows = fill(connection, table)
-        shelf.execute("ALTER TABLE {shelf} ADD PRIMARY KEY (message_id)")
+        partition.execute("ALTER TABLE {partition} ADD PRIMARY KEY (message_id)")
         order = ", ".join(column.name for column in in_order(table))
-        shelf.execute(f"CREATE INDEX ON {{shelf}} ({order})")
-        shelf.execute(f"CREATE INDEX ON {{shelf}} ({order}) WHERE failure_count > 0")
-        shelf.execute("ANALYZE {shelf}")
-        owner = shelf.execute(_OWNER).scalar()
+        partition.execute(f"CREATE INDEX ON {{partition}} ({order})")
+        partition.execute(f"CREATE INDEX ON {{partition}} ({order}) WHERE failure_count > 0")
+        partition.execute("ANALYZE {partition}")
+        owner = partition.execute(_OWNER).scalar()
         if owner is not None:  # our role is a member of that one
             execute_as_it_stands(connection, f"ALTER TABLE {name} OWNER TO {owner}")
-        dialect.grant_alike(connection, table, self._family.live)
-        shelf.execute("ALTER TABLE {shelf} INHERIT {shelves}")
+        self._family.bulk.grant_alike(connection, table, self._family.live)
+        partition.execute("ALTER TABLE {partition} INHERIT {partitions}")
         connection.commit()
         return rows

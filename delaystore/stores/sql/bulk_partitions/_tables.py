@@ -12,22 +12,26 @@ from sqlalchemy.exc import DBAPIError
 from delaystore.errors import DuplicateMessageError
 from delaystore.processes import pause
 from delaystore.stores.sql.dialects import StoreDialect
+from delaystore.stores.sql.dialects.base import BulkTables
 from delaystore.stores.sql.faults import Fault, escaped, quoted_name
 
 
 @dataclass(frozen=True, slots=True)
 class BulkPartitions:
-    """An endpoint's table `live`, and `parent`, the one whose children are its shelves: those not attached yet, too."""
+    """An endpoint's table `live`, and `parent`, whose children are its partitions, also those not attached yet."""
 
     live: Table
     parent: Table
     dialect: StoreDialect
+    bulk: BulkTables
 
     def execute(
-        self, connection: Connection, statement: str, shelf: Table | None = None, **values: Any
+        self, connection: Connection, statement: str, partition: Table | None = None, **values: Any
     ) -> CursorResult[Any]:
-        """Execute `statement`; the tables are {live}, {shelves} and {shelf} in it, or parameters of these names."""
-        tables = {"live": self.live, "shelves": self.parent} | ({} if shelf is None else {"shelf": shelf})
+        """Execute `statement`, which names tables by {live}, {partitions} and {partition}, or by such parameters."""
+        tables = {"live": self.live, "partitions": self.parent} | (
+            {} if partition is None else {"partition": partition}
+        )
         names = {key: quoted_name(table, connection.dialect) for key, table in tables.items()}
         words = {key: escaped(name) for key, name in names.items()}
         return connection.execute(text(statement.format(**words)), names | values)
@@ -36,7 +40,7 @@ class BulkPartitions:
 _FILLS: Final = "delaystore: fills a shelf"
 """A lock that all share who have it: it tells of a transaction that it sends no message."""
 SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
-"""A statement at the beginning of a transaction that only fills a shelf or reads, so that `is_heeded` need not wait."""
+"""The first statement of a transaction that only fills a partition or reads: `is_heeded` need not wait for it."""
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
@@ -48,7 +52,7 @@ _IN_FLIGHT: Final = text(
 )
 """The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
 
-What is filled meanwhile is compared with our shelf later, once it is announced itself.
+What is filled meanwhile is compared with our partition later, once it is announced itself.
 """
 _LONGEST_PAUSE: Final = 0.05
 
@@ -79,12 +83,12 @@ _PAUSE: Final = 0.1
 """Seconds between two such waits."""
 _IS_ATTACHED: Final = (
     "SELECT EXISTS (SELECT FROM pg_inherits "
-    "WHERE inhrelid = to_regclass(:shelf) AND inhparent = CAST(:live AS REGCLASS))"
+    "WHERE inhrelid = to_regclass(:partition) AND inhparent = CAST(:live AS REGCLASS))"
 )
 
 
 class PartitionTable:
-    """The table of a shelf: to be filled, announced, attached, or gone."""
+    """The table of a partition: to be filled, announced, attached, or gone."""
 
     def __init__(self, connection: Connection, family: BulkPartitions, table: Table) -> None:
         self.connection, self.family, self._table = connection, family, table
@@ -94,22 +98,19 @@ class PartitionTable:
         try:
             return self.family.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
-            duplicates = self.family.dialect.duplicates_in(error) if self.fault(error) is Fault.DUPLICATE else ()
+            dialect = self.family.dialect
+            duplicates = dialect.duplicates_in(error) if dialect.fault(error) is Fault.DUPLICATE else ()
             if duplicates:
                 raise DuplicateMessageError(duplicates) from None
             raise
 
     def is_there(self) -> bool:
         """Whether there is such a table."""
-        return self.execute("SELECT to_regclass(:shelf)").scalar() is not None
+        return self.execute("SELECT to_regclass(:partition)").scalar() is not None
 
     def is_attached(self) -> bool:
         """Whether its messages wait; False also where it is gone."""
         return bool(self.execute(_IS_ATTACHED).scalar())
-
-    def fault(self, error: DBAPIError) -> Fault | None:
-        """What kind of error it is; None: none that matters."""
-        return self.family.dialect.fault(error)
 
     def unless_locked(
         self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, patience: float = 0.0
@@ -124,17 +125,17 @@ class PartitionTable:
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
         try:
-            with self.family.dialect.brief_savepoint(self.connection, lock_wait):
+            with self.family.bulk.brief_savepoint(self.connection, lock_wait):
                 action()
         except DBAPIError as error:
-            if self.fault(error) is not Fault.LOCKED:
+            if self.family.dialect.fault(error) is not Fault.LOCKED:
                 raise
             return False
         return True
 
 
 class PartitionCleanup:
-    """What is left of a shelf: of one that was attached, or of one that never will be."""
+    """What is left of a partition: of one that was attached, or of one that never will be."""
 
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
@@ -154,52 +155,52 @@ class PartitionCleanup:
 
         def drop() -> None:
             """Nobody else has it now: what is found stays so."""
-            self._table.execute("LOCK TABLE ONLY {shelf} IN ACCESS EXCLUSIVE MODE")
+            self._table.execute("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE")
             if condition():
-                self._table.execute("DROP TABLE {shelf}")
+                self._table.execute("DROP TABLE {partition}")
 
         try:
             return self._table.unless_locked(drop)
         except DBAPIError as error:
-            if self._table.fault(error) is not Fault.PERMISSION:
+            if self._table.family.dialect.fault(error) is not Fault.PERMISSION:
                 raise
             return False
 
     def _free(self) -> None:
         """Nobody can attach what we have locked."""
-        self._table.execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
+        self._table.execute("LOCK TABLE ONLY {partition} IN ROW EXCLUSIVE MODE")
         if not self._table.is_attached():
-            self._table.execute("DELETE FROM ONLY {shelf}")
+            self._table.execute("DELETE FROM ONLY {partition}")
 
     def _is_empty(self) -> bool:
         """Whether nothing waits in it; what was removed lies at the beginning of the index, so look from its end."""
         self._table.family.dialect.prefer_indexes(self._table.connection)
-        last = "SELECT message_id FROM ONLY {shelf} ORDER BY next_attempt DESC, message_id DESC LIMIT 1"
+        last = "SELECT message_id FROM ONLY {partition} ORDER BY next_attempt DESC, message_id DESC LIMIT 1"
         return self._table.execute(last).first() is None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLimits:
-    """When rows that are stored at once get a shelf."""
+    """When rows that are stored at once get a partition."""
 
     fewest_rows: int = 20_000
-    """With few shelves. With each sixth of `most_shelves` it takes twice as many, so that places are left for more."""
+    """With few partitions. Each sixth of `most_partitions` doubles it, so that places are left for more."""
     smallest_table: int = 256 * 2**20
     """Bytes; into a smaller table rows are inserted as fast."""
-    most_shelves: int = 24
+    most_partitions: int = 24
     """Each costs every search a look."""
     patience: float = 2.0
-    """Seconds to wait for other transactions; then the rows are inserted, as without a shelf."""
+    """Seconds to wait for other transactions; then the rows are inserted, as without a partition."""
 
 
 log = logging.getLogger("delaystore.stores")
 _STEPS: Final = 6
-"""How often the rows that are worth a shelf double until `most_shelves` are there."""
+"""How often the rows that are worth a partition double until `most_partitions` are there."""
 _CONDITIONS: Final = (
     ("pg_relation_size(live.oid) >= :smallest", "its rows are few"),
-    ("there.shelves < :most", "there are as many as may be"),
+    ("there.partitions < :most", "there are as many as may be"),
     (
-        "live.relowner = shelves.relowner AND pg_has_role(live.relowner, 'USAGE') AND pg_has_role(live.relowner, "
+        "live.relowner = partitions.relowner AND pg_has_role(live.relowner, 'USAGE') AND pg_has_role(live.relowner, "
         "CASE WHEN CAST(current_setting('server_version_num') AS INTEGER) < 160000 THEN 'MEMBER' ELSE 'SET' END)",
         "this role has not the rights of its owner",
     ),
@@ -215,26 +216,26 @@ _CONDITIONS: Final = (
         "it is published to subscribers, which would not get one",
     ),
 )
-"""What must be so, and why there is no shelf where it is not."""
+"""What must be so, and why there is no partition where it is not."""
 _WORTH: Final = (
-    "SELECT CAST(:fewest * power(2, there.shelves * :steps / :most) AS BIGINT), "  # noqa: S608 - all written here
+    "SELECT CAST(:fewest * power(2, there.partitions * :steps / :most) AS BIGINT), "  # noqa: S608 - all written here
     + ", ".join(condition for condition, _ in _CONDITIONS)
-    + " FROM pg_class live JOIN pg_namespace n ON n.oid = live.relnamespace, pg_class shelves, "
-    "(SELECT count(*) AS shelves FROM pg_inherits WHERE inhparent = CAST(:shelves AS REGCLASS)) there "
-    "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS)"
+    + " FROM pg_class live JOIN pg_namespace n ON n.oid = live.relnamespace, pg_class partitions, "
+    "(SELECT count(*) AS partitions FROM pg_inherits WHERE inhparent = CAST(:partitions AS REGCLASS)) there "
+    "WHERE live.oid = CAST(:live AS REGCLASS) AND partitions.oid = CAST(:partitions AS REGCLASS)"
 )
 
 
 def fewest_rows(connection: Connection, family: BulkPartitions, limits: PartitionLimits) -> int | None:
-    """The fewest rows that are worth a shelf now; None: none are, or our role may make none."""
+    """The fewest rows that are worth a partition now; None: none are, or our role may make none."""
     live = family.live
     row: Sequence[Any] = family.execute(
         connection,
         _WORTH,
-        schema=live.schema,  # a shelf lies where its table does
+        schema=live.schema,  # a partition lies where its table does
         fewest=limits.fewest_rows,
         smallest=limits.smallest_table,
-        most=limits.most_shelves,
+        most=limits.most_partitions,
         steps=_STEPS,
     ).one()
     fewest: int = row[0]
@@ -242,5 +243,5 @@ def fewest_rows(connection: Connection, family: BulkPartitions, limits: Partitio
     reason = next(reasons, None)
     if reason is None:
         return fewest
-    log.info("%s gets no shelf: %s", live.fullname, reason)
+    log.info("%s gets no partition: %s", live.fullname, reason)
     return None

@@ -71,20 +71,20 @@ Release = Callable[[], None]
 class Defect:
     """Something about the tables that is not as `delaystore setup` makes it.
 
-    `text`: the defect, and after a semicolon the remedy, in one line. `hinders`: until it is repaired, dispatchers
+    `text`: the defect, and after a semicolon the remedy, in one line. `is_obstacle`: until it is repaired, dispatchers
     cannot work, or messages may be lost. `missing`: what `setup` makes, such as "the index 'sales_delayed_due'"; None:
     it only reports the defect.
     """
 
     text: str
-    hinders: bool = False
+    is_obstacle: bool = False
     missing: str | None = None
 
 
-def made_by_setup(what: str, how: str = "missing", *, hinders: bool = False) -> Defect:
+def made_by_setup(what: str, how: str = "missing", *, is_obstacle: bool = False) -> Defect:
     """The defect of `what`, such as "index 'sales_delayed_due'", that `delaystore setup` makes."""
     text = f"the {what} is {how}; run `delaystore setup` as a user who may change the tables"
-    return Defect(text=text, hinders=hinders, missing=f"the {what}")
+    return Defect(text=text, is_obstacle=is_obstacle, missing=f"the {what}")
 
 
 class Claiming(Enum):
@@ -228,6 +228,104 @@ class SqlDialect(ABC):
             connection.begin()
 
 
+# Abilities that only some databases have. A dialect has one if its class derives from the ability; a caller asks the
+# attribute of StoreDialect, which is None for a database without it.
+
+
+class LocatedRows(ABC):
+    """Rows that are found again by their location for as long as they are locked."""
+
+    @abstractmethod
+    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """In which partition a row of `table` lies (NULL: in none), and where there, while the row is locked."""
+
+    @abstractmethod
+    def remove_located(self, table: Table) -> Executable:
+        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
+
+
+class CandidateRows(ABC):
+    """Keys where claims are candidate locks: the row is looked up, locked and then changed."""
+
+    @abstractmethod
+    def reads_older_rows(self, connection: Connection) -> bool:
+        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it."""
+
+    @abstractmethod
+    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
+        """Whether the message_id or the key is in use by now, whatever the transaction reads.
+
+        Raises an error that is LOCKED where somebody's transaction decides it.
+        """
+
+    @abstractmethod
+    def is_of_primary_key(self, error: DBAPIError) -> bool:
+        """Whether an error that is a DUPLICATE is about the primary key."""
+
+
+class KeyUpserts(ABC):
+    """Keys where claims are row locks or leases: one statement decides."""
+
+    @abstractmethod
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
+        """An insert of one row that changes the row with its key instead, unless that is claimed.
+
+        It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
+        not meet the condition of `changes`, and for a message_id in one of `partitions`. Where rows have locks it waits
+        `patience` seconds for one.
+        """
+
+
+class Notifications(ABC):
+    """One connection wakes another; without them dispatchers poll."""
+
+    @abstractmethod
+    def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
+        """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
+
+        Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
+        """
+
+    @abstractmethod
+    def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
+        """`insert_and_notify` in somebody else's transaction; it returns NULL where nothing was inserted."""
+
+    @abstractmethod
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        """Wake the dispatchers that listen to `channel`, when the transaction commits."""
+
+
+class BulkTables(ABC):
+    """Bulk partitions: tables of a bulk load that the database reads with the endpoint's own, as one."""
+
+    @abstractmethod
+    def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
+        """As `LocatedRows.remove_located`, in a partition; returns how many rows: 0 where our role may not do that."""
+
+    @abstractmethod
+    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit."""
+
+    @abstractmethod
+    def is_announced(self, partitions: Table, table: Table) -> ColumnElement[bool]:
+        """Whether a row of `partitions` is in one that is not attached to `table`."""
+
+    @abstractmethod
+    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
+        """Give all roles the rights on `table` that they have on `like`."""
+
+    @abstractmethod
+    def open_to_senders(self, connection: Connection, partitions: Table, table: Table) -> None:
+        """Let those who may insert into `table` read `partitions`."""
+
+    @abstractmethod
+    def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
+        """Give the `partitions` of `table` what a change of it gives no partition by itself.
+
+        That is the index of what has failed, and, to those that are not attached, the column of failures.
+        """
+
+
 class StoreDialect(SqlDialect):
     """A database in which messages wait: how it claims, inserts, cancels and wakes."""
 
@@ -235,11 +333,14 @@ class StoreDialect(SqlDialect):
     """How messages are claimed."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
-    has_shelves: ClassVar[bool] = False
-    """Whether messages may wait in shelves: tables that the database reads with the endpoint's own, as one."""
-    has_notifications: ClassVar[bool] = False
-    """Whether one connection can wake another. False: `insert_and_notify` and `insert_enlisted` are
-    never called."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.located: LocatedRows | None = self if isinstance(self, LocatedRows) else None
+        self.candidates: CandidateRows | None = self if isinstance(self, CandidateRows) else None
+        self.upserts: KeyUpserts | None = self if isinstance(self, KeyUpserts) else None
+        self.notifications: Notifications | None = self if isinstance(self, Notifications) else None
+        self.bulk: BulkTables | None = self if isinstance(self, BulkTables) else None
 
     # Times: arithmetic on times in a statement, for which each database has functions of its own.
 
@@ -346,13 +447,13 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
-    def insert_message(self, table: Table, shelves: Table) -> Insert:  # noqa: ARG002 - for overriders
-        """`insert` that also inserts nothing for a key that is in one of `shelves`."""
+    def insert_message(self, table: Table, partitions: Table | None) -> Insert:  # noqa: ARG002 - for overriders
+        """`insert` that also inserts nothing for a key that is in one of `partitions`."""
         return self.insert(table)
 
-    def insert_alone(self, table: Table, shelves: Table) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table | None) -> Insert:
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
-        return self.insert_message(table, shelves)
+        return self.insert_message(table, partitions)
 
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
@@ -369,10 +470,10 @@ class StoreDialect(SqlDialect):
         self,
         connection: Connection,
         table: Table,
-        shelves: Table | None,  # noqa: ARG002 - for overriders
+        partitions: Table | None,  # noqa: ARG002 - for overriders
         rows: Iterable[dict[str, Any]],
     ) -> int:
-        """Insert rows in bulk, unless one's id is there or in `shelves`; returns how many.
+        """Insert rows in bulk, unless one's id is there or in `partitions`; returns how many.
 
         Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a claimed
         one, and all that are there are claimed; the caller undoes what went before.
@@ -414,37 +515,6 @@ class StoreDialect(SqlDialect):
         """The message_ids that an error names which is a DUPLICATE; none where the database names none."""
         return []
 
-    # Keys where claims are row locks or leases: one statement decides.
-
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
-        """An insert of one row that changes the row with its key instead, unless that is claimed.
-
-        It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
-        not meet the condition of `changes`, and for a message_id in one of `shelves`. Where rows have locks it waits
-        `patience` seconds for one. Not asked where claims are made of candidates.
-        """
-        raise NotImplementedError
-
-    # Keys where claims are candidate locks: the row is looked up, locked and then changed; asked of no other database.
-
-    def reads_older_rows(self, connection: Connection) -> bool:
-        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it.
-
-        Asked only where claims are made of candidates, as are the next two.
-        """
-        raise NotImplementedError
-
-    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
-        """Whether the message_id or the key is in use by now, whatever the transaction reads.
-
-        Raises an error that is LOCKED where somebody's transaction decides it.
-        """
-        raise NotImplementedError
-
-    def is_of_primary_key(self, error: DBAPIError) -> bool:
-        """Whether an error that is a DUPLICATE is about the primary key."""
-        raise NotImplementedError
-
     # What has failed before: found by an index of its own.
 
     def failing_columns(self) -> Sequence[Column[Any]]:
@@ -462,64 +532,6 @@ class StoreDialect(SqlDialect):
     def last_part(self, text: ColumnElement[str], length: int) -> ColumnElement[str]:
         """The last `length` characters of `text`."""
         return func.right(text, literal_column(str(length)), type_=text.type)
-
-    # Wake-ups: only where `has_notifications`; elsewhere dispatchers poll.
-
-    def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
-        """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
-
-        Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
-        """
-        raise NotImplementedError
-
-    def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
-        """`insert_and_notify` in somebody else's transaction; it returns NULL where nothing was inserted."""
-        raise NotImplementedError
-
-    def notify(self, connection: Connection, channel: str, payload: str) -> None:
-        """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
-
-    # Shelves: tables of a bulk load that inherit from the store's; asked only where `has_shelves`.
-
-    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """In which shelf a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
-
-        Asked only where claims are row locks.
-        """
-        raise NotImplementedError
-
-    def remove_located(self, table: Table) -> Executable:
-        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
-        raise NotImplementedError
-
-    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
-        """As `remove_located`, in a shelf; returns how many rows: 0 where our role may not do that."""
-        raise NotImplementedError
-
-    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
-        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
-
-        Asked only where there are shelves.
-        """
-        raise NotImplementedError
-
-    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
-        """Whether a row of `shelves` is in one that is not attached to `table`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
-        """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
-        """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
-        raise NotImplementedError
-
-    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
-        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
-
-        That is the index of what has failed, and, to those that are not attached, the column of failures.
-        """
 
     # Transactions: savepoints, waits for locks, and whether a commit outlives its server.
 
@@ -609,7 +621,7 @@ class StoreDialect(SqlDialect):
         """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
 
         Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
-        report these; `health` only those that hinder.
+        report these; `health` only those that keep dispatchers from working.
         """
         return ()
 

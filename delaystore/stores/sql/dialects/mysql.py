@@ -44,6 +44,7 @@ from delaystore.stores.sql.dialects.base import (
     LONGEST_IDLE,
     OWN,
     PREPARED,
+    CandidateRows,
     Change,
     Claiming,
     Defect,
@@ -143,7 +144,7 @@ _STATE: Final = text(
 ).bindparams(bindparam("names", expanding=True), bindparam("lower", expanding=True))
 
 
-class MySqlDialect(StoreDialect):
+class MySqlDialect(StoreDialect, CandidateRows):
     """MariaDB and MySQL."""
 
     default_driver: ClassVar[str | None] = "pymysql"  # SQLAlchemy's own must be compiled
@@ -234,7 +235,7 @@ class MySqlDialect(StoreDialect):
                 text=f"the table {name!r} is kept by {found}, which has no transactions, so that messages are "
                 f"delivered twice, and stay after a rollback; run ALTER TABLE `{name}` ENGINE=InnoDB "
                 "ROW_FORMAT=DYNAMIC",
-                hinders=True,
+                is_obstacle=True,
             )
 
     @override
@@ -374,7 +375,7 @@ class MySqlDialect(StoreDialect):
         return f"the client of connection {row[0]} ({row[1]} from {row[2]})" if row is not None else None
 
     @override
-    def insert_message(self, table: Table, shelves: Table) -> Insert:
+    def insert_message(self, table: Table, partitions: Table | None) -> Insert:
         """The insert waits for a transaction that has locked the row of the message_id, such as a dispatcher's."""
         return _PatientInsert(table)
 

@@ -21,7 +21,6 @@ from sqlalchemy import (
     Insert,
     Integer,
     Interval,
-    MetaData,
     Table,
     Text,
     TextClause,
@@ -58,8 +57,10 @@ from delaystore.processes import pause
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
+    FIRST_SENT,
     KEY,
     MESSAGE_KEY,
+    NAMES,
     Body,
     ExactText,
     Json,
@@ -70,9 +71,13 @@ from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
     PREPARED,
+    BulkTables,
     Change,
     Changes,
     Defect,
+    KeyUpserts,
+    LocatedRows,
+    Notifications,
     Release,
     StoreDialect,
     driver_errors,
@@ -81,6 +86,7 @@ from delaystore.stores.sql.dialects.base import (
     row_with,
 )
 from delaystore.stores.sql.drivers import DRIVERS, Driver, driver_of
+from delaystore.stores.sql.drivers.base import PostgreSqlDriver
 from delaystore.stores.sql.faults import (
     Code,
     Fault,
@@ -91,6 +97,7 @@ from delaystore.stores.sql.faults import (
     escaped,
     execute_as_it_stands,
     quoted_name,
+    quoted_table,
 )
 
 log = logging.getLogger("delaystore.stores.sql")
@@ -104,7 +111,7 @@ _PATIENT: Final = (
 )
 """Wait no longer for locks, until the transaction ends."""
 COPIED_AT_ONCE: Final = 20_000
-"""Rows of which the ids are kept, to be looked for in the shelves."""
+"""Rows of which the ids are kept, to be looked for in the partitions."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
     UtcDateTime: "timestamptz",
@@ -120,7 +127,7 @@ _OWNER: Final = text(
     "AND l.classid::bigint = :high AND l.objid::bigint = :low"
 )
 _ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)")
-"""The shelves whose messages wait."""
+"""The partitions whose messages wait."""
 _RIGHTS: Final = text(
     "SELECT a.privilege_type, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
     "FROM pg_class c CROSS JOIN aclexplode(COALESCE(c.relacl, acldefault('r', c.relowner))) a "
@@ -158,17 +165,17 @@ _SIZES: Final = text(
 )
 SAMPLE: Final = 100
 """Pages to look at where no statistics tell how many rows a page has; together they hold 10,000 or so at the most."""
-_SHELF_INDEXES: Final[Mapping[str, str]] = {
+_PARTITION_INDEXES: Final[Mapping[str, str]] = {
     "due": "(next_attempt, message_id)",
     "failing": "(next_attempt, message_id) WHERE failure_count > 0",
 }
-"""What a shelf has besides its primary key; PostgreSQL names them."""
+"""What a partition has besides its primary key; PostgreSQL names them."""
 _IS_OURS: Final = (
     "i.indnatts = 2 AND NOT i.indisunique AND pg_get_indexdef(i.indexrelid, 1, true) = 'next_attempt' "
     "AND pg_get_indexdef(i.indexrelid, 2, true) = 'message_id' "
     "AND COALESCE(pg_get_expr(i.indpred, i.indrelid), '(failure_count > 0)') = '(failure_count > 0)'"
 )
-"""Whether an index `i` of a shelf is one of _SHELF_INDEXES."""
+"""Whether an index `i` of a partition is one of _PARTITION_INDEXES."""
 _IN_PROGRESS: Final = (
     "EXISTS (SELECT FROM pg_stat_progress_create_index p JOIN pg_locks l ON l.pid = p.pid AND l.relation = i.indrelid "
     "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
@@ -184,18 +191,18 @@ _LACKING: Final = (
     f"WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {{table}} AND (i.indisvalid OR {_IN_PROGRESS}) "
     f"AND (i.indpred IS NOT NULL) = is_partial AND {_IS_OURS})"
 )
-"""Those of _SHELF_INDEXES that a shelf has not, and that nobody is just building."""
+"""Those of _PARTITION_INDEXES that a partition has not, and that nobody is just building."""
 _FAMILY: Final = (
-    "WITH family (oid, is_shelf) AS ("  # noqa: S608 - constant
+    "WITH family (oid, is_partition) AS ("  # noqa: S608 - constant
     "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
     "UNION ALL SELECT inhrelid, TRUE FROM pg_inherits WHERE inhparent = to_regclass(:live)), "
     "broken (indrelid, indexrelid, name, is_unique, in_progress) AS (SELECT i.indrelid, i.indexrelid, "
     f"CAST(CAST(c.oid AS REGCLASS) AS TEXT), i.indisunique, {_IN_PROGRESS} "
     "FROM family JOIN pg_index i ON i.indrelid = family.oid JOIN pg_class c ON c.oid = i.indexrelid "
-    f"WHERE NOT i.indisvalid AND CASE WHEN is_shelf THEN {_IS_OURS} "
+    f"WHERE NOT i.indisvalid AND CASE WHEN is_partition THEN {_IS_OURS} "
     "ELSE c.relname = ANY (CAST(:indexes AS TEXT[])) END AND c.relname !~ '_cc(new|old)[0-9]*$') "
 )
-"""The endpoint's tables, its attached shelves, and their invalid indexes; those that a REINDEX makes are its own."""
+"""The endpoint's tables, its attached partitions, and their invalid indexes; those that a REINDEX makes are its own."""
 _BROKEN: Final = text(
     f"{_FAMILY}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
     "WHERE NOT in_progress"
@@ -210,8 +217,8 @@ _STATE: Final = text(
     "ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation "
     "WHERE a.attrelid = c.oid AND a.attname = ANY (CAST(:exact AS TEXT[])) "
     "AND l.collname NOT IN ('C', 'POSIX', 'ucs_basic', 'pg_c_utf8')), "
-    f"CASE WHEN is_shelf THEN ARRAY({_LACKING.format(table='c.oid')}) ELSE '{{}}' END "
-    "FROM family JOIN pg_class c ON c.oid = family.oid ORDER BY is_shelf, c.relname"
+    f"CASE WHEN is_partition THEN ARRAY({_LACKING.format(table='c.oid')}) ELSE '{{}}' END "
+    "FROM family JOIN pg_class c ON c.oid = family.oid ORDER BY is_partition, c.relname"
 )
 _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_keepalives_idle": "30",
@@ -237,8 +244,8 @@ _OUR_PROCESS: Final = "SELECT 1"
 """How PostgreSQL answers a SELECT that has found a row."""
 _LEVEL: Final = "SELECT current_setting('client_min_messages') IN ('error', 'fatal', 'panic')"
 _HEAR_WARNINGS: Final = "SET LOCAL client_min_messages = warning"
-_NAME_OF_SHELF: Final = text(
-    "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
+_NAME_OF_PARTITION: Final = text(
+    "SELECT CAST(CAST(:partition AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:partition AS OID), 'DELETE')"
 )
 _DEAF: Final = "delaystore_deaf"
 """The key of a connection's `info` under which stands whether its session hides warnings."""
@@ -276,7 +283,7 @@ def _quoted(table: Table) -> str:
     return quoted_name(table, _dialect())
 
 
-class PostgreSqlDialect(StoreDialect):
+class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, BulkTables):
     """PostgreSQL."""
 
     default_driver: ClassVar[str | None] = "psycopg"  # SQLAlchemy 2.0's own is psycopg2
@@ -295,8 +302,6 @@ class PostgreSqlDialect(StoreDialect):
     several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
-    has_shelves: ClassVar[bool] = True
-    has_notifications: ClassVar[bool] = True
     code_type: ClassVar[type[Code] | None] = str
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
@@ -340,7 +345,7 @@ class PostgreSqlDialect(StoreDialect):
         self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
     ) -> Any:
         """The driver tries all hosts, from the one that answered last: a frozen one costs its time limit but once."""
-        driver = driver_of(dialect)
+        driver = _known(driver_of(dialect))
         if len(hosts) < 2 or parameters.get("target_session_attrs") == "prefer-standby":
             return driver.connect(dialect, arguments, parameters)
         named = driver.hosts_as_arguments(list(hosts))
@@ -356,6 +361,7 @@ class PostgreSqlDialect(StoreDialect):
         gives its clients a number of its own. Then our settings would be those of the next client, too, and are left as
         they are. One round trip, once in a connection's life.
         """
+        driver = _known(driver)
         settings = {**_KEEPALIVES, **driver.settings_for(connection)}
         is_ours = f"pg_backend_pid() = {driver.server_process(connection)}"
         ours = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _OUR_SETTINGS.items())
@@ -471,9 +477,9 @@ class PostgreSqlDialect(StoreDialect):
         return _removal(_quoted(table))
 
     @override
-    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
-        """By the shelf's own name: by that of the table, all shelves would be searched."""
-        name: str | None = connection.execute(_NAME_OF_SHELF, {"shelf": shelf}).scalar()
+    def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
+        """By the partition's own name: by that of the table, all partitions would be searched."""
+        name: str | None = connection.execute(_NAME_OF_PARTITION, {"partition": partition}).scalar()
         if name is None:
             return 0
         return connection.execute(_removal(name), {"locations": list(locations)}).rowcount
@@ -491,22 +497,21 @@ class PostgreSqlDialect(StoreDialect):
         return postgresql.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_message(self, table: Table, shelves: Table) -> Insert:
-        """Looks into the shelves first; the primary key holds for the table alone."""
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        return self._insert_unshelved(table, shelves, row, KEY)
+    def insert_message(self, table: Table, partitions: Table | None) -> Insert:
+        """Looks into the partitions first; the primary key holds for the table alone."""
+        return self._insert_outside_partitions(table, partitions)
 
     @override
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
         """Waits for a row that somebody has locked, or inserts once it is gone; with the caller's limit, if shorter."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         before = _limit_before()
         limit = _shorter(before, literal_column(f"'{_milliseconds(patience)}'", Text))
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
-        key, names = table.c[MESSAGE_KEY], [column.name for column in table.columns]
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        insert = postgresql.insert(table).from_select(names, select(*row).where(~_is_shelved(shelves, KEY), limited))
+        key, names = table.c[MESSAGE_KEY], (*NAMES, MESSAGE_KEY, FIRST_SENT)
+        new = select(*_parameters(table, names)).where(*_outside(partitions, KEY), limited)
+        insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
         upsert = insert.on_conflict_do_update(
             index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
@@ -567,21 +572,21 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def insert_many(
-        self, connection: Connection, table: Table, shelves: Table | None, rows: Iterable[dict[str, Any]]
+        self, connection: Connection, table: Table, partitions: Table | None, rows: Iterable[dict[str, Any]]
     ) -> int:
         """COPY."""
         iterator, count = iter(rows), 0
         while True:
             ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
             count += len(ids)
-            if shelves is not None and ids:
-                self._refuse_shelved(connection, table, shelves, ids)
+            if partitions is not None and ids:
+                self._refuse_partitioned(connection, table, partitions, ids)
             if len(ids) < COPIED_AT_ONCE:
                 return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
         """One statement, so that it is all or none by itself; returns the ids."""
-        types = [_WIRE_TYPES[type(column.type)] for column in table.columns]
+        types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in NAMES}
         ids: list[str] = []
 
         def values() -> Iterator[tuple[Any, ...]]:
@@ -591,7 +596,7 @@ class PostgreSqlDialect(StoreDialect):
 
         try:
             with driver_errors(connection, "COPY"):
-                driver_of(connection).copy(connection, table, types, values())
+                _known(driver_of(connection)).copy(connection, table, types, values())
         except DBAPIError as error:
             if self.fault(error) is Fault.READ_ONLY:  # the driver's own cursor tells SQLAlchemy nothing
                 give_up(connection)
@@ -603,10 +608,10 @@ class PostgreSqlDialect(StoreDialect):
             raise DuplicateMessageError(duplicates) from None
         return ids
 
-    def _refuse_shelved(self, connection: Connection, table: Table, shelves: Table, ids: Sequence[str]) -> None:
-        key = shelves.c[KEY]
+    def _refuse_partitioned(self, connection: Connection, table: Table, partitions: Table, ids: Sequence[str]) -> None:
+        key = partitions.c[KEY]
         among = key == any_(bindparam("ids", type_=ARRAY(key.type)))
-        found = select(key, self.is_announced(shelves, table)).where(among).limit(NAMED_DUPLICATES)
+        found = select(key, self.is_announced(partitions, table)).where(among).limit(NAMED_DUPLICATES)
         rows = connection.execute(found, {"ids": ids}).all()
         for message_id, is_announced in rows:
             if is_announced:
@@ -614,16 +619,15 @@ class PostgreSqlDialect(StoreDialect):
         if rows:
             raise DuplicateMessageError([message_id for message_id, _ in rows])
 
-    def _insert_unshelved(
+    def _insert_outside_partitions(
         self,
         table: Table,
-        shelves: Table,
-        row: Sequence[ColumnElement[Any]],
-        key: str,
+        partitions: Table | None,
         *conditions: ColumnElement[bool],
+        prefix: str = "",
     ) -> Insert:
-        new = select(*row).where(~_is_shelved(shelves, key), *conditions)
-        return self.insert(table).from_select([column.name for column in table.columns], new)
+        new = select(*_parameters(table, NAMES, prefix)).where(*_outside(partitions, prefix + KEY), *conditions)
+        return self.insert(table).from_select(NAMES, new, include_defaults=False)
 
     @override
     def change_unclaimed(
@@ -664,7 +668,7 @@ class PostgreSqlDialect(StoreDialect):
         return ("ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",)
 
     @override
-    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
+    def is_announced(self, partitions: Table, table: Table) -> ColumnElement[bool]:
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         attached = _ATTACHED.columns(column("inhrelid", postgresql.OID())).bindparams(live=_quoted(table))
@@ -672,9 +676,7 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
-        rights = connection.execute(_RIGHTS, {"name": quoted_name(like, connection.dialect)}).all()
-        for right, role in rights:
-            execute_as_it_stands(connection, f"GRANT {right} ON {quoted_name(table, connection.dialect)} TO {role}")
+        _grant(connection, [table], like, None)
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
@@ -683,39 +685,31 @@ class PostgreSqlDialect(StoreDialect):
         return [found[1]] if found else []
 
     @override
-    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
-        for right, role in connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all():
-            if right == "INSERT":
-                name = quoted_name(shelves, connection.dialect)
-                execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
+    def open_to_senders(self, connection: Connection, partitions: Table, table: Table) -> None:
+        _grant(connection, [partitions], table, {"INSERT": "SELECT"})
 
     @override
     def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
-        rights = connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all()
-        for given, wanted in (("DELETE", "SELECT, INSERT, UPDATE, DELETE"), ("SELECT", "SELECT")):
-            for role in [role for right, role in rights if right == given]:
-                for each in tables:
-                    name = quoted_name(each, connection.dialect)
-                    execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
+        _grant(connection, tables, table, {"DELETE": "SELECT, INSERT, UPDATE, DELETE", "SELECT": "SELECT"})
 
     @override
-    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
-        if not shelves:
+    def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
+        if not partitions:
             return
-        found = inspect(connection).get_multi_columns(schema=table.schema, filter_names=list(shelves))
-        for (_, shelf), columns in found.items():
-            name = quoted_name(Table(shelf, MetaData(), schema=table.schema, quote=True), connection.dialect)
+        found = inspect(connection).get_multi_columns(schema=table.schema, filter_names=list(partitions))
+        for (_, partition), columns in found.items():
+            name = quoted_name(quoted_table(partition, table.schema), connection.dialect)
             there = {each["name"] for each in columns}
             for column_name, kind in ((FAILURES, "TEXT"), (FAILURES_OF, 'TEXT COLLATE "C"')):
                 if column_name not in there:  # or its lock would wait for an index that is being built
                     execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN {column_name} {kind}")
-            lacking = text(_LACKING.format(table="CAST(CAST(:shelf AS REGCLASS) AS OID)"))
-            for which in connection.execute(lacking, {"shelf": name}).scalars().all():
-                execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_SHELF_INDEXES[which]}")
+            lacking = text(_LACKING.format(table="CAST(CAST(:partition AS REGCLASS) AS OID)"))
+            for which in connection.execute(lacking, {"partition": name}).scalars().all():
+                execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_PARTITION_INDEXES[which]}")
 
     @override
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
-        """What the catalog says of them, and of the shelves."""
+        """What the catalog says of them, and of the partitions."""
         exact = {column.name for table in tables for column in table.columns if isinstance(column.type, ExactText)}
         found = connection.execute(_STATE, {**_named(connection, tables), "exact": sorted(exact)}).all()
         for name, hides, is_unlogged, broken, in_progress, unique, other, lacking in found:
@@ -723,22 +717,22 @@ class PostgreSqlDialect(StoreDialect):
                 yield Defect(
                     text=f"row level security hides rows of the table {name} from this role; switch it off by ALTER "
                     f"TABLE {name} DISABLE ROW LEVEL SECURITY, or exempt the role by ALTER ROLE ... BYPASSRLS",
-                    hinders=True,
+                    is_obstacle=True,
                 )
             if is_unlogged:
                 yield Defect(
                     text=f"the table {name} is UNLOGGED, so that a crash of PostgreSQL empties it; run ALTER TABLE "
                     f"{name} SET LOGGED",
-                    hinders=True,
+                    is_obstacle=True,
                 )
             for index in broken:
                 how = "invalid, as CREATE INDEX CONCURRENTLY failed"
-                yield made_by_setup(f"index {index} of the table {name}", how, hinders=index in unique)
+                yield made_by_setup(f"index {index} of the table {name}", how, is_obstacle=index in unique)
             for index in in_progress:
                 yield Defect(
                     text=f"the index {index} of the table {name} is being built, and not used before; wait until its "
                     "CREATE INDEX CONCURRENTLY has ended",
-                    hinders=index in unique,
+                    is_obstacle=index in unique,
                 )
             for column_name in other:
                 yield Defect(
@@ -746,7 +740,7 @@ class PostgreSqlDialect(StoreDialect):
                     f'TABLE {name} ALTER COLUMN {column_name} TYPE varchar COLLATE "C"'
                 )
             for which in lacking:
-                yield made_by_setup(f"index {_SHELF_INDEXES[which]} of the bulk partition {name}")
+                yield made_by_setup(f"index {_PARTITION_INDEXES[which]} of the bulk partition {name}")
 
     @override
     def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
@@ -754,35 +748,33 @@ class PostgreSqlDialect(StoreDialect):
             self.alter_patiently(connection, partial(_drop_if_invalid, connection, index, name, table))
 
     @override
-    def insert_alone(self, table: Table, shelves: Table) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table | None) -> Insert:
         """An id that an open transaction is storing is waited for, with a limit.
 
         It is set by the statement: a session's own would hold for the next who gets the session of a pooler, too.
         """
-        row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        return self._insert_unshelved(table, shelves, row, KEY, _limited(_patience()))
+        return self._insert_outside_partitions(table, partitions, _limited(_patience()))
 
     @override
-    def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
+    def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
-        stored = self._stored(table, shelves, _limited(_patience()))
+        stored = self._stored(table, partitions, _limited(_patience()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 
     @override
-    def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
+    def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = _limit_before()
         limited = select(_limited(_shorter(before, _patience()))).select_from(before).scalar_subquery()
-        stored = self._stored(table, shelves, limited)
+        stored = self._stored(table, partitions, limited)
         notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
-        told = case((stored.c.message_id.is_not(None), notified), else_=null())
+        wake_up = case((stored.c.message_id.is_not(None), notified), else_=null())
         restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
-        return select(stored.c.message_id, told, restored).select_from(before.outerjoin(stored, true()))
+        return select(stored.c.message_id, wake_up, restored).select_from(before.outerjoin(stored, true()))
 
-    def _stored(self, table: Table, shelves: Table, *conditions: ColumnElement[bool]) -> CTE:
+    def _stored(self, table: Table, partitions: Table | None, *conditions: ColumnElement[bool]) -> CTE:
         """An insert of parameters with the prefix `new_`, as what it has inserted."""
-        row = [bindparam(f"new_{column.name}", type_=column.type) for column in table.columns]
-        insert = self._insert_unshelved(table, shelves, row, f"new_{KEY}", *conditions)
+        insert = self._insert_outside_partitions(table, partitions, *conditions, prefix="new_")
         return insert.returning(table.c.message_id).cte("stored")
 
     @override
@@ -816,7 +808,7 @@ class PostgreSqlDialect(StoreDialect):
         """By its warnings. Where the session hides them, a transaction shows them; a single statement cannot."""
         info = connection.info
         if _UNREPLICATED not in info:
-            driver_of(connection).on_notice(connection.connection.dbapi_connection, partial(_note, info))
+            _known(driver_of(connection)).on_notice(connection.connection.dbapi_connection, partial(_note, info))
             info[_DEAF] = not info.get(PREPARED) and bool(connection.exec_driver_sql(_LEVEL).scalar())
         info[_UNREPLICATED] = False
         if info[_DEAF] and not alone:
@@ -859,6 +851,21 @@ class PostgreSqlDialect(StoreDialect):
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _known(driver: Driver) -> PostgreSqlDriver:
+    if not isinstance(driver, PostgreSqlDriver):
+        raise ConfigurationError("this PostgreSQL driver is not supported; use psycopg 3, as in postgresql+psycopg://")
+    return driver
+
+
+def _grant(connection: Connection, tables: Sequence[Table], like: Table, given: Mapping[str, str] | None) -> None:
+    """Give the roles that have rights on `like` rights on `tables`: by right those in `given`; None: the same."""
+    for right, role in connection.execute(_RIGHTS, {"name": quoted_name(like, connection.dialect)}).all():
+        wanted = right if given is None else given.get(right)
+        for each in tables if wanted is not None else ():
+            name = quoted_name(each, connection.dialect)
+            execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
 
 
 def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
@@ -915,9 +922,16 @@ def _patient(connection: Connection, patience: str, *, exactly: bool = False) ->
     connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))
 
 
-def _is_shelved(shelves: Table, parameter: str) -> ColumnElement[bool]:
-    """Whether the message_id in `parameter` is in a shelf."""
-    return exists().where(shelves.c[KEY] == bindparam(parameter, type_=shelves.c[KEY].type))
+def _parameters(table: Table, names: Sequence[str], prefix: str = "") -> list[ColumnElement[Any]]:
+    """A parameter for each of the columns of `names`: a statement names no other, as an older table may lack them."""
+    return [bindparam(prefix + name, type_=table.c[name].type) for name in names]
+
+
+def _outside(partitions: Table | None, parameter: str) -> Sequence[ColumnElement[bool]]:
+    """That the message_id in `parameter` is in no partition."""
+    if partitions is None:
+        return ()
+    return [~exists().where(partitions.c[KEY] == bindparam(parameter, type_=partitions.c[KEY].type))]
 
 
 def _removal(name: str) -> TextClause:

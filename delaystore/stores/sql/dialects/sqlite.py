@@ -40,7 +40,16 @@ from typing_extensions import override
 from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.processes import hold_off, let_go, pause
 from delaystore.stores.sql.codec import MESSAGE_KEY, JsonList, UtcDateTime
-from delaystore.stores.sql.dialects.base import Change, Changes, Claiming, Release, StoreDialect, floored, row_with
+from delaystore.stores.sql.dialects.base import (
+    Change,
+    Changes,
+    Claiming,
+    KeyUpserts,
+    Release,
+    StoreDialect,
+    floored,
+    row_with,
+)
 from delaystore.stores.sql.drivers import Driver
 from delaystore.stores.sql.faults import Fault, TableSize
 
@@ -122,7 +131,7 @@ _FAULTS: Final[Mapping[str, Fault]] = {
 """By a part of the error's text."""
 
 
-class SqliteDialect(StoreDialect):
+class SqliteDialect(StoreDialect, KeyUpserts):
     """SQLite 3.35 or newer (RETURNING)."""
 
     connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT, "factory": ForkSafeConnection}
@@ -242,7 +251,7 @@ class SqliteDialect(StoreDialect):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
         values, condition = changes(insert.excluded)

@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
-from delaystore.stores.sql.drivers.base import Driver, Options
+from delaystore.stores.sql.drivers.base import Options, PostgreSqlDriver
 from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _KEEPALIVES: Final[Mapping[str, int]] = {
@@ -34,7 +34,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], float]]] = {
 }
 
 
-class Asyncpg(Driver):
+class Asyncpg(PostgreSqlDriver):
     """asyncpg on an event loop."""
 
     is_async: ClassVar[bool] = True
@@ -116,7 +116,9 @@ class Asyncpg(Driver):
         return None if descriptor < 0 else descriptor
 
     @override
-    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def copy(
+        self, connection: Connection, table: Table, types: Mapping[str, str], rows: Iterable[Sequence[Any]]
+    ) -> None:
         """Where nothing is prepared a pooler may be between: there each row is inserted, without waiting for the last.
 
         asyncpg sends the rows of a COPY before the server has agreed to it, and pgbouncer 1.26 then never gives the
@@ -124,7 +126,7 @@ class Asyncpg(Driver):
         """
         wrapper: Any = connection.connection.dbapi_connection
         own = wrapper.driver_connection
-        names = [column.name for column in table.columns]
+        names = list(types)
         try:
             if wrapper._prepared_statement_cache is None:
                 awaited(own.executemany(_insertion(connection, table, names), rows))

@@ -1,5 +1,6 @@
 """What every driver defines, and what most drivers have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -75,33 +76,17 @@ class Driver:
     def leave(self, cursor: Any) -> None:
         """Close a cursor whose statement was cut off, where closing its connection would not free the locks."""
 
-    def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:
-        """The arguments that name several hosts, where the driver itself tries them in turn."""
-        raise NotImplementedError
-
-    def host_of(self, connection: Any) -> DatabaseHost:
-        """The host that has answered, of several."""
-        raise NotImplementedError
-
     def settings_for(self, connection: Any) -> Mapping[str, str]:  # noqa: ARG002 - for overriders
         """The session's settings that the driver needs to be otherwise."""
         return {}
-
-    def execute_alone(self, connection: Any, statements: str) -> str:
-        """Execute statements on a new connection outside of transactions; returns the server's word of the last one."""
-        raise NotImplementedError
 
     def server_process(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
         """The number of the process that serves a connection, as it was told at connecting; None: nobody said."""
         return None
 
-    def prepare_nothing(self, connection: Any) -> None:
-        """Have a new connection prepare no statements, which another session may not know."""
-        raise NotImplementedError
-
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
-        """Have the driver read texts by `decode`."""
-        raise NotImplementedError
+        """Have a connection to SQLite read texts by `decode`."""
+        connection.text_factory = decode
 
     def socket_of(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
         """The descriptor of a connection's socket; None: there is none, it is not known, or closed."""
@@ -114,14 +99,6 @@ class Driver:
         """
         return None
 
-    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """COPY `rows` into `table`, whose columns are of the PostgreSQL `types`, by one statement."""
-        raise NotImplementedError
-
-    def on_notice(self, connection: Any, note: Callable[[str | None, str], None]) -> None:
-        """Call `note` with the function of PostgreSQL that warns, and its text, for each warning from now on."""
-        raise NotImplementedError
-
     def source_of(self, error: BaseException | None) -> str | None:  # noqa: ARG002 - for overriders
         """The function of PostgreSQL that refused; None: not known."""
         return None
@@ -133,3 +110,33 @@ class Driver:
     def context_of(self, error: BaseException | None) -> str:  # noqa: ARG002 - for overriders
         """At what PostgreSQL was when it failed; empty where it does not say."""
         return ""
+
+
+class PostgreSqlDriver(Driver, ABC):
+    """A driver of PostgreSQL, of which its dialect asks more."""
+
+    @abstractmethod
+    def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:
+        """The arguments that name several hosts, where the driver itself tries them in turn."""
+
+    @abstractmethod
+    def host_of(self, connection: Any) -> DatabaseHost:
+        """The host that has answered, of several."""
+
+    @abstractmethod
+    def execute_alone(self, connection: Any, statements: str) -> str:
+        """Execute statements on a new connection outside of transactions; returns the server's word of the last one."""
+
+    @abstractmethod
+    def prepare_nothing(self, connection: Any) -> None:
+        """Have a new connection prepare no statements, which another session may not know."""
+
+    @abstractmethod
+    def copy(
+        self, connection: Connection, table: Table, types: Mapping[str, str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """COPY `rows` into `table` by one statement. `types`: the PostgreSQL types of the columns in a row, by name."""
+
+    @abstractmethod
+    def on_notice(self, connection: Any, note: Callable[[str | None, str], None]) -> None:
+        """Call `note` with the function of PostgreSQL that warns, and its text, for each warning from now on."""

@@ -9,13 +9,13 @@ from sqlalchemy import URL, Connection, Table
 from typing_extensions import override
 
 from delaystore.processes import AT_ONCE, awaited
-from delaystore.stores.sql.drivers.base import Driver, Options
+from delaystore.stores.sql.drivers.base import Options, PostgreSqlDriver
 from delaystore.stores.sql.faults import DatabaseHost, quoted_name
 
 _PREPARE: Final = "prepare_threshold"
 
 
-class Psycopg(Driver):
+class Psycopg(PostgreSqlDriver):
     """psycopg in a thread."""
 
     options_of_preparing: ClassVar[frozenset[str]] = frozenset({_PREPARE})
@@ -82,10 +82,12 @@ class Psycopg(Driver):
         return lambda seconds: _cancel(connection, seconds)
 
     @override
-    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def copy(
+        self, connection: Connection, table: Table, types: Mapping[str, str], rows: Iterable[Sequence[Any]]
+    ) -> None:
         cursor: Any = connection.connection.cursor()
-        with cursor, cursor.copy(_copy_statement(connection, table)) as copy:
-            copy.set_types(types)
+        with cursor, cursor.copy(_copy_statement(connection, table, types)) as copy:
+            copy.set_types(list(types.values()))
             for row in rows:
                 copy.write_row(row)
 
@@ -134,12 +136,14 @@ class AsyncPsycopg(Psycopg):
         return awaited(execute())
 
     @override
-    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        own, statement = _own(connection.connection.dbapi_connection), _copy_statement(connection, table)
+    def copy(
+        self, connection: Connection, table: Table, types: Mapping[str, str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        own, statement = _own(connection.connection.dbapi_connection), _copy_statement(connection, table, types)
 
         async def write() -> None:
             async with own.cursor() as cursor, cursor.copy(statement) as copy:
-                copy.set_types(types)
+                copy.set_types(list(types.values()))
                 for number, row in enumerate(rows):
                     await copy.write_row(row)
                     if number % AT_ONCE == 0:
@@ -160,9 +164,8 @@ def _last_word(cursor: Any) -> str:
     return str(cursor.statusmessage)
 
 
-def _copy_statement(connection: Connection, table: Table) -> bytes:
-    names = ", ".join(column.name for column in table.columns)
-    return f"COPY {quoted_name(table, connection.dialect)} ({names}) FROM STDIN (FORMAT BINARY)".encode()
+def _copy_statement(connection: Connection, table: Table, names: Iterable[str]) -> bytes:
+    return f"COPY {quoted_name(table, connection.dialect)} ({', '.join(names)}) FROM STDIN (FORMAT BINARY)".encode()
 
 
 def _cancel(connection: Any, seconds: float) -> None:

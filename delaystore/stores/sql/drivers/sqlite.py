@@ -23,10 +23,6 @@ class PySqlite(Driver):
         return autocommit is True or (autocommit is not False and own.isolation_level is None)
 
     @override
-    def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
-        connection.text_factory = decode
-
-    @override
     def leave(self, cursor: Any) -> None:
         """An INSERT ... RETURNING keeps its locks until its cursor is closed, even where its connection is."""
         with suppress(sqlite3.Error, ValueError):  # the connection is closed already

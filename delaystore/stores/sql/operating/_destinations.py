@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Self
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Update, delete, insert, literal, null, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
-from delaystore.stores.operable import FURTHEST, STEP, Allowance, Change, Destination, postponed_until
-from delaystore.stores.shared import Bucket, allowed, check_max_rate, check_number, shown_by
+from delaystore.stores.operable import Allowance, Change, Destination, postponed_until
+from delaystore.stores.shared import Bucket, DestinationState, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.operating._search import BoundParts, OperatorQueries, fitting, values_of
@@ -22,34 +23,6 @@ from delaystore.stores.sql.schema import NAME_BYTES, paused_names
 
 _READ_AT: Final = "read_at"
 """The column of the database's clock."""
-
-
-class _Known(NamedTuple):
-    """What a row says. `reach`: up to when its messages may be postponed that are to be shown; None: there are none.
-
-    While it is paused, the bucket keeps that. In the table it is `paused_until` of what is not paused. Dispatchers of
-    earlier builds do not know it, and set `resuming` to 0 before such messages are shown: with a reach it is resuming.
-    """
-
-    destination: Destination
-    bucket: Bucket | None
-    reach: datetime | None = None
-
-    def with_promises(self) -> Bucket | None:
-        """The bucket with all that was promised, to be forgiven later."""
-        if self.bucket is None or self.reach is None:
-            return self.bucket
-        return replace(self.bucket, promised=max(self.bucket.promised, self.reach))
-
-    def forgiven(self, now: datetime) -> Self:
-        """Without promises: what is postponed is to be shown, unless it is paused."""
-        bucket, reach = self.bucket, self.reach
-        if self.destination.paused or bucket is None:
-            return self
-        if bucket.has_promised(now):
-            reach = max(reach or now, bucket.promised, now + FURTHEST)
-        destination = replace(self.destination, resuming=self.destination.resuming or reach is not None)
-        return self._replace(destination=destination, bucket=bucket.forgiven(now), reach=reach)
 
 
 class Resuming(NamedTuple):
@@ -72,7 +45,7 @@ class DestinationQueries(OperatorQueries):
 
     def all(self) -> Sequence[Destination]:
         """By name, as they are now."""
-        return [_known(row, now).destination for row, now in self._rows()]
+        return [_state_of(row).at(now).destination for row, now in self._rows()]
 
     def _rows(self) -> Sequence[tuple[Any, datetime]]:
         """Those that say something, by name, and when each was read."""
@@ -85,7 +58,7 @@ class DestinationQueries(OperatorQueries):
         return select(self._tables.destinations, (null() if clock is None else clock).label(_READ_AT))
 
     def _read_at(self, row: Any) -> datetime:
-        return self._bound.parts.clock.now_as_told(row._mapping[_READ_AT])
+        return self._bound.parts.clock.now_read(row._mapping[_READ_AT])
 
     def paused(self, *, lasting: bool) -> Sequence[str]:
         """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""
@@ -97,10 +70,9 @@ class DestinationQueries(OperatorQueries):
         check_destination(destination)
         until = None if until is None else utc(until, "until")
         known = self._locked(destination, by)
-        changed = replace(known.destination, paused=True, paused_until=until, resuming=False)
-        self._put(_Known(changed, known.with_promises()))
+        self._put(known.paused(until))
         if change is not None:
-            AuditTrail(self._bound).note([change.of_destination(changed.changed, destination, until=until)])
+            AuditTrail(self._bound).note([change.of_destination(known.destination.changed, destination, until=until)])
 
     def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
         """Whether it was paused. Waits for passes of dispatchers that have just parked messages for it."""
@@ -108,7 +80,7 @@ class DestinationQueries(OperatorQueries):
         known = self._locked(destination, by)
         if not known.destination.paused:
             return False
-        self._put(_resumed(known, known.destination.changed))
+        self._put(known.resumed(known.destination.changed))
         if change is not None:
             AuditTrail(self._bound).note([change.of_destination(known.destination.changed, destination)])
         return True
@@ -118,8 +90,7 @@ class DestinationQueries(OperatorQueries):
         check_destination(destination)
         max_rate = check_max_rate(max_rate)
         known = self._locked(destination, by)
-        known = known.forgiven(known.destination.changed)
-        self._put(known._replace(destination=replace(known.destination, max_rate=max_rate)))
+        self._put(known.limited(max_rate, known.destination.changed))
         self._forget(destination)
         if change is not None:
             entry = change.of_destination(known.destination.changed, destination, max_rate=max_rate)
@@ -133,25 +104,26 @@ class DestinationQueries(OperatorQueries):
         if row is None or row.max_rate is None:
             return Allowance(granted=wanted)
         now = self._read_at(row)
-        known = _known(row, now)
+        known = _state_of(row).at(now)
         allowance, bucket = allowed(known.bucket or Bucket.full(now), row.max_rate, now, wanted)
         self._execute(update(table).where(table.c.name == destination).values(_values(known._replace(bucket=bucket))))
         return allowance
 
     def end_pauses(self) -> None:
         """Let those resume whose time is over, or whose postponed messages would wait for a time of another clock."""
-        for name in [row.name for row, now in self._rows() if _known(row, now) != _known(row, None)]:
+        for name in [row.name for row, now in self._rows() if (state := _state_of(row)).at(now) != state]:
             self.begin_writing()
             row = self._row(name)
             if row is not None:
-                self._put(_known(row, self._read_at(row)))
+                self._put(_state_of(row).at(self._read_at(row)))
 
     def resuming(self) -> Sequence[Resuming]:
         """Those some of whose messages may still be parked or postponed."""
-        found = [(known, now) for row, now in self._rows() if (known := _known(row, now)).destination.resuming]
+        found = [(_state_of(row).at(now), now) for row, now in self._rows()]
         return [
-            Resuming(each, None if each.max_rate is None else now if bucket is None else bucket.promised, reach, now)
-            for (each, bucket, reach), now in found
+            Resuming(each.destination, each.promised(now), each.reach, now)
+            for each, now in found
+            if each.destination.resuming
         ]
 
     def end_resuming(self, shown: Sequence[Resuming]) -> None:
@@ -167,14 +139,14 @@ class DestinationQueries(OperatorQueries):
             if self._execute(ended).rowcount:
                 self._forget(each.name)
 
-    def _locked(self, name: str, by: str) -> _Known:
+    def _locked(self, name: str, by: str) -> DestinationState:
         """What is known of it, as of now, to be changed by `by`; its row, if there is one, is locked."""
         self.begin_writing()
         row, by = self._row(name), fitting(by, NAME_BYTES)
         if row is None:
-            return _Known(Destination(name=name, changed=self._bound.now(), by=by), None)
+            return DestinationState(Destination(name=name, changed=self._bound.now(), by=by))
         now = self._read_at(row)
-        known = _known(row, now)
+        known = _state_of(row).at(now)
         return known._replace(destination=replace(known.destination, changed=now, by=by))
 
     def _forget(self, name: str) -> None:
@@ -186,7 +158,7 @@ class DestinationQueries(OperatorQueries):
     def _row(self, name: str) -> Any:
         return self._execute(self._select().where(self._tables.destinations.c.name == name).with_for_update()).first()
 
-    def _put(self, known: _Known) -> None:
+    def _put(self, known: DestinationState) -> None:
         table, values = self._tables.destinations, _values(known)
         changed = update(table).where(table.c.name == known.destination.name).values(values)
         if self._execute(changed).rowcount:
@@ -198,10 +170,11 @@ class DestinationQueries(OperatorQueries):
             self._execute(changed)
 
 
-def _known(row: Any, now: datetime | None) -> _Known:
-    """What a row says at `now`: a pause whose time is over has ended, and so have promises of another clock.
+def _state_of(row: Any) -> DestinationState:
+    """What a row says, as it was when it was written.
 
-    None: as it was when it was written.
+    The column `paused_until` of what is not paused is the reach. Dispatchers of earlier builds do not know that, and
+    set `resuming` to 0 before such messages are shown: with a reach it is resuming.
     """
     reach = None if row.paused else row.paused_until
     destination = Destination(
@@ -214,21 +187,11 @@ def _known(row: Any, now: datetime | None) -> _Known:
         by=row.changed_by,
     )
     bucket = None if row.full_at is None or row.promised is None else Bucket(row.full_at, row.promised)
-    known = _Known(destination, bucket, reach)
-    if now is not None and destination.paused_until is not None and destination.paused_until <= now:
-        return _resumed(known, now)
-    if now is not None and bucket is not None and bucket.is_of_another_clock(now):
-        return known.forgiven(now)
-    return known
+    return DestinationState(destination, bucket, reach)
 
 
-def _resumed(known: _Known, now: datetime) -> _Known:
-    resumed = replace(known.destination, paused=False, paused_until=None, resuming=True)
-    return known._replace(destination=resumed).forgiven(now)
-
-
-def _values(row: _Known) -> dict[str, Any]:
-    known, bucket, reach = row
+def _values(state: DestinationState) -> dict[str, Any]:
+    known, bucket, reach = state
     return {
         "name": known.name,
         "paused": int(known.paused),
@@ -273,7 +236,7 @@ class _Step(OperatorQueries):
         `matches` is found by index: the database reads on until there are enough such rows, and there may be millions
         of others. `still`: what else a wanted row satisfies unless somebody has changed it meanwhile.
         """
-        table = self._sql.whole_table
+        table = self._sql.table
         order = [table.c.next_attempt, table.c.message_id]
         behind = [] if after is None else [self._dialect.behind(order, values_of(order, after))]
         examine = LOOKED_AT * at_most
@@ -302,25 +265,24 @@ def _begin_anew() -> None:
 
 
 class _ParkingWalk:
-    """Where a walk is. `take` takes the step behind a position."""
+    """Where a walk is. Its steps are taken by a function of the position behind which the step begins."""
 
-    def __init__(self, take: Callable[[Position | None], _Step]) -> None:
-        self._take = take
+    def __init__(self) -> None:
         self._up_to: Position | None = None
         self.found = 0
         """What it would have changed, but did not, as it was claimed."""
 
-    def step(self) -> _Step:
+    def step(self, take: Callable[[Position | None], _Step]) -> _Step:
         """The next one."""
-        step = self._take(self._up_to)
+        step = take(self._up_to)
         self._up_to = step.end
         return step
 
-    def go_on(self) -> int:
+    def go_on(self, take: Callable[[Position | None], _Step]) -> int:
         """How many messages the next steps have changed; 0: it has come from the beginning to the end."""
         from_beginning, self.found = self._up_to is None, 0
         while True:
-            step = self.step()
+            step = self.step(take)
             self.found += step.found
             if step.changed:
                 return step.changed
@@ -336,39 +298,25 @@ class Parking:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._parked_up_to: Position | None = None
-        self._at_most, self._ahead = STEP, timedelta(0)
-        self._shown, self._postponed = _ParkingWalk(self._unpark), _ParkingWalk(self._show_postponed)
+        self._parked, self._shown, self._postponed = _ParkingWalk(), _ParkingWalk(), _ParkingWalk()
 
     def park(self, until: datetime, at_most: int) -> int:
         """See `OperableDelayedMessageStore.park`."""
         check_number(at_most, "at_most")
-        until, from_beginning = utc(until, "until"), self._parked_up_to is None
-        while True:
-            step = self._park(until, at_most)
-            if step is None:
-                return 0
-            self._parked_up_to = step.end
-            if step.changed:
-                return step.changed
-            if step.end is None:
-                if from_beginning:
-                    return 0
-                from_beginning = True
-            _begin_anew()
+        return self._parked.go_on(partial(self._park, utc(until, "until"), at_most))
 
-    def _park(self, until: datetime, at_most: int) -> _Step | None:
-        """None: no destination is paused."""
+    def _park(self, until: datetime, at_most: int, up_to: Position | None) -> _Step:
+        """A walk of one step where no destination is paused."""
         with self._opened() as bound:
-            destinations = DestinationQueries(bound)
+            destinations, sql, step = DestinationQueries(bound), bound.parts.statements, _Step(bound)
             if not destinations.paused(lasting=False):
-                return None
+                return step
             destinations.begin_writing()
-            paused, sql, step = set(destinations.paused(lasting=True)), bound.parts.statements, _Step(bound)
-            next_attempt = sql.whole_table.c.next_attempt
+            paused = set(destinations.paused(lasting=True))
+            next_attempt = sql.table.c.next_attempt
             last = bound.parts.dialect.undisclosed(literal(until, UtcDateTime))
             due = [next_attempt <= last, next_attempt < literal(PARKED, UtcDateTime)]
-            step.take(self._parked_up_to, at_most, due, lambda row: row.destination in paused, sql.park)
+            step.take(up_to, at_most, due, lambda row: row.destination in paused, sql.park)
             return step
 
     def unpark(self, at_most: int, ahead: timedelta | None) -> int:
@@ -377,55 +325,53 @@ class Parking:
         Where nothing is resuming, only strays may be shown: then it takes a few steps, and the next call goes on.
         """
         check_number(at_most, "at_most")
-        self._at_most = at_most
         with self._opened() as bound:
             destinations = DestinationQueries(bound)
             destinations.end_pauses()
             resuming = destinations.resuming()
         if not resuming:
-            return self._unpark_strays()
-        shown = self._shown.go_on()
+            return self._unpark_strays(at_most)
+        shown = self._shown.go_on(partial(self._unpark, at_most))
         if not shown and ahead is not None and any(each.reach is not None for each in resuming):
-            self._ahead = ahead
-            shown = self._postponed.go_on()
+            shown = self._postponed.go_on(partial(self._show_postponed, at_most, ahead))
         if not shown and not self._shown.found and not self._postponed.found:
             with self._opened() as bound:
                 ended = [each for each in resuming if each.reach is None or ahead is not None]
                 DestinationQueries(bound).end_resuming(ended)
         return shown
 
-    def _unpark_strays(self) -> int:
+    def _unpark_strays(self, at_most: int) -> int:
         for _ in range(STRAY_STEPS):
-            step = self._shown.step()
+            step = self._shown.step(partial(self._unpark, at_most))
             if step.changed or step.end is None:
                 return step.changed
             _begin_anew()
         return 0
 
-    def _unpark(self, up_to: Position | None) -> _Step:
+    def _unpark(self, at_most: int, up_to: Position | None) -> _Step:
         with self._opened() as bound:
             paused, sql, step = (
                 set(DestinationQueries(bound).paused(lasting=False)),
                 bound.parts.statements,
                 _Step(bound),
             )
-            matches, after = [is_parked(sql.whole_table)], up_to or _FIRST_PARKED
-            step.take(after, self._at_most, matches, lambda row: row.destination not in paused, sql.unpark)
+            matches, after = [is_parked(sql.table)], up_to or _FIRST_PARKED
+            step.take(after, at_most, matches, lambda row: row.destination not in paused, sql.unpark)
             return _shown_by_now(bound, step)
 
-    def _show_postponed(self, up_to: Position | None) -> _Step:
+    def _show_postponed(self, at_most: int, ahead: timedelta, up_to: Position | None) -> _Step:
         """What is postponed beyond what its limit has promised: a limit of before has postponed it."""
         with self._opened() as bound:
             dialect, sql, step = bound.parts.dialect, bound.parts.statements, _Step(bound)
             resuming = [each for each in DestinationQueries(bound).resuming() if each.reach is not None]
             if not resuming:
                 return step
-            behind = {each.destination.name: shown_by(each.promised, self._ahead, each.now) for each in resuming}
-            last = max(shown_by(each.reach, self._ahead, each.now) for each in resuming)
-            time = sql.whole_table.c.next_attempt
+            behind = {each.destination.name: shown_by(each.promised, ahead, each.now) for each in resuming}
+            last = max(shown_by(each.reach, ahead, each.now) for each in resuming)
+            time = sql.table.c.next_attempt
             until = dialect.undisclosed(literal(last, UtcDateTime))
             matches = [time > literal(min(behind.values()), UtcDateTime), time <= until]
-            still = [is_postponed(sql.whole_table, dialect)]
+            still = [is_postponed(sql.table, dialect)]
 
             def is_wanted(row: Any) -> bool:
                 if row.destination not in behind or row.next_attempt <= behind[row.destination]:
@@ -433,7 +379,7 @@ class Parking:
                 is_later = isinstance(row.due_time, datetime) and row.next_attempt > row.due_time
                 return is_later and postponed_until(row.next_attempt) == row.next_attempt
 
-            step.take(up_to, self._at_most, matches, is_wanted, sql.unpark, still)
+            step.take(up_to, at_most, matches, is_wanted, sql.unpark, still)
             return _shown_by_now(bound, step)
 
 

@@ -1,7 +1,7 @@
 """What dispatchers and ingresses report of themselves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
 from delaystore.message import utc
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
-from delaystore.stores.shared import told_of
+from delaystore.stores.shared import ingresses_to_show
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import OperatorQueries, columns_match
 
@@ -19,9 +19,13 @@ _PREFIX: Final = "ingress:"
 """Of the ids of rows. Dispatchers have UUIDs."""
 _MOST: Final = 1_000
 """Rows that are read: more have only died, one after the other, within a day."""
-_COLUMNS: Final = ("ingress_id", "heartbeat")
-"""What has a column of its own."""
-_TIMES: Final = ("since", "rejected_seen")
+_COLUMNS: Final = ("dispatcher_id", "ingress_id", "heartbeat")
+"""The fields that have a column of their own."""
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("since", "rejected_seen", "error_queue_seen"), datetime.fromisoformat),
+    "retention": lambda seconds: timedelta(seconds=seconds),
+}
+"""How the fields are read that JSON has no type for."""
 
 
 def are_ingresses(table: Table) -> ColumnElement[bool]:
@@ -36,7 +40,7 @@ class IngressReports(OperatorQueries):
         """Write the record."""
         self.begin_writing()
         known = {"dispatcher_id": _PREFIX + record.ingress_id}
-        self.upsert(self._tables.dispatchers, known, {"beat": self._bound.now(), "record": _ingress_document(record)})
+        self.upsert(self._tables.dispatchers, known, {"beat": self._bound.now(), "record": _document(record)})
 
     def forget(self) -> None:
         """Delete what is old."""
@@ -49,24 +53,36 @@ class IngressReports(OperatorQueries):
         self._execute(delete(table).where(table.c.dispatcher_id == _PREFIX + ingress_id))
 
     def all(self) -> Sequence[IngressRecord]:
-        """Those that are told of."""
+        """Those that `ingresses_to_show` shows."""
         table = self._tables.dispatchers
         rows = self._execute(select(table).where(are_ingresses(table)).order_by(table.c.beat.desc()).limit(_MOST))
-        return told_of(map(_ingress_record, rows), self._bound.now())
+        return ingresses_to_show(map(_ingress_record, rows), self._bound.now())
 
 
-def _ingress_document(record: IngressRecord) -> str:
-    told = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
-    return json.dumps(told, default=lambda value: value.isoformat() if isinstance(value, datetime) else dict(value))
+def _document(record: DispatcherRecord | IngressRecord) -> str:
+    """What the record says besides its id and heartbeat, as JSON: times in ISO 8601, durations in seconds."""
+    known = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
+    return json.dumps(known, default=_plain)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.total_seconds() if isinstance(value, timedelta) else dict(value)  # type: ignore[call-overload]
+
+
+def _known(row: Any, kind: type[DispatcherRecord | IngressRecord]) -> dict[str, Any]:
+    """The fields of the record in a row, which another release may have written with more of them, or fewer."""
+    document = json.loads(row.record)
+    known = {each.name: document[each.name] for each in fields(kind) if each.name in document}
+    for name, read in _READERS.items():
+        if known.get(name) is not None:
+            known[name] = read(known[name])
+    return known | {"heartbeat": row.beat}
 
 
 def _ingress_record(row: Any) -> IngressRecord:
-    """What another release has written may have more, or less."""
-    document = json.loads(row.record)
-    known = {each.name: document[each.name] for each in fields(IngressRecord) if each.name in document}
-    for name in _TIMES:
-        known[name] = None if known.get(name) is None else datetime.fromisoformat(known[name])
-    return IngressRecord(**known, ingress_id=row.dispatcher_id.removeprefix(_PREFIX), heartbeat=row.beat)
+    return IngressRecord(**_known(row, IngressRecord), ingress_id=row.dispatcher_id.removeprefix(_PREFIX))
 
 
 FORGOTTEN: Final = timedelta(hours=1)
@@ -118,46 +134,8 @@ class DispatcherReports(OperatorQueries):
         self.upsert(table, known, _counts(done if row is None else _activity(row) + done))
 
 
-def _document(record: DispatcherRecord) -> str:
-    return json.dumps(
-        {
-            "name": record.name,
-            "host": record.host,
-            "pid": record.pid,
-            "version": record.version,
-            "since": record.since.isoformat(),
-            "rate": record.rate,
-            "breakers": dict(record.breakers),
-            "error_queue": record.error_queue,
-            "error_queue_depth": record.error_queue_depth,
-            "error_queue_seen": None if record.error_queue_seen is None else record.error_queue_seen.isoformat(),
-            "problem": record.problem,
-            "audit": record.audit,
-            "retention": None if record.retention is None else record.retention.total_seconds(),
-        }
-    )
-
-
 def _record(row: Any) -> DispatcherRecord:
-    """What another release has written may have more, or less."""
-    document = json.loads(row.record)
-    known = {name: document[name] for name in _OPTIONAL if name in document}
-    seen, retention = document.get("error_queue_seen"), document.get("retention")
-    return DispatcherRecord(
-        dispatcher_id=row.dispatcher_id,
-        name=document["name"],
-        host=document["host"],
-        pid=document["pid"],
-        version=document["version"],
-        since=datetime.fromisoformat(document["since"]),
-        heartbeat=row.beat,
-        error_queue_seen=None if seen is None else datetime.fromisoformat(seen),
-        retention=None if retention is None else timedelta(seconds=retention),
-        **known,
-    )
-
-
-_OPTIONAL: Final = ("rate", "breakers", "error_queue", "error_queue_depth", "problem", "audit")
+    return DispatcherRecord(**_known(row, DispatcherRecord), dispatcher_id=row.dispatcher_id)
 
 
 def _counts(done: Activity) -> dict[str, Any]:

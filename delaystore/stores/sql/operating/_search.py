@@ -57,9 +57,8 @@ class OperatorQueries:
 
     def __init__(self, bound: BoundParts) -> None:
         self._bound = bound
-        self._dialect = bound.parts.dialect
         self._sql = bound.parts.statements
-        self._tables = bound.parts.beside
+        self._dialect, self._tables = self._sql.dialect, self._sql.beside
 
     def _execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         with translated_errors():
@@ -202,7 +201,7 @@ class SearchQueries(OperatorQueries):
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
         check_number(examine, "examine")
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
-        table = self._sql.whole_table
+        table = self._sql.table
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
             counted = select(func.count()).select_from(table).where(*matches)
@@ -214,7 +213,7 @@ class SearchQueries(OperatorQueries):
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
     ) -> Walk[Position]:
         """A walk in the order of positions, of what has failed before alone if `failing`."""
-        table, dialect = self._sql.whole_table, self._dialect
+        table, dialect = self._sql.table, self._dialect
         order = dialect.failing_order(table) if failing else [table.c.next_attempt, table.c.message_id]
         behind = [*([dialect.is_failing(table)] if failing else []), *more]
         if after is not None:
@@ -231,7 +230,7 @@ class SearchQueries(OperatorQueries):
 
     def _matching(self, wanted: MessageFilter, walked: Walk[Position], limit: int) -> Rows:
         """The first `limit` and one of the rows that match, whole, in the order of positions."""
-        table = self._sql.whole_table
+        table = self._sql.table
         order = self._dialect.failing_order(table) if wanted.failing else [table.c.next_attempt, table.c.message_id]
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
@@ -260,12 +259,12 @@ class SearchQueries(OperatorQueries):
 
     def count_failing(self, at_most: int) -> int:
         """By the index of what has failed."""
-        table = self._sql.whole_table
+        table = self._sql.table
         return self._count(select(literal(1)).select_from(table).where(self._dialect.is_failing(table)), at_most)
 
     def first_due_of_failing(self) -> datetime | None:
         """The earliest due time of what has failed before and is shown first again; parked messages do not count."""
-        table = self._sql.whole_table
+        table = self._sql.table
         shown = select(table.c.due_time).where(self._dialect.is_failing(table), ~is_parked(table))
         ahead = shown.order_by(*self._dialect.failing_order(table)).limit(LOOK_AHEAD).subquery("ahead")
         is_time = ahead.c.due_time >= literal(EARLIEST_DUE_TIME, UtcDateTime)

@@ -25,7 +25,6 @@ from delaystore.stores.operable import (
 from delaystore.stores.shared import check_new, check_number, taken
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
-from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.operating._search import OperatorQueries, Walk, conditions, fitting, values_of, walk
 from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
 
@@ -73,11 +72,11 @@ class AuditTrail(OperatorQueries):
         would lock a gap in the index until the caller's transaction ends.
         """
         self.begin_writing()
-        table = self._sql.keyed_table
+        table = self._sql.table
         columns = [table.c.message_id, table.c.destination, table.c.due_time, table.c[MESSAGE_KEY]]
         search = select(*columns).where(table.c.message_id == literal(message_id, table.c.message_id.type))
-        is_file_or_locks_rows = self._dialect.claiming is not Claiming.CANDIDATE_LOCKS
-        if is_file_or_locks_rows or not self._dialect.reads_older_rows(self._bound.connection):
+        candidates = self._dialect.candidates
+        if candidates is None or not candidates.reads_older_rows(self._bound.connection):
             search = self._dialect.locked(search, table)
         row = self._execute(search).first()
         return MessageBefore(message_id=message_id) if row is None else before_of(row)
@@ -194,7 +193,7 @@ class OperationQueries(OperatorQueries):
         if operation is None or operation.state is not OperationState.RUNNING:
             return operation
         walked = self._ids(operation.after, examine)
-        wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.whole_table, self._dialect)]
+        wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.table, self._dialect)]
         examined = examine if walked.end else self._count(walked)
         matching = self._matching(operation.wanted, wanted)
         changed = self._change(operation, matching, wanted)
@@ -213,7 +212,7 @@ class OperationQueries(OperatorQueries):
         return self._put(advanced)
 
     def _ids(self, after: str | None, examine: int) -> Walk[str]:
-        key = self._sql.whole_table.c.message_id
+        key = self._sql.table.c.message_id
         return walk(
             lambda statement: self._execute(statement).scalars().all(),
             select(key).order_by(key),
@@ -224,12 +223,12 @@ class OperationQueries(OperatorQueries):
         )
 
     def _count(self, walked: Walk[str]) -> int:
-        table = self._sql.whole_table
+        table = self._sql.table
         counted = select(func.count()).select_from(table).where(*walked.conditions)
         return int(self._execute(counted).scalar_one())
 
     def _matching(self, wanted: MessageFilter, matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
-        table = self._sql.whole_table
+        table = self._sql.table
         asked: list[ColumnElement[Any]] = [table.c.message_id, *([table.c.headers] if wanted.headers else [])]
         rows: Sequence[Any] = self._execute(select(*asked).where(*matches).order_by(table.c.message_id)).all()
         return [row[0] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[1]))]
@@ -240,21 +239,19 @@ class OperationQueries(OperatorQueries):
         if not ids:
             return ()
         sql, bound = self._sql, self._bound
-        change: Delete | Update = sql.cancel_matching
+        change: Delete | Update = sql.cancel
         values: dict[str, Any] = {}
         if operation.kind is OperationKind.RESCHEDULE:
             assert operation.due_time is not None
-            change, values = sql.reschedule_matching, {"new_due_time": operation.due_time}
+            change, values = sql.reschedule, {"new_due_time": operation.due_time}
             bound.stored(operation.due_time)
-        return self._dialect.change_unclaimed_of(
-            bound.connection, sql.whole_table, change, ids, matches, values, bound.now()
-        )
+        return self._dialect.change_unclaimed_of(bound.connection, sql.table, change, ids, matches, values, bound.now())
 
     def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
         """Those that a dispatcher has, and has not removed meanwhile."""
         if not ids:
             return ()
-        key = self._sql.whole_table.c.message_id
+        key = self._sql.table.c.message_id
         found = select(key).where(self._dialect.among(key, "ids"), *matches).order_by(key)
         return self._execute(found, {"ids": ids}).scalars().all()
 

@@ -25,7 +25,7 @@ log = logging.getLogger("delaystore.stores")
 
 ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
-TIDIED: Final = 60.0
+CLEAN_UP_EVERY: Final = 60.0
 """Seconds between two heartbeats that also delete old reports and audit entries."""
 
 
@@ -34,7 +34,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
 
     _is_operable = False
     _ask_from = 0.0
-    _tidy_from = 0.0
+    _next_clean_up = 0.0
 
     @abstractmethod
     def _one_call(self) -> AbstractContextManager[BoundParts]: ...
@@ -99,9 +99,9 @@ class OperableSqlStore(OperableDelayedMessageStore):
         """Delete old reports. Raises nothing: the heartbeat is written, and its caller would write it again on an
         error.
         """
-        if time.monotonic() < self._tidy_from:
+        if time.monotonic() < self._next_clean_up:
             return
-        self._tidy_from = time.monotonic() + TIDIED
+        self._next_clean_up = time.monotonic() + CLEAN_UP_EVERY
         try:
             with self._one_call() as bound:
                 DispatcherReports(bound).forget()

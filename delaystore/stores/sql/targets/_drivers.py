@@ -54,12 +54,14 @@ class LentConnection(PoolProxiedConnection):
     """SQLAlchemy's name of the driver."""
     is_async: ClassVar[bool] = False
     """Whether it belongs to an event loop."""
+    record_info: None = None
+    is_detached: bool = True
+    is_valid: bool = True
 
     def __init__(self, raw: Any) -> None:
         self.raw: Final = raw
         self.driver_module: Any = None
         """The driver as SQLAlchemy knows it, once it is lent."""
-        self._is_valid = True
         self._info = _info_of(raw)
 
     @property
@@ -98,25 +100,10 @@ class LentConnection(PoolProxiedConnection):
     def info(self) -> dict[Any, Any]:
         return self._info
 
-    @property
-    @override
-    def record_info(self) -> None:
-        return None
-
-    @property
-    @override
-    def is_valid(self) -> bool:
-        return self._is_valid
-
-    @property
-    @override
-    def is_detached(self) -> bool:
-        return True
-
     @override
     def invalidate(self, e: BaseException | None = None, soft: bool = False) -> None:
         """Run no more statements: the connection is lost, which its owner will find out."""
-        self._is_valid = False
+        self.is_valid = False
 
     @override
     def detach(self) -> None:

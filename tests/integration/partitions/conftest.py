@@ -1,4 +1,4 @@
-"""PostgreSQL stores for which few rows are worth a shelf."""
+"""PostgreSQL stores for which few rows are worth a partition."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ import pytest
 
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
-from tests.integration.shelves import ROWS
+from tests.integration.partitions import ROWS
 from tests.integration.sql_stores import opened
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_rows_are_worth_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = PartitionLimits(fewest_rows=ROWS, smallest_table=0)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", limits)
 
 
 @pytest.fixture

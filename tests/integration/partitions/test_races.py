@@ -1,4 +1,4 @@
-"""What comes between the steps in which a shelf is made: other tidiers, senders, names of the same table."""
+"""What comes between the steps in which a partition is made: other cleaners, senders, names of the same table."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ from delaystore.stores.sql.rows import to_row
 from tests.dispatching import wait_until
 from tests.integration.loading import load, rows
 from tests.integration.migrating import begun, source_of
-from tests.integration.shelves import ROWS
+from tests.integration.partitions import ROWS
 from tests.integration.sql_stores import message, opened
 from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
 
@@ -49,7 +49,7 @@ def filling(store: SqlDelayedMessageStore, first_id: str | None = None) -> Fill:
 
 
 def end_needing(store: SqlDelayedMessageStore) -> None:
-    """End the session that has the lock of a shelf, as a network that fails does; not those of other databases."""
+    """End the session that has the lock of a partition, as a network that fails does; not those of other databases."""
     held = (
         "FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid() "
         "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -60,7 +60,7 @@ def end_needing(store: SqlDelayedMessageStore) -> None:
 
 
 def emptied(store: SqlDelayedMessageStore) -> None:
-    """Do what one who takes a shelf for abandoned does, where others look at it."""
+    """Do what one who takes a partition for abandoned does, where others look at it."""
     with store.engine.begin() as connection:
         found = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sales_delayed_shelves'::regclass"
         (name,) = connection.execute(text(found)).scalars()
@@ -68,30 +68,30 @@ def emptied(store: SqlDelayedMessageStore) -> None:
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_shelf_that_was_emptied_is_not_stored(store: SqlDelayedMessageStore, stays: bool) -> None:
+def test_a_partition_that_was_emptied_is_not_stored(store: SqlDelayedMessageStore, stays: bool) -> None:
     """Neither attached nor inserted: its maker's lock was in a session that a pooler gave to somebody else, too."""
-    with store.shelves.filled(filling(store), ROWS if stays else ROWS + 1) as shelf:
+    with store.partitions.filled(filling(store), ROWS if stays else ROWS + 1) as partition:
         emptied(store)
         with pytest.raises(StoreUnavailableError, match=f"0 of {ROWS} messages"), store.transaction() as transaction:
-            shelf.move_in(transaction.connection)
+            partition.move_in(transaction.connection)
     assert store.count() == 0
 
 
-def test_a_shelf_that_was_dropped_is_to_be_stored_again(
+def test_a_partition_that_was_dropped_is_to_be_stored_again(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
-    with store.shelves.filled(filling(store), ROWS) as shelf:
+    with store.partitions.filled(filling(store), ROWS) as partition:
         end_needing(store)
-        other.tidy()
+        other.clean_up()
         with pytest.raises(StoreUnavailableError, match="store them again"), store.transaction() as transaction:
-            shelf.move_in(transaction.connection)
+            partition.move_in(transaction.connection)
     assert store.count() == 0
 
 
 def test_a_transaction_that_is_prepared_is_waited_for(
     start_server: Callable[[Callable[[], PostgreSQL]], PostgreSQL],
 ) -> None:
-    """Its insert did not look into the shelf, and may be committed at any time."""
+    """Its insert did not look into the partition, and may be committed at any time."""
     server = start_server(lambda: PostgreSQL({"max_prepared_transactions": "2"}))
     url = server.create_database()
     with opened(url) as store, opened(url) as other:
@@ -99,9 +99,9 @@ def test_a_transaction_that_is_prepared_is_waited_for(
             connection.execute(other.table.insert(), to_row(message(store.now(), 60, "same")))
             preparing = threading.Timer(0.3, connection.exec_driver_sql, ["PREPARE TRANSACTION 'theirs'"])
             preparing.start()
-            with store.shelves.filled(filling(store, "same"), ROWS) as shelf:
+            with store.partitions.filled(filling(store, "same"), ROWS) as partition:
                 preparing.join()
-                assert not shelf._stays
+                assert not partition._stays
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as ending:
             ending.exec_driver_sql("ROLLBACK PREPARED 'theirs'")
 
@@ -110,11 +110,11 @@ def test_who_may_only_read_drops_nothing(store: SqlDelayedMessageStore, postgres
     """Such as a dispatcher at a standby, where no lock of the maker's is known."""
     reading = SqlDelayedMessageStore(f"{postgresql_url}?options=-cdefault_transaction_read_only%3Don")
     reading.initialize("sales", TransactionMode.NONE)
-    with store.shelves.filled(filling(store), ROWS) as shelf:
+    with store.partitions.filled(filling(store), ROWS) as partition:
         end_needing(store)
-        reading.tidy()
+        reading.clean_up()
         with store.transaction() as transaction:
-            shelf.move_in(transaction.connection)
+            partition.move_in(transaction.connection)
     reading.close()
     assert store.count() == ROWS
 
@@ -123,7 +123,7 @@ def test_what_its_maker_gives_up_goes_though_its_lock_was_left_behind(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     """So a pooler may do, that gives each transaction another session."""
-    with ExitStack() as stack, store.shelves.filled(filling(store, "again"), ROWS):
+    with ExitStack() as stack, store.partitions.filled(filling(store, "again"), ROWS):
         connection = stack.enter_context(other.engine.connect())
         with store.engine.connect() as looking:
             name = looking.execute(
@@ -157,27 +157,27 @@ def after(engine: Engine | type[Engine], words: str, action: Callable[[], object
     assert not actions
 
 
-def test_a_shelf_that_is_just_being_attached_keeps_its_messages(
+def test_a_partition_that_is_just_being_attached_keeps_its_messages(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     """Its maker has lost its lock: another takes it for abandoned."""
-    with store.shelves.filled(filling(store), ROWS) as shelf:
-        tidier = threading.Thread(target=other.tidy)
+    with store.partitions.filled(filling(store), ROWS) as partition:
+        cleaner = threading.Thread(target=other.clean_up)
         with store.transaction() as transaction:
             end_needing(store)
-            shelf.move_in(transaction.connection)
-            tidier.start()
-            tidier.join(1)
-        tidier.join()
+            partition.move_in(transaction.connection)
+            cleaner.start()
+            cleaner.join(1)
+        cleaner.join()
     assert store.count() == ROWS
 
 
 def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
-    """The shelf is given up between the insert that found the id there, and the question where it is."""
+    """The partition is given up between the insert that found the id there, and the question where it is."""
     again = message(store.now(), 5, "again")
-    with store.shelves.filled(filling(store, "again"), ROWS):
+    with store.partitions.filled(filling(store, "again"), ROWS):
         end_needing(store)
-        with after(store.engine, "INSERT INTO", other.tidy):
+        with after(store.engine, "INSERT INTO", other.clean_up):
             store.store(again)
     assert store.count() == 1
 
@@ -185,10 +185,10 @@ def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other:
 def test_a_name_with_its_schema_is_the_same_table(
     store: SqlDelayedMessageStore, qualified: SqlDelayedMessageStore
 ) -> None:
-    with store.shelves.filled(filling(store), ROWS) as shelf:
-        qualified.tidy()
+    with store.partitions.filled(filling(store), ROWS) as partition:
+        qualified.clean_up()
         with store.transaction() as transaction:
-            shelf.move_in(transaction.connection)
+            partition.move_in(transaction.connection)
     assert store.count() == ROWS
 
 
@@ -205,8 +205,8 @@ def test_two_names_of_a_table_store_an_id_once(
             outcome.append(error)
 
     with (
-        store.shelves.filled(filling(store, "same"), ROWS) as first,
-        qualified.shelves.filled(filling(store, "same"), ROWS) as second,
+        store.partitions.filled(filling(store, "same"), ROWS) as first,
+        qualified.partitions.filled(filling(store, "same"), ROWS) as second,
     ):
         thread = threading.Thread(target=store_second)
         with store.transaction() as transaction:
@@ -218,8 +218,8 @@ def test_two_names_of_a_table_store_an_id_once(
     assert store.count() == ROWS
 
 
-def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
-    """A shelf that is still being filled is compared later: nobody waits for it."""
+def test_partitions_are_filled_side_by_side(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+    """A partition that is still being filled is compared later: nobody waits for it."""
     in_between = threading.Event(), threading.Event()
 
     def fill_slowly(connection: Connection, table: Table) -> int:
@@ -232,7 +232,7 @@ def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: S
 
     def store_slowly() -> None:
         try:
-            with store.shelves.filled(fill_slowly, ROWS) as slow, store.transaction() as transaction:
+            with store.partitions.filled(fill_slowly, ROWS) as slow, store.transaction() as transaction:
                 slow.move_in(transaction.connection)
         except DuplicateMessageError as error:
             outcome.append(error)
@@ -241,7 +241,7 @@ def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: S
     thread.start()
     try:
         assert in_between[0].wait(30)
-        with other.shelves.filled(filling(other, "same"), ROWS) as quick, other.transaction() as transaction:
+        with other.partitions.filled(filling(other, "same"), ROWS) as quick, other.transaction() as transaction:
             quick.move_in(transaction.connection)
         with store.engine.connect() as looking:
             attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass"
@@ -253,7 +253,7 @@ def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: S
     assert store.count() == ROWS
 
 
-def test_senders_do_not_wait_while_a_shelf_is_counted(
+def test_senders_do_not_wait_while_a_partition_is_counted(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     """That takes the longer, the more is in it."""
@@ -264,23 +264,25 @@ def test_senders_do_not_wait_while_a_shelf_is_counted(
             other.enlist(connection).store(message(other.now(), 60))
 
     with (
-        store.shelves.filled(filling(store), ROWS) as shelf,
+        store.partitions.filled(filling(store), ROWS) as partition,
         store.transaction() as transaction,
         after(store.engine, "SELECT count(*)", send),
     ):
-        shelf.move_in(transaction.connection)
+        partition.move_in(transaction.connection)
     assert store.count() == ROWS + 1
 
 
 def test_the_limit_of_a_lock_does_not_outlive_it(store: SqlDelayedMessageStore) -> None:
     """A commit that notifies waits for a lock, too."""
-    with store.shelves.filled(filling(store), ROWS) as shelf, store.transaction() as transaction:
+    with store.partitions.filled(filling(store), ROWS) as partition, store.transaction() as transaction:
         before = transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar()
-        shelf.move_in(transaction.connection)
+        partition.move_in(transaction.connection)
         assert transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar() == before
 
 
-def test_indexes_are_built_anew_beside_a_shelf(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+def test_indexes_are_built_anew_beside_a_partition(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
     """A REINDEX CONCURRENTLY waits for all who read the table, at its end."""
     outcome: list[str] = []
 
@@ -303,11 +305,11 @@ def test_indexes_are_built_anew_beside_a_shelf(store: SqlDelayedMessageStore, ot
 
     autocommit(store, "VACUUM sales_delayed")  # then others are not hurried
     with (
-        store.shelves.filled(filling(store), ROWS) as shelf,
+        store.partitions.filled(filling(store), ROWS) as partition,
         store.transaction() as transaction,
         after(store.engine, "min(message_id)", begin),
     ):
-        shelf.move_in(transaction.connection)
+        partition.move_in(transaction.connection)
     thread.join()
     assert outcome == ["built"]
     assert store.count() == ROWS
@@ -318,20 +320,20 @@ def autocommit(store: SqlDelayedMessageStore, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def test_a_roles_limit_on_statements_is_not_for_those_about_a_whole_shelf(
+def test_a_roles_limit_on_statements_is_not_for_those_about_a_whole_partition(
     store: SqlDelayedMessageStore, postgresql_url: str
 ) -> None:
     url = f"{postgresql_url}?options=-cstatement_timeout%3D300ms"
     with (
         opened(url) as limited,
-        limited.shelves.filled(filling(store), ROWS) as shelf,
+        limited.partitions.filled(filling(store), ROWS) as partition,
         store.engine.connect() as connection,
     ):
         connection.exec_driver_sql("LOCK TABLE sales_delayed_shelves IN ROW EXCLUSIVE MODE")
         in_a_second = threading.Timer(1, connection.rollback)
         in_a_second.start()
         with limited.transaction() as transaction:
-            shelf.move_in(transaction.connection)
+            partition.move_in(transaction.connection)
         in_a_second.join()
     assert store.count() == ROWS
 
@@ -342,20 +344,22 @@ def test_an_interrupted_store_leaves_no_lock_in_the_pool(store: SqlDelayedMessag
 
     store.now()
     event.listen(store.engine, "commit", interrupt)
-    with pytest.raises(KeyboardInterrupt), store.shelves.filled(filling(store), ROWS):
+    with pytest.raises(KeyboardInterrupt), store.partitions.filled(filling(store), ROWS):
         pass
     event.remove(store.engine, "commit", interrupt)
     with store.engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT FROM pg_locks WHERE locktype = 'advisory'").all() == []
 
 
-def test_a_load_outlives_the_session_that_fills_its_shelf(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+def test_a_load_outlives_the_session_that_fills_its_partition(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
     with after(Engine, 'ANALYZE "sales_delayed_shelf', lambda: end_needing(store)):
         assert load(postgresql_url, "one", rows(ROWS)).stored == ROWS
     assert store.count() == ROWS
 
 
-def test_a_shelf_lies_where_its_table_does(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+def test_a_partition_lies_where_its_table_does(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
     """Others may have no right to the schema that is the first of the search_path."""
     with store.engine.begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA another")
@@ -367,30 +371,32 @@ def test_a_shelf_lies_where_its_table_does(store: SqlDelayedMessageStore, postgr
         assert found.all() == []
 
 
-def test_rows_of_a_migration_do_not_go_back_beside_a_shelf(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
-    """Their id is in a shelf that is attached right after."""
+def test_rows_of_a_migration_do_not_go_back_beside_a_partition(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
+    """Their id is in a partition that is attached right after."""
     store.store(message(store.now(), 3600, "same"))
     with source_of(postgresql_url) as source, source.lock("sales", "me"):
         run = begun(source)
         assert store.count() == 0
-        with store.shelves.filled(filling(store, "same"), ROWS) as shelf:
+        with store.partitions.filled(filling(store, "same"), ROWS) as partition:
             with pytest.raises(MigrationError, match="same"):
                 list(source.give_back(run, rejected=False))
             with store.transaction() as transaction:
-                shelf.move_in(transaction.connection)
+                partition.move_in(transaction.connection)
         assert list(source.give_back(run, rejected=False)) == []
     assert store.count() == ROWS
 
 
 def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
-    """Neither before nor after the attachment of a shelf that was announced when it was taken."""
+    """Neither before nor after the attachment of a partition that was announced when it was taken."""
     options = StoreOptions(store=postgresql_url, endpoint="sales")
-    with store.shelves.filled(filling(store), ROWS) as shelf:
+    with store.partitions.filled(filling(store), ROWS) as partition:
         snapshot = ExportedSnapshot(options)
         try:
             assert rows_of(options, snapshot) == 0
             with store.transaction() as transaction:
-                shelf.move_in(transaction.connection)
+                partition.move_in(transaction.connection)
             assert rows_of(options, snapshot) == 0
         finally:
             snapshot.close()
@@ -399,21 +405,21 @@ def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageS
     snapshot.close()
 
 
-def test_a_shelf_stays_that_is_attached_while_a_snapshot_is_taken(
+def test_a_partition_stays_that_is_attached_while_a_snapshot_is_taken(
     store: SqlDelayedMessageStore, postgresql_url: str
 ) -> None:
     options = StoreOptions(store=postgresql_url, endpoint="sales")
-    with store.shelves.filled(filling(store), ROWS) as shelf:
+    with store.partitions.filled(filling(store), ROWS) as partition:
 
         def attach() -> None:
             with store.transaction() as transaction:
-                shelf.move_in(transaction.connection)
+                partition.move_in(transaction.connection)
 
         with after(Engine, 'LOCK TABLE "sales_delayed" IN ACCESS', attach):
             snapshot = ExportedSnapshot(options)
     with store.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM sales_delayed")
-    store.tidy()
+    store.clean_up()
     assert rows_of(options, snapshot) == ROWS
     snapshot.close()
 
@@ -427,7 +433,7 @@ def rows_of(options: StoreOptions, snapshot: ExportedSnapshot) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
-def test_who_may_not_drop_a_shelf_frees_its_ids(
+def test_who_may_not_drop_a_partition_frees_its_ids(
     store: SqlDelayedMessageStore, postgresql: PostgreSQLDatabases, postgresql_url: str
 ) -> None:
     """A dispatcher of fewer rights, when the maker has died and does not come back."""
@@ -439,15 +445,15 @@ def test_who_may_not_drop_a_shelf_frees_its_ids(
     again = message(store.now(), 60, "again")
 
     def is_stored() -> bool:
-        """Each turn of tidying leaves out a shelf that somebody, such as autovacuum, has just locked."""
-        lesser.tidy()
+        """Each turn of cleaning up leaves out a partition that somebody, such as autovacuum, has just locked."""
+        lesser.clean_up()
         try:
             lesser.store(again)
         except MessageBeingStoredError:
             return False
         return True
 
-    with opened(url) as lesser, store.shelves.filled(filling(store, "again"), ROWS):
+    with opened(url) as lesser, store.partitions.filled(filling(store, "again"), ROWS):
         with pytest.raises(MessageBeingStoredError):
             lesser.store(again)
         end_needing(store)

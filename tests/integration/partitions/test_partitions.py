@@ -1,4 +1,4 @@
-"""Shelves: what is stored in bulk waits in tables of its own, and nobody but the statistics can tell."""
+"""Partitions: what is stored in bulk waits in tables of its own, and nobody but the statistics can tell."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import OutcomeKind
 from tests.integration.loading import load, row
-from tests.integration.shelves import ROWS
+from tests.integration.partitions import ROWS
 from tests.integration.sql_stores import message, opened
 
 
@@ -43,7 +43,7 @@ def tables(store: SqlDelayedMessageStore) -> dict[str, int]:
         return {row[0]: row[1] for row in rows}
 
 
-def test_what_is_stored_in_bulk_waits_in_a_shelf(store: SqlDelayedMessageStore) -> None:
+def test_what_is_stored_in_bulk_waits_in_a_partition(store: SqlDelayedMessageStore) -> None:
     messages = in_bulk(store)
     (name,) = tables(store)
     assert name.startswith("sales_delayed_shelf_")
@@ -53,7 +53,7 @@ def test_what_is_stored_in_bulk_waits_in_a_shelf(store: SqlDelayedMessageStore) 
     assert store.next() == messages[0].due_time
 
 
-def test_what_waits_in_a_shelf_is_dispatched_as_any_other(store: SqlDelayedMessageStore) -> None:
+def test_what_waits_in_a_partition_is_dispatched_as_any_other(store: SqlDelayedMessageStore) -> None:
     in_bulk(store, -60)
     store.store(message(store.now(), -100))
     with store.transaction() as transaction:
@@ -67,20 +67,20 @@ def test_what_waits_in_a_shelf_is_dispatched_as_any_other(store: SqlDelayedMessa
 
 def test_a_message_at_the_same_place_of_another_table_stays(store: SqlDelayedMessageStore) -> None:
     """PostgreSQL numbers the rows of each table by themselves."""
-    shelved = in_bulk(store, -60)
+    partitioned = in_bulk(store, -60)
     plain = message(store.now(), -100)
     store.store(plain)
     with store.transaction() as transaction:
         transaction.fetch_due(store.now(), 100)
         assert transaction.remove(plain)
-    assert store.get(shelved[0].message_id) == shelved[0]
+    assert store.get(partitioned[0].message_id) == partitioned[0]
     with store.transaction() as transaction:
         fetched = transaction.fetch_due(store.now(), 100)
         assert transaction.remove(fetched[0])
     assert store.count() == ROWS - 1
 
 
-def test_a_message_in_a_shelf_is_cancelled_and_rescheduled(
+def test_a_message_in_a_partition_is_cancelled_and_rescheduled(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     first, second, third, *_ = in_bulk(store, -60)
@@ -115,26 +115,26 @@ def test_an_id_is_taken_wherever_it_waits(store: SqlDelayedMessageStore) -> None
     assert len(tables(store)) == 2
 
 
-def test_an_empty_shelf_goes(store: SqlDelayedMessageStore) -> None:
+def test_an_empty_partition_goes(store: SqlDelayedMessageStore) -> None:
     in_bulk(store, -60)
     with store.transaction() as transaction:
         assert transaction.remove_many(transaction.fetch_due(store.now(), 100)) == ROWS
     kept = in_bulk(store)
-    store.shelves.tidy()
-    assert len(shelf_names(store)) == 1
+    store.partitions.clean_up()
+    assert len(partition_names(store)) == 1
     assert store.count() == len(kept)
 
 
-def test_a_shelf_that_others_read_stays(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+def test_a_partition_that_others_read_stays(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
     in_bulk(store, -60)
     with store.transaction() as transaction:
         transaction.remove_many(transaction.fetch_due(store.now(), 100))
     with other.transaction() as transaction:
         assert transaction.count() == 0
-        store.shelves.tidy()
-        assert len(shelf_names(store)) == 1
-    store.shelves.tidy()
-    assert shelf_names(store) == []
+        store.partitions.clean_up()
+        assert len(partition_names(store)) == 1
+    store.partitions.clean_up()
+    assert partition_names(store) == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -202,40 +202,40 @@ def test_one_of_several_senders_of_an_id_succeeds(postgresql_url: str) -> None:
 def test_rows_are_inserted_where_others_take_too_long(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = replace(SqlDelayedMessageStore.shelf_limits, patience=0.2)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+    limits = replace(SqlDelayedMessageStore.partition_limits, patience=0.2)
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", limits)
     now = store.now()
     with other.engine.connect() as connection, connection.begin():
         other.enlist(connection).store(message(now, 9))
         in_bulk(store)
         assert tables(store) == {"sales_delayed": ROWS}
     assert store.count() == ROWS + 1
-    store.shelves.tidy()
-    assert shelf_names(store) == []
+    store.partitions.clean_up()
+    assert partition_names(store) == []
 
 
 def test_what_a_dead_process_left_is_dropped(store: SqlDelayedMessageStore) -> None:
     abandoned(store)
-    store.tidy()
-    assert shelf_names(store) == []
+    store.clean_up()
+    assert partition_names(store) == []
     assert store.count() == 0
 
 
-def test_a_dispatcher_tidies_up(store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatcher_cleans_up(store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
     in_bulk(store, -60)
     dispatcher = Dispatcher(store, RecordingTransport(), DelayedDeliverySettings(maximum_sleep=timedelta(seconds=1)))
     dispatcher.start()
     deadline = time.monotonic() + 20
-    while shelf_names(store) and time.monotonic() < deadline:
+    while partition_names(store) and time.monotonic() < deadline:
         time.sleep(0.05)
     dispatcher.stop()
     assert store.count() == 0
-    assert shelf_names(store) == []
+    assert partition_names(store) == []
 
 
 def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStore) -> None:
-    """Whoever takes a duplicate for a message that waits would lose it with the shelf."""
+    """Whoever takes a duplicate for a message that waits would lose it with the partition."""
     announced = abandoned(store)
     again = message(store.now(), 5, announced)
     with pytest.raises(StoreUnavailableError, match=f"{announced}.*try again"):
@@ -246,7 +246,7 @@ def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStor
         store.store_many([again])
     with store.engine.connect() as connection, pytest.raises(StoreUnavailableError, match="try again"):
         store.enlist(connection).store(again)
-    store.shelves.tidy()
+    store.partitions.clean_up()
     store.store(again)
     assert store.count() == 1
 
@@ -263,44 +263,44 @@ def test_a_load_skips_nothing_that_is_being_stored(
     store: SqlDelayedMessageStore, postgresql_url: str, on_duplicate: OnDuplicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced = abandoned(store)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits())
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits())
     finished = load(postgresql_url, "one", [row(announced, 5)], on_duplicate)
     assert (finished.stored, finished.skipped) == (1, 0)
     assert store.count() == 1
 
 
 def abandoned(store: SqlDelayedMessageStore) -> str:
-    """A message_id in a shelf whose maker has died before it was attached."""
+    """A message_id in a partition whose maker has died before it was attached."""
     messages = in_bulk(store)
     with store.transaction() as transaction:
-        (name,) = shelf_names(store)
+        (name,) = partition_names(store)
         transaction.connection.exec_driver_sql(f"ALTER TABLE {name} NO INHERIT sales_delayed")
     return messages[0].message_id
 
 
 @pytest.mark.parametrize("name", ["50%s %(x)s :colon 'é\"`\\ {brace}", "x" * 50])
-def test_tables_of_any_name_have_shelves(postgresql_url: str, name: str) -> None:
+def test_tables_of_any_name_have_partitions(postgresql_url: str, name: str) -> None:
     with opened(postgresql_url, table=name) as store:
         messages = in_bulk(store, -60)
-        assert len(shelf_names(store)) == 1
+        assert len(partition_names(store)) == 1
         assert store.list().messages == messages
         with pytest.raises(DuplicateMessageError):
             store.store(messages[0])
         with store.transaction() as transaction:
             assert transaction.remove_many(transaction.fetch_due(store.now(), 100)) == ROWS
-        store.tidy()
-        assert shelf_names(store) == []
+        store.clean_up()
+        assert partition_names(store) == []
 
 
-def test_a_shelf_goes_with_the_infrastructure(store: SqlDelayedMessageStore) -> None:
+def test_a_partition_goes_with_the_infrastructure(store: SqlDelayedMessageStore) -> None:
     in_bulk(store)
     store.remove_infrastructure()
     store.setup_infrastructure()
     assert store.count() == 0
-    assert shelf_names(store) == []
+    assert partition_names(store) == []
 
 
-def shelf_names(store: SqlDelayedMessageStore) -> list[str]:
+def partition_names(store: SqlDelayedMessageStore) -> list[str]:
     with store.engine.connect() as connection:
         found = connection.execute(text("SELECT relname FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'"))
         return list(found.scalars())

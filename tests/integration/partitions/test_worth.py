@@ -1,4 +1,4 @@
-"""When rows get a shelf, and whose it is."""
+"""When rows get a partition, and whose it is."""
 
 import re
 from dataclasses import replace
@@ -10,13 +10,13 @@ from sqlalchemy import Connection, Table, create_engine, make_url, text
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import _keyed
 from delaystore.stores.sql.rows import to_row
-from tests.integration.shelves import ROWS
+from tests.integration.partitions import ROWS
 from tests.integration.sql_stores import message, opened
 from tests.servers.postgresql import PostgreSQLDatabases
 
 
 def owners(store: SqlDelayedMessageStore) -> list[str]:
-    """The owners of the shelves."""
+    """The owners of the partitions."""
     found = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'"
     with store.engine.connect() as connection:
         return list(connection.execute(text(found)).scalars())
@@ -31,36 +31,36 @@ def execute(store: SqlDelayedMessageStore, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def test_the_more_shelves_there_are_the_more_rows_one_takes(
+def test_the_more_partitions_there_are_the_more_rows_one_takes(
     store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a few small ones, in which something waits for a year, would leave no place."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", replace(store.shelf_limits, most_shelves=3))
-    for rows, shelves in [(ROWS, 1), (4 * ROWS - 1, 1), (4 * ROWS, 2), (16 * ROWS, 3), (64 * ROWS, 3)]:
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", replace(store.partition_limits, most_partitions=3))
+    for rows, partitions in [(ROWS, 1), (4 * ROWS - 1, 1), (4 * ROWS, 2), (16 * ROWS, 3), (64 * ROWS, 3)]:
         store_many(store, rows)
-        assert len(owners(store)) == shelves
+        assert len(owners(store)) == partitions
     assert store.count() == (1 + 4 + 4 + 16 + 64) * ROWS - 1
 
 
-def test_there_are_no_more_shelves_than_there_may_be(
+def test_there_are_no_more_partitions_than_there_may_be(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though a place was free for each when it was begun."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", replace(store.shelf_limits, most_shelves=1))
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", replace(store.partition_limits, most_partitions=1))
 
     def fill(connection: Connection, table: Table) -> int:
         connection.execute(table.insert(), [to_row(message(store.now(), 60)) for _ in range(ROWS)])
         return ROWS
 
-    with store.shelves.filled(fill, ROWS) as one, other.shelves.filled(fill, ROWS) as another:
-        for shelf in (one, another):
+    with store.partitions.filled(fill, ROWS) as one, other.partitions.filled(fill, ROWS) as another:
+        for partition in (one, another):
             with store.transaction() as transaction:
-                shelf.move_in(transaction.connection)
+                partition.move_in(transaction.connection)
     assert len(owners(store)) == 1
     assert store.count() == 2 * ROWS
 
 
-def test_a_bulk_store_drops_empty_shelves(store: SqlDelayedMessageStore) -> None:
+def test_a_bulk_store_drops_empty_partitions(store: SqlDelayedMessageStore) -> None:
     """Those who dispatch from them may have no right to."""
     for _ in range(3):
         store_many(store, ROWS)
@@ -74,7 +74,7 @@ def test_a_column_that_the_database_computes_may_be_added(store: SqlDelayedMessa
     store_many(store, ROWS)
     assert len(owners(store)) == 1
     with store.engine.connect() as connection:
-        connection.exec_driver_sql("SELECT FROM sales_delayed")  # for longer than a shelf is worth
+        connection.exec_driver_sql("SELECT FROM sales_delayed")  # for longer than a partition is worth
         store_many(store, ROWS)
     assert len(owners(store)) == 1
     assert store.count() == 2 * ROWS
@@ -88,7 +88,7 @@ def test_large_bodies_are_not_kept_to_be_counted(monkeypatch: pytest.MonkeyPatch
     assert len(list(looked_at)) == ROWS
 
 
-def test_a_role_that_has_the_owners_rights_makes_shelves_of_the_owners(
+def test_a_role_that_has_the_owners_rights_makes_partitions_of_the_owners(
     store: SqlDelayedMessageStore, postgresql: PostgreSQLDatabases, postgresql_url: str
 ) -> None:
     owner = make_url(postgresql_url).username
@@ -99,7 +99,7 @@ def test_a_role_that_has_the_owners_rights_makes_shelves_of_the_owners(
     assert owners(store) == [owner]
     with store.transaction() as transaction:
         transaction.remove_many(transaction.fetch_due(store.now().replace(year=9000), 100))
-    store.tidy()
+    store.clean_up()
     assert owners(store) == []
 
 
@@ -118,7 +118,7 @@ def test_what_looks_at_the_rows_of_the_table_alone_sees_all(
     execute(store, statement)
     store_many(store, ROWS)
     assert owners(store) == []
-    assert re.search("sales_delayed gets no shelf: it (has triggers|is published)", caplog.text)
+    assert re.search("sales_delayed gets no partition: it (has triggers|is published)", caplog.text)
     assert store.count() == ROWS
 
 

@@ -1,4 +1,0 @@
-"""Shelves, made of few rows."""
-
-ROWS = 10
-"""As many at once are worth a shelf here."""
