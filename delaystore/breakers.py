@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -263,6 +263,12 @@ class Breakers:
         }
 
 
+def triggered(states: Mapping[str, str]) -> list[str]:
+    """A sentence for each circuit breaker that has triggered, of their states by name."""
+    names = [name for name, state in states.items() if state == BreakerState.TRIGGERED]
+    return [f"the circuit breaker {name!r} has triggered" for name in names]
+
+
 def _tell(listener: StateListener | None, before: BreakerState, after: BreakerState) -> None:
     if listener is not None and before is not after:
         listener(before, after)
@@ -339,6 +345,8 @@ class Ticker:
         self._farewell = farewell
         self._log = log
         self._wanted = threading.Event()
+        self.prod: Final = self._wanted.set
+        """Work now."""
         self._thread: threading.Thread | None = None
         self._failures = 0
         self._told = False
@@ -355,10 +363,6 @@ class Ticker:
         except RuntimeError:
             return
         self._thread = thread
-
-    def prod(self) -> None:
-        """Work now."""
-        self._wanted.set()
 
     def end(self) -> None:
         """End after the work in hand; does not wait."""

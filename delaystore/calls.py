@@ -318,11 +318,6 @@ class Call:
             raise StoreUnavailableError(f"the store has not answered within {self.limit:g} s") from None
 
 
-def current_call() -> Call | None:
-    """The innermost call in progress of the calling thread, or task."""
-    return _current.get()
-
-
 @contextmanager
 def call_paused() -> Iterator[None]:
     """Pause the call in progress, if there is one: the time of the block does not count for it."""
@@ -344,6 +339,8 @@ def calls_of(watcher: CallWatcher) -> list[Call]:
 
 _current: Final[ContextVar[Call | None]] = ContextVar("delaystore_call", default=None)
 """A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has that of its task."""
+current_call: Final = _current.get
+"""Returns the innermost call in progress of the calling thread, or task; None: there is none."""
 _watch: Final = CallsInProgress[Call]()
 T = TypeVar("T")
 

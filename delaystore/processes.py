@@ -36,6 +36,10 @@ class _Holds:
     """Who holds forks off, and whether one is going on."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Start afresh, at first and in a forked child: the lock is taken there, by a thread that it does not have."""
         self._changed = threading.Condition()
         self._holders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         """The threads, by what they are using."""
@@ -80,35 +84,20 @@ class _Holds:
             )
 
 
-_holds = _Holds()
-
-
-def hold_off(holder: Any) -> None:
-    """Let no other thread fork until `let_go(holder)`, or for LONGEST_HOLD; `holder` must be hashable."""
-    _holds.hold_off(holder)
-
-
-def let_go(holder: Any) -> None:
-    """Undo `hold_off`; may be called twice."""
-    _holds.let_go(holder)
-
-
-def _before() -> None:
-    _holds.before()
-
-
-def _after_in_parent() -> None:
-    _holds.after()
+_holds: Final = _Holds()
+hold_off: Final = _holds.hold_off
+"""Lets no other thread fork until `let_go` gets the same holder, which must be hashable, or for LONGEST_HOLD."""
+let_go: Final = _holds.let_go
+"""Undoes `hold_off`; may be called twice."""
 
 
 def _after_in_child() -> None:
-    global _holds
-    _holds = _Holds()  # the lock of the other one is taken, by a thread that the child does not have
+    _holds.renew()
     for thing, renew in list(_renewals.items()):
         renew(thing)
 
 
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+os.register_at_fork(before=_holds.before, after_in_parent=_holds.after, after_in_child=_after_in_child)
 
 
 FEW: Final = 32

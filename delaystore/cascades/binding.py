@@ -8,6 +8,7 @@ from delaystore.cascades.findings import Finding, FindingKind
 from delaystore.cascades.management import BrokerClient
 from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState
 from delaystore.errors import InvalidMessageError, TransportError, TransportUnavailableError
+from delaystore.text import named
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare
 from delaystore.transports.rabbitmq.queues import exists
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
@@ -99,10 +100,8 @@ def _by_suffix(addresses: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _collision(binding: Binding, foreign: list[str]) -> Finding:
-    listed = ", ".join(repr(address) for address in foreign[:_SHOWN])
-    more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
     text = (
-        f"{binding.kind} {binding.destination!r} also gets messages for {listed}{more}; "
+        f"{binding.kind} {binding.destination!r} also gets messages for {named(list(map(repr, foreign)), _SHOWN)}; "
         "bind it exactly in place of this (delaystore delays bind, and unbind this), or rename one of them"
     )
     return Finding(FindingKind.COLLISION, str(binding), text)
@@ -185,7 +184,7 @@ class _Binder:
             if failure is not None:
                 return BindingResult(destination=destination, failure=failure)
             if not self.dry_run:
-                declare(self.broker.connections, Layout(bindings=bindings))
+                declare(self.broker.connections, bindings)
         except DeclarationError as error:
             advice = "grant this user write on the destination and read on the exchange"
             return BindingResult(destination=destination, failure=f"{error.reason}; {advice}")

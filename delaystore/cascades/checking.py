@@ -22,6 +22,7 @@ from delaystore.cascades.findings import (
 )
 from delaystore.cascades.management import BrokerClient, Management
 from delaystore.cascades.snapshot import BrokerSnapshot, Permissions
+from delaystore.text import named
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -110,7 +111,8 @@ def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]
         Finding(
             FindingKind.PERMISSION,
             f"permission {access}",
-            f"not granted to this user for {_listed(denied)}; grant it with rabbitmqctl set_permissions",
+            f"not granted to this user for {named(list(map(repr, denied)), _NAMES_SHOWN)}; grant it with rabbitmqctl "
+            "set_permissions",
         )
         for access, denied in names.items()
     ]
@@ -165,11 +167,6 @@ def _release(version: str) -> tuple[int, int]:
 
 def _dotted(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]}"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
 
 
 _ACCESS_REFUSED: Final = 403

@@ -16,7 +16,8 @@ from delaystore.cascades.checking import LayoutCheck, check_layout
 from delaystore.cascades.findings import Finding, LayoutWords
 from delaystore.cascades.management import BrokerClient
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
-from delaystore.transports.rabbitmq.declaring import declare_parts
+from delaystore.text import named
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
@@ -135,7 +136,7 @@ class CreationPlan:
         """
         parts = self.parts
         if not dry_run:
-            declare_parts(self._broker.connections, parts, on_declared)
+            declare(self._broker.connections, parts, on_declared)
         return Creation(
             broker=self._broker.label,
             version=self.found.version,
@@ -327,7 +328,7 @@ def delete_topology(
     if not force:
         uses = uses_of(broker, found.queues, minds_consumers=minds_consumers)
         if uses.obstacle is not None:
-            declare_parts(broker.connections, found.restoring)
+            declare(broker.connections, found.restoring)
             raise TopologyInUseError(uses, words, " (just now; what had been deleted is restored)")
     run.delete(found.queues)
     run.delete([one for one in found.exchanges if one not in run.deleted])
@@ -423,6 +424,4 @@ class _DeletionRun:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(name) for name in names[:_LISTED]) + more
+    return named(list(map(repr, names)), _LISTED)

@@ -177,7 +177,10 @@ class Management:
 
     def default_queue_type(self) -> str | None:
         """The type of queues that are declared without one. None: the virtual host does not say."""
-        return self._read("vhosts", self._default_type_here)
+        here = self.virtual_host
+        return self._read(
+            "vhosts", lambda all_: next((one.get("default_queue_type") for one in all_ if one["name"] == here), None)
+        )
 
     def permissions(self) -> Permissions | None:
         """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
@@ -241,9 +244,6 @@ class Management:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
-
-    def _default_type_here(self, vhosts: Any) -> str | None:
-        return next((one.get("default_queue_type") for one in vhosts if one["name"] == self.virtual_host), None)
 
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)

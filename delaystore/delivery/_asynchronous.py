@@ -185,11 +185,7 @@ class AsyncOperations:
 
     async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What `method` of the Operations behind this one returns."""
-
-        def operate(_: DelayedDelivery) -> Any:
-            return method(self._operations, *arguments, **named)
-
-        return await self._call_delivery(operate)
+        return await self._call_delivery(lambda _: method(self._operations, *arguments, **named))
 
 
 @runtime_checkable

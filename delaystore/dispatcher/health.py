@@ -1,6 +1,7 @@
 """What a dispatcher reports: its health, its counts, and the counts of its store."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -8,7 +9,9 @@ from operator import add, attrgetter
 from time import monotonic
 from typing import Any, Final
 
-from delaystore.breakers import BreakerState
+from typing_extensions import override
+
+from delaystore.breakers import triggered
 from delaystore.calls import SingleFlight
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
@@ -163,8 +166,28 @@ class DispatchCounts:
                 self.last_success = now
 
 
+@dataclass(frozen=True, slots=True)
+class HealthReport(ABC):
+    """What the health of every component has: why it is not healthy, and a form for JSON."""
+
+    @property
+    @abstractmethod
+    def problems(self) -> Sequence[str]:
+        """Why it is not healthy, a sentence each; none: it is."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it works as it should: there are no problems."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
+        own = {field.name: documents.field(getattr(self, field.name)) for field in fields(self)}
+        return {"healthy": self.healthy, "problems": list(self.problems), **own}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health(DispatchReport):
+class Health(DispatchReport, HealthReport):
     """How the dispatcher of this process is doing, and what it has done since it was made or forked.
 
     Counts of the store are the same for all processes; None: it cannot count that, or did not in time.
@@ -208,11 +231,7 @@ class Health(DispatchReport):
     """Running dispatchers, in all processes."""
 
     @property
-    def healthy(self) -> bool:
-        """Whether this process does its part as it should: it forwards messages, or, if it only sends, stores them."""
-        return not self.problems
-
-    @property
+    @override
     def problems(self) -> Sequence[str]:
         """Why it is not healthy, a sentence each; none: it is.
 
@@ -221,8 +240,7 @@ class Health(DispatchReport):
         found = [f"the store: {self.store}"] if self.store is not None else []
         if self.slow_store_call is not None and self.slow_store_call >= SLOW_CALL_ALARM:
             found.append(f"the store has not answered a call for {duration_text(self.slow_store_call)}")
-        triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
-        found += [f"the circuit breaker {name!r} has triggered" for name in triggered]
+        found += triggered(self.breakers)
         return found + self._dispatching_problems() if self.dispatches else found
 
     def _dispatching_problems(self) -> list[str]:
@@ -234,11 +252,6 @@ class Health(DispatchReport):
         if self.oldest_overdue is not None and self.oldest_overdue >= OVERDUE_ALARM:
             found.append(overdue_text(self.oldest_overdue))
         return found
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
-        own = {field.name: documents.field(getattr(self, field.name)) for field in fields(self)}
-        return {"healthy": self.healthy, "problems": list(self.problems), **own}
 
 
 def with_counts(health: Health, counts: StoreCounts) -> Health:

@@ -11,8 +11,9 @@ import pytest
 
 from delaystore.text import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import text_value
 from tests.arrivals import arrival
 from tests.faults.patience import wait_until
@@ -63,7 +64,7 @@ class Endpoint:
     def __init__(self, service: Service, management: str) -> None:
         self.service = service
         self.path = IngressPath(service.url, management)
-        self._publisher = CopyPublisher(broker_from_url(service.url))
+        self._publisher = BatchPublisher(broker_from_url(service.url))
 
     def close(self) -> None:
         self._publisher.close()

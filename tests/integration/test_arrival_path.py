@@ -10,8 +10,9 @@ import pytest
 
 from delaystore.text import Address
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import text_of
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 from tests.integration.cascades import channel_to
@@ -132,7 +133,7 @@ def test_what_a_quorum_queue_counts_is_left_behind(path: IngressPath) -> None:
 def test_a_user_is_told_by_a_header_and_no_broker_refuses_it(path: IngressPath, rabbitmq: RabbitMQVhosts) -> None:
     with rabbitmq.user(path.url, write=".*", configure=".*", read=".*") as url:
         user = url.partition("//")[2].partition(":")[0]
-        with closing(CopyPublisher(broker_from_url(url))) as publisher:
+        with closing(BatchPublisher(broker_from_url(url))) as publisher:
             copy = Copy(Address(NAMES.exchange, "k"), arrival({"x-delay": 5}, user_id=user).properties, b"")
             assert publisher.publish([copy], PATIENCE)[0].kind is OutcomeKind.DELIVERED
     _, got = path.forward()

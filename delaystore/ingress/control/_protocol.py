@@ -1,7 +1,6 @@
 """Requests and answers of control queues as bytes, and the commands they name; no connection is used here."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -111,11 +110,12 @@ class GetFields(ControlFields, frozen=True, kw_only=True):
 Taken = TypeVar("Taken", bound=ControlFields)
 
 
-class ControlCommand(ABC, Generic[Taken]):
+class ControlCommand(Generic[Taken]):
     """A command about one message, which the field of its name names: by its message_id, or by `{"key": KEY}`."""
 
     name: ClassVar[str]
     fields: type[Taken]
+    request_type: ClassVar[type[MessageRequest]]
 
     def read(self, given: Mapping[str, Any], asked: Asked) -> MessageRequest:
         """Return what the JSON object `given` asks for; raises RequestError."""
@@ -131,9 +131,9 @@ class ControlCommand(ABC, Generic[Taken]):
         except RequestFieldError as error:
             raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
 
-    @abstractmethod
-    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:  # noqa: ARG002
         """Return the request about `message`, its message_id or key; raises RequestError."""
+        return self.request_type(**message, by=asked.by)
 
     def answer(self, result: RequestResult) -> dict[str, Any]:
         """Return what is answered."""
@@ -155,10 +155,7 @@ class Cancel(ControlCommand[CancelFields]):
 
     name = "cancel"
     fields = CancelFields
-
-    @override
-    def request(self, fields: CancelFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
-        return CancelRequest(**message, by=asked.by)
+    request_type = CancelRequest
 
 
 class Reschedule(ControlCommand[RescheduleFields]):
@@ -166,6 +163,7 @@ class Reschedule(ControlCommand[RescheduleFields]):
 
     name = "reschedule"
     fields = RescheduleFields
+    request_type = RescheduleRequest
 
     @override
     def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
@@ -192,13 +190,10 @@ class Get(ControlCommand[GetFields]):
 
     name = "get"
     fields = GetFields
+    request_type = LookUpRequest
 
     def __init__(self, *, with_bodies: bool) -> None:
         self._longest_body = LONGEST_BODY if with_bodies else -1
-
-    @override
-    def request(self, fields: GetFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
-        return LookUpRequest(**message, by=asked.by)
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:

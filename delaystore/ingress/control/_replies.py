@@ -11,7 +11,8 @@ from delaystore.ingress.control._protocol import Answer
 from delaystore.message import new_message_id
 from delaystore.text import DEFAULT_EXCHANGE, REJECTED_PROPERTIES, REJECTED_REASON, parse_address
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, copy_with_reason
+from delaystore.transports.rabbitmq.copies import Copy, copy_with_reason
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
     RawDelivery,
@@ -130,7 +131,7 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors without an answer."""
 
-    def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
+    def __init__(self, publisher: BatchPublisher, rejected: str, standing: ControlState) -> None:
         self._publisher = publisher
         self._rejected = rejected
         self._standing = standing

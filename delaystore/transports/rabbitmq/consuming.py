@@ -68,6 +68,11 @@ class Consumed(NamedTuple):
     delivery: RawDelivery
     at: float
 
+    @property
+    def size(self) -> int:
+        """Bytes of its body and of its properties."""
+        return self.delivery.size
+
 
 class Consumer:
     """Consumes queues, in their order, on one channel; what is not acknowledged when the block ends goes back.
@@ -146,7 +151,7 @@ class Consumer:
         size = 0
         waiting = self.prefetched
         while waiting and len(taken) < most:
-            after = size + waiting[0].delivery.size
+            after = size + waiting[0].size
             if taken and after > most_bytes:
                 break
             taken.append(waiting.popleft())

@@ -1,18 +1,12 @@
 """Copies of messages: published as they came, or kept with a reason until they are restored."""
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from delaystore import text
 from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, Address
-from delaystore.transports.abc import Outcome
-from delaystore.transports.rabbitmq.owner import ConnectionOwner
-from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.publisher import PublishedBatch
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
     RawProperties,
@@ -49,42 +43,6 @@ class Copy:
     def content_header(self, channel_number: int) -> bytes:
         """The frame that holds the properties."""
         return self.properties.content_header(channel_number, len(self.body))
-
-
-class CopyPublisher:
-    """Publishes copies with confirms, on a connection of its own. Several threads may share it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._lock = threading.Lock()
-        self._quarantine = threading.Lock()
-        self._owner: ConnectionOwner | None = None
-
-    def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
-        """Publish messages with confirms.
-
-        Args:
-            copies: What to publish.
-            timeout: Seconds for all of them.
-
-        Returns:
-            One outcome for each, in their order.
-
-        """
-        return PublishedBatch(copies, timeout, self._running_owner, self._quarantine).run()
-
-    def close(self) -> None:
-        """End the connection; may be called twice."""
-        with self._lock:
-            owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.close()
-
-    def _running_owner(self) -> ConnectionOwner:
-        with self._lock:
-            if self._owner is None or not self._owner.alive:
-                self._owner = ConnectionOwner(self._broker)
-            return self._owner
 
 
 _MOVED_HEADERS: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}

@@ -100,7 +100,7 @@ class NativeDelay(ABC):
         queues = {handover.queue for handover in batch}
         stale = {name for name in (_OWN_LAYOUT, *queues) if now - prepared.get(name, -inf) >= ASK_AGAIN_AFTER}
         if self._layout is not None and _OWN_LAYOUT in stale:
-            declare(connections, self._layout)
+            declare(connections, self._layout.parts)
             prepared[_OWN_LAYOUT] = time.monotonic()
             stale |= queues  # an exchange that is declared again has lost its bindings
         reasons, unanswered = {}, False
@@ -247,8 +247,7 @@ class EphemeralQueueDelay(NativeDelay):
     @override
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         reasons = super().prepare(connections, batch)
-        own = tuple(self._queue(handover) for handover in batch if handover.queue not in reasons)
-        declare(connections, Layout(queues=own))
+        declare(connections, [self._queue(handover) for handover in batch if handover.queue not in reasons])
         return reasons
 
     def _name(self, handover: Handover) -> str:
@@ -357,14 +356,11 @@ class DelayedMessagePluginDelay(NativeDelay):
     def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
         if not queue_exists(connections, queue):
             return False
-        declare(connections, Layout(bindings=self._bindings(queue)))
+        declare(connections, self.required(queue))
         return True
 
     @override
     def required(self, queue: str) -> Sequence[Queue | Binding]:
-        return self._bindings(queue)
-
-    def _bindings(self, queue: str) -> tuple[Binding, Binding]:
         return (
             Binding(self._exchange, self._delivery, DestinationKind.EXCHANGE, queue),
             Binding(self._delivery, queue, DestinationKind.QUEUE, queue),

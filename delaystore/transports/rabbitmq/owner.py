@@ -366,7 +366,7 @@ class ConnectionOwner:
         self._report()
         dead = watch.dead
         if dead is not None and self._alarm is None:
-            self._give_up(dead)
+            end_stream(self._connection, dead)
         elif pool.batches or watch.awaiting:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
@@ -392,11 +392,7 @@ class ConnectionOwner:
         try:
             yield
         except exceptions.NoFreeChannels:
-            self._give_up(SilenceError("all channels wait for answers"))
-
-    def _give_up(self, reason: Exception) -> None:
-        """End the connection, as after missed heartbeats."""
-        end_stream(self._connection, reason)
+            end_stream(self._connection, SilenceError("all channels wait for answers"))
 
     def _shut(self) -> None:
         self._connector.stop()

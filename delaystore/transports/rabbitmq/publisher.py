@@ -13,6 +13,7 @@ from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.channels import NACKED, AbandonedBatch, BatchPendingConfirm, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.owner import ConnectionOwner
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND
 from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
@@ -288,3 +289,54 @@ def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
 def _halves(positions: list[int]) -> list[list[int]]:
     middle = len(positions) // 2
     return [part for part in (positions[:middle], positions[middle:]) if part]
+
+
+class BatchPublisher:
+    """Publishes batches with confirms, on a connection of its own that opens at the first use. Threads may share it.
+
+    Args:
+        broker: Where the messages go.
+        look: Looks at the queues that have nacked or returned something.
+
+    """
+
+    def __init__(self, broker: Broker, look: Look = no_look) -> None:
+        self._broker = broker
+        self._look = look
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        self._owner: ConnectionOwner | None = None
+
+    def publish(self, batch: Sequence[Publishable | Outcome], timeout: float) -> Sequence[Outcome]:
+        """Publish messages with confirms.
+
+        Args:
+            batch: What to publish. Outcomes among them are returned as they are.
+            timeout: Seconds for all of them.
+
+        Returns:
+            One outcome for each, in their order.
+
+        """
+        return PublishedBatch(batch, timeout, self.owner, self._quarantine, self._look).run()
+
+    def owner(self) -> ConnectionOwner:
+        """The connection's owner. A new one, which connects, where there is none, or its connection was closed."""
+        with self._lock:
+            if self._owner is None or not self._owner.alive:
+                self._owner = ConnectionOwner(self._broker)
+            return self._owner
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        with self._lock:
+            owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+
+    def disown(self) -> None:
+        """In a forked child: thread and socket are the parent's, and its locks may be taken."""
+        self._lock, self._quarantine = threading.Lock(), threading.Lock()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.disown()

@@ -78,6 +78,8 @@ class QueueTables:
         self.schema = schema
         self.dialect = dialect
         self._seen: set[str] = set()
+        self.forget: Final = self._seen.discard
+        """Has the database asked again: the table of a queue may have been dropped."""
 
     def table(self, queue: str) -> Table:
         """The table of `queue`, whether it exists or not; raises ConfigurationError for an impossible name."""
@@ -88,10 +90,6 @@ class QueueTables:
         if queue not in self._seen and inspect(connection).has_table(self.table(queue).name, self.schema):
             self._seen.add(queue)
         return queue in self._seen
-
-    def forget(self, queue: str) -> None:
-        """Ask the database again: the table of `queue` may have been dropped."""
-        self._seen.discard(queue)
 
 
 Row = Mapping[str, Any]
