@@ -81,16 +81,18 @@ class Consumer:
     caller bounds what is in memory, in bytes too, by calling it only while there is room, and `keep_alive` else.
 
     `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
-    `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with properties.
+    `remedy`: what errors end with. `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with
+    properties.
     """
 
-    def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int) -> None:
+    def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int, *, remedy: str = "") -> None:
         self.prefetched: deque[Consumed] = deque()
         self.prefetched_bytes = 0
         self._broker = broker
         self._name = name
         self._queues = queues
         self._prefetch = prefetch
+        self._remedy = remedy
         self._acknowledgements = Acknowledgements()
         self.acknowledge_singly = self._acknowledgements.acknowledge_singly
         """To be called once a message that was taken may stay in its queue."""
@@ -208,7 +210,7 @@ class Consumer:
         queue = self._queues[int(frame.method.consumer_tag)]
         raise TransportError(
             f"the broker ended the reading of the queue {queue!r}: it was deleted, or its node went, or a message that "
-            "was taken from it stayed unacknowledged for longer than consumer_timeout"
+            f"was taken from it stayed unacknowledged for longer than consumer_timeout{self._remedy}"
         )
 
     @contextmanager
@@ -217,8 +219,10 @@ class Consumer:
             with quiet_pika():
                 yield
         except exceptions.ChannelClosedByBroker as error:
-            raise TransportError(f"{self._name} on {self._broker.label} {what}: {reason_of(error)}") from None
+            raise TransportError(
+                f"{self._name} on {self._broker.label} {what}: {reason_of(error)}{self._remedy}"
+            ) from None
         except exceptions.AMQPError as error:
             raise TransportUnavailableError(
-                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
+                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}{self._remedy}"
             ) from None
