@@ -25,15 +25,18 @@ _renewals: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDicti
 
 
 def renew_in_children(thing: Thing, renew: Callable[[Thing], object]) -> None:
-    """Have `renew(thing)` called in every child forked while `thing` lives, before anything else runs there.
+    """Have an object renewed in every child that is forked while it lives, before anything else runs there.
 
-    `renew` must not refer to `thing`, or `thing` would live for ever.
+    Args:
+        thing: The object.
+        renew: Called with it. It must not refer to the object itself, which would then live for ever.
+
     """
     _renewals[thing] = renew
 
 
 class _Holds:
-    """Who holds forks off, and whether one is going on."""
+    """The objects that hold forks off, and whether a fork is going on."""
 
     def __init__(self) -> None:
         self.renew()
@@ -62,7 +65,7 @@ class _Holds:
                 self._changed.notify_all()
 
     def before(self) -> None:
-        """Wait for the holders of other threads; nobody begins to hold until `after`."""
+        """Wait for the holders of other threads; none begins to hold until `after`."""
         me = threading.get_ident()
         self._changed.acquire()
         self._forking = True
@@ -270,27 +273,34 @@ class Turns:
 
 
 async def in_thread(name: str, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises, called in a daemon thread of its own, called `name`.
+    """Call a function in a daemon thread of its own, and await it.
 
-    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long
-    they hang.
-    `work` goes on where the await is cancelled.
+    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long they
+    hang.
+
+    Args:
+        name: The thread's name.
+        work: The function. It goes on if the await is cancelled.
+
+    Returns:
+        What it returns.
+
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
-    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+    def report(set_outcome: Callable[[Any], None], outcome: Any) -> None:
         if not done.done():
             set_outcome(outcome)
 
     def run() -> None:
         try:
-            told: tuple[Callable[[Any], None], Any] = done.set_result, work()
+            outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
         except BaseException as error:
-            told = done.set_exception, error
+            outcome = done.set_exception, error
         try:
-            loop.call_soon_threadsafe(tell, *told)
-        except RuntimeError:  # the loop has been closed: nobody waits any more
+            loop.call_soon_threadsafe(report, *outcome)
+        except RuntimeError:  # the loop has been closed: no caller waits any more
             return
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -15,10 +15,10 @@ from delaystore.message import check_destination
 from delaystore.text import parse_address
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
-"""Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
+"""Stores wake dispatchers in other processes only for messages due within this time, so none may sleep longer."""
 
 LONGEST_DISPATCH_TIMEOUT: Final = timedelta(minutes=2)
-"""Rows stay claimed for as long; databases are told to end transactions that are idle for longer."""
+"""Rows stay claimed for as long. Databases end transactions that are idle for longer."""
 MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
     {
         "number_of_retries": 1_000_000,

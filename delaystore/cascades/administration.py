@@ -99,12 +99,18 @@ def create(
         on_declared: Called after each part.
 
     Returns:
-        What was declared, and what became of the policies.
+        What was declared, and the result for each policy.
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was changed. It is a TransportSetupError.
         DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
         TransportUnavailableError, TransportError: The broker does not answer.
+
+    Example:
+        ```python
+        with BrokerClient("amqp://broker", "http://broker:15672") as broker:
+            create(broker, NSERVICEBUS_V2)
+        ```
 
     """
     plan = CreationPlan(
@@ -240,7 +246,19 @@ class CascadeDeletion(Deletion[CascadeDeletionCheck]):
 
 
 def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> CascadeDeletionCheck:
-    """Check what `delete` would delete, and whether it may. Raises TransportUnavailableError, TransportError."""
+    """Check what `delete` would delete, and whether it may. Changes nothing.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+
+    Returns:
+        The parts and policies that exist, and the messages that would be lost.
+
+    Raises:
+        TransportUnavailableError, TransportError: The broker does not answer.
+
+    """
     layout = complete_layout(topology)
     absent = missing(broker.connections, layout.nodes)
     exchanges = [exchange for exchange in layout.exchanges if exchange not in absent]
@@ -273,9 +291,24 @@ def delete(
 ) -> CascadeDeletion:
     """Delete the cascade's exchanges and queues, and our policies. Destinations stay, unbound. May be run again.
 
-    Raises TopologyInUseError where messages wait, or where that cannot be known (no management API), unless `force`;
-    else as `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the end.
-    Messages that are put into the level queues without the levels' exchanges (as by a plugin) are not protected.
+    It checks as `delete_topology` does. Messages that are put into the level queues without the levels' exchanges (as
+    by a plugin) are not protected.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        force: Delete although messages are lost.
+        statistics_age: Seconds between the two checks before the deletion.
+        on_deleted: Called after each part.
+
+    Returns:
+        What was deleted, and how many messages were lost.
+
+    Raises:
+        TopologyInUseError: Messages wait, or without a management API may wait, and `force` is False.
+        TransportSetupError: The broker refuses to delete a part. The text says how many were deleted before.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     done = delete_topology(
         broker,

@@ -147,11 +147,24 @@ def bind(
     *,
     dry_run: bool = False,
 ) -> list[BindingResult]:
-    """Bind each destination, so that it gets its messages and no others. A failure is reported, and the rest are bound.
+    """Bind each destination, so that it gets its messages and no others. May be run again.
 
-    Destinations that are bound already stay so. Returns one result for each different destination, in their order.
-    Raises TransportUnavailableError if the broker cannot be reached, and TransportError if the management API, where
-    there is one, does not answer.
+    A failure is reported, and the rest are bound.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        destinations: Names of queues, or of exchanges.
+        routing: How they are bound.
+        dry_run: Bind nothing, and report what would be bound.
+
+    Returns:
+        One result for each different destination, in their order.
+
+    Raises:
+        TransportUnavailableError: The broker cannot be reached.
+        TransportError: The management API, where there is one, does not answer.
+
     """
     broker.check_same_cluster()
     exchanges = {} if broker.management is None else broker.management.exchanges()

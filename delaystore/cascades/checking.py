@@ -302,11 +302,11 @@ def _denied_bindings(connections: BlockingConnections, bindings: Sequence[Bindin
             yield refused, refusal.reply_text
 
 
-def _refusal(connections: BlockingConnections, ask: Callable[[Any], object]) -> Any:
+def _refusal(connections: BlockingConnections, attempt: Callable[[Any], object]) -> Any:
     """The error with which the broker closed the channel. None: it did not."""
     try:
         with connections.channel() as channel, quiet_pika():
-            ask(channel)
+            attempt(channel)
     except exceptions.ChannelClosedByBroker as error:
         return error
     return None

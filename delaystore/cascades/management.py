@@ -111,14 +111,19 @@ class ManagementRefusedError(TransportError):
 
 
 class Management:
-    """A client for the virtual host of `broker`.
+    """A client of the management API, for one virtual host.
 
-    `url`: `http[s]://[user[:password]@]host:port[/prefix]`. User and password default to those of `broker`; for
-    https:// its TLS settings are used as well.
+    Construction does not connect. Every method raises TransportUnavailableError where the API cannot be reached or
+    refuses the login, ManagementRefusedError (a TransportError) where the user may not do that, and TransportError for
+    any other unexpected answer.
 
-    Construction connects nowhere, and raises ConfigurationError for a URL that cannot work. Every method raises
-    TransportUnavailableError where the API cannot be reached or refuses the login, ManagementRefusedError (a
-    TransportError) where the user may not do that, and TransportError for any other unexpected answer.
+    Args:
+        url: `http[s]://[user[:password]@]host:port[/prefix]`. User and password default to those of `broker`.
+        broker: The virtual host. For https:// its TLS settings are used as well.
+
+    Raises:
+        ConfigurationError: The URL cannot work.
+
     """
 
     def __init__(self, url: str, broker: Broker) -> None:
@@ -342,11 +347,16 @@ def _quoted(name: str) -> str:
 
 
 class BrokerClient:
-    """A virtual host of a broker. Connections are made at their first use.
+    """A virtual host of a broker. Connections are made at their first use; a `with` block closes them.
 
-    `url`: `amqp[s]://...`, see `broker_from_url`. `management`: the URL of its management API, see `Management`.
-    None: there is none. `name`: what the broker shows of the connections.
-    Raises ConfigurationError for a URL that cannot work.
+    Args:
+        url: `amqp[s]://...`, see `broker_from_url`.
+        management: The URL of its management API, see `Management`. None: there is none.
+        name: How the broker shows the connections.
+
+    Raises:
+        ConfigurationError: A URL cannot work.
+
     """
 
     def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore delays") -> None:

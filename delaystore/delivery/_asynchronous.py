@@ -283,8 +283,8 @@ class LoopStatusCheck:
 
     async def _ask_counts(self, seconds: float) -> StoreCounts:
         try:
-            ask = partial(counts_of, self._store, self._error_queue)
-            return await bridged(_within, "counting waiting messages", seconds, ask)
+            question = partial(counts_of, self._store, self._error_queue)
+            return await bridged(_within, "counting waiting messages", seconds, question)
         except Exception:
             return StoreCounts()
 
@@ -294,9 +294,9 @@ async def _answer(question: "asyncio.Task[R]", seconds: float) -> R | None:
     return question.result() if done else None
 
 
-def _within(purpose: str, seconds: float, ask: Callable[[], R]) -> R:
+def _within(purpose: str, seconds: float, question: Callable[[], R]) -> R:
     with Call(purpose, seconds):
-        return ask()
+        return question()
 
 
 async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:

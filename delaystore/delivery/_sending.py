@@ -146,7 +146,7 @@ class Sender(ABC):
             at: When it is due: an aware datetime; a time in the past means at once.
             headers: What the consumer gets beside the body.
             properties: Properties of the transport, such as AMQP's `content_type`.
-            message_id: Its id; None: a fresh one. With one of your own you can send again after a failure.
+            message_id: Its id; None: a fresh one. With your own id you can send again after a failure.
             key: At most one message with this key waits. A message with a key always goes to the store.
             on_key: If another message with the key waits: `reject` (the default) raises DuplicateKeyError; `keep`
                 leaves the other; `replace` puts this one in its place; `debounce` does so too, but due no later than

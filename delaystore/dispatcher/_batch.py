@@ -178,14 +178,14 @@ class RecentActivity:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._minutes: dict[datetime, _Minute] = {}
+        self._minutes: defaultdict[datetime, _Minute] = defaultdict(_Minute)
 
     def note(self, batch: PassBatch, report: DispatchReport, now: datetime) -> None:
         """Count a pass; `now`: when it began, for what was not sent in it."""
         at = batch.sent_at or now
         due_times = [] if batch.sent_at is None else [message.due_time for message in batch.delivered]
         with self._lock:
-            minute = self._minutes.setdefault(at.replace(second=0, microsecond=0), _Minute())
+            minute = self._minutes[at.replace(second=0, microsecond=0)]
             minute.delivered += report.delivered
             minute.failed += report.failed
             minute.moved += report.moved_to_error_queue
@@ -201,14 +201,14 @@ class RecentActivity:
     def take(self) -> Sequence[Activity]:
         """What was counted since it was taken last."""
         with self._lock:
-            minutes, self._minutes = self._minutes, {}
+            minutes, self._minutes = self._minutes, defaultdict(_Minute)
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
 
     def give_back(self, activities: Sequence[Activity]) -> None:
         """Keep activities that could not be reported, for the next heartbeat."""
         with self._lock:
             for each in activities:
-                minute = self._minutes.setdefault(each.minute, _Minute())
+                minute = self._minutes[each.minute]
                 minute.delivered += each.delivered
                 minute.failed += each.failed
                 minute.moved += each.moved_to_error_queue

@@ -136,11 +136,11 @@ class AllowanceRequests:
         if self._monotonic() < self._alone_until:
             return {}
 
-        def ask() -> Mapping[str, Allowance]:
+        def request() -> Mapping[str, Allowance]:
             return {name: store.allowance(name, count) for name, count in wanted.items()}
 
         try:
-            question = Question("asking what limited destinations may get", ask, PATIENCE)
+            question = Question("asking what limited destinations may get", request, PATIENCE)
         except RuntimeError:  # no thread can be started
             return {}
         try:

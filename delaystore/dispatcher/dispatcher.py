@@ -247,6 +247,6 @@ class Dispatcher:
         self._status_check = StatusCheck(self._store, self._settings.error_queue)
 
     def _is_running(self) -> bool:
-        """Whether a loop runs that was not told to stop."""
+        """Whether a loop runs that is not to stop."""
         loop = self._loop
         return loop is not None and not loop.wake.stopped and not loop.finished.is_set()

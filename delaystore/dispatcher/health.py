@@ -60,9 +60,15 @@ def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
 
 
 def reported_depth(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> tuple[int | None, datetime | None]:
-    """How many messages are in `error_queue`, as reported by the dispatchers that use it, and when the broker said so.
+    """Find the number of messages in an error queue, as reported by the dispatchers that use it.
 
-    None: none of them knows.
+    Args:
+        dispatchers: The reports of running dispatchers.
+        error_queue: The queue's name.
+
+    Returns:
+        The number, and when the broker said so. None, None: no dispatcher knows.
+
     """
     reported = [
         (each.error_queue_depth, each.error_queue_seen)
@@ -80,9 +86,12 @@ class StatusCheck:
         self._counts = SingleFlight("counting waiting messages", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
-        """How the store is, asked for `timeout` (or seconds) at most; raises nothing.
+        """Ask the store how it is; raises nothing.
 
-        What it cannot count in that time is unknown, and no problem.
+        Args:
+            timeout: How long the store has to answer, as a timedelta or in seconds. What it cannot count in that time
+                is unknown, and no problem.
+
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         ends = monotonic() + seconds

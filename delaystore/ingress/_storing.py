@@ -184,6 +184,8 @@ class Storing:
         if not doubtful:
             return entries
         ids, now = [entry.message.message_id for entry in doubtful], time.monotonic()
+        # In this order: a message that its dispatcher deletes between the two look-ups counts as free, and is stored.
+        # In the other order it would count as claimed, and wait for a dispatcher that has deleted it.
         unclaimed = self._delivery.get_unclaimed(ids)
         claimed = self._delivery.get_many(ids).keys() - unclaimed.keys()
         for entry in doubtful:

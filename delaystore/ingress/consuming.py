@@ -365,6 +365,8 @@ class _Session(Generic[Item]):
         future = self._future
         if future is None or not future.done():
             return
+        # In the loop's thread, which owns the channel: the worker thread must not acknowledge. Results are settled even
+        # if the handler raised, since what the store has committed would otherwise come again.
         batch, self._batch, self._batch_bytes = self._batch, (), 0
         self._future, self._last = None, len(batch)
         self._handler.settle(batch, self._consumer, failed=future.exception() is not None)

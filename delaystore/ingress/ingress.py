@@ -101,6 +101,16 @@ class Ingress:
     Raises:
         ConfigurationError: The endpoint's store cannot look up messages, or the URL cannot work.
 
+    Example:
+        ```python
+        names = IngressNames.of("reminders")
+        rules = ReadingRules(
+            ingress_queue=names.queue, destination=ExchangeDestination(names.out), check=transport.check
+        )
+        ingress = Ingress(delivery, "amqp://broker", rules, IngressSettings(queue=names.queue))
+        ingress.start()
+        ```
+
     """
 
     def __init__(

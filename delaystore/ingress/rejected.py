@@ -95,6 +95,7 @@ class Rejecting:
         outcomes = self._publisher.publish([_copy(entry, self._queue) for entry in entries], timeout)
         for entry, outcome in zip(entries, outcomes, strict=True):
             entry.copy_late = outcome.late
+            # Only a confirmed copy counts: the original is acknowledged after this, and is then gone from its queue.
             if outcome.kind is OutcomeKind.DELIVERED:
                 self._note_rejected(entry)
             else:

@@ -97,8 +97,8 @@ def short(text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "somebody, by the control queue"),
-        ({"user_id": short(b"")}, "somebody, by the control queue"),
+        ({}, "an unknown sender, by the control queue"),
+        ({"user_id": short(b"")}, "an unknown sender, by the control queue"),
         ({"user_id": short(b"shop"), "app_id": short(b"till")}, "shop, by the control queue"),
         ({"app_id": short(b"till\0\xff\n")}, "application till?\ufffd?, by the control queue"),
     ],
@@ -107,8 +107,8 @@ def test_the_sender_is_named_as_far_as_it_is_known(fields: dict[str, bytes], exp
     assert sender_of(RawProperties.of(fields)) == expected
 
 
-def test_who_sends_what_cannot_be_read_is_somebody() -> None:
-    assert sender_of(RawProperties(b"\xff")) == "somebody, by the control queue"
+def test_who_sends_what_cannot_be_read_is_an_unknown_sender() -> None:
+    assert sender_of(RawProperties(b"\xff")) == "an unknown sender, by the control queue"
 
 
 def test_properties_are_put_together_as_they_lie_on_the_wire() -> None:

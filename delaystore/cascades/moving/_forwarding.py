@@ -22,7 +22,7 @@ from delaystore.transports.rabbitmq.queues import exists
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Queue
 
-_NO_QUEUE: Final = "delaystore.nobody"
+_NO_QUEUE: Final = "delaystore.no-queue"
 """A queue that does not exist: what is sent to it is dropped."""
 
 

@@ -173,7 +173,7 @@ def _given_back(message: LevelMessage) -> int:
 
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
-"""RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
+"""RabbitMQ adds them at each level. It may drop a message that has them, as one in a loop."""
 _COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
 _TOLERANCE: Final = timedelta(minutes=1)
 """How much later than due a cascade may deliver before headers and key are said to disagree."""

@@ -27,7 +27,7 @@ from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
 
 class LevelReader(Consumer):
-    """Consumes what waits in the level queues, the highest level first, since messages walk down meanwhile.
+    """Consumes the level queues, the highest level first, since messages walk down meanwhile.
 
     `prefetch`: how many messages of each queue may be unacknowledged.
     """

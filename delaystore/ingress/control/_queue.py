@@ -71,6 +71,8 @@ class Answering:
         DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. What the store refuses
         is found by halves, and answered by itself.
         """
+        # A transaction of many requests fails as a whole, and the error does not say because of which. So the first
+        # half is tried next, down to one request, which is then answered with its own error.
         most = len(requests)
         while True:
             try:
@@ -290,6 +292,12 @@ class ControlQueue:
 
     Raises:
         ConfigurationError: It is another transport, or no queue can have that name.
+
+    Example:
+        ```python
+        control = ControlQueue(delivery.operations, RabbitMQTransport("amqp://broker"))
+        control.run()  # until control.stop(), as in a signal handler
+        ```
 
     """
 

@@ -52,7 +52,7 @@ def sender_of(properties: RawProperties) -> str:
         return f"{_printable(user)}, {_BY}"
     if application:
         return f"application {_printable(application)}, {_BY}"
-    return f"somebody, {_BY}"
+    return f"an unknown sender, {_BY}"
 
 
 def _printable(name: str) -> str:
@@ -156,7 +156,7 @@ class Replies:
         self._standing.requests += 1
         reply = Reply(request, answer, answer_copy(request, answer))
         if reply.copy is None:
-            self._not_told(reply, "it has no reply_to that can be read")
+            self._note_undeliverable(reply, "it has no reply_to that can be read")
         self._open.append(reply)
 
     def publish(self) -> Sequence[int]:
@@ -187,12 +187,12 @@ class Replies:
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
             self._standing.replies = f"{what}: {outcome.reason}"
         else:
-            self._not_told(reply, outcome.reason)
+            self._note_undeliverable(reply, outcome.reason)
 
     def _may_recover(self, reply: Reply, outcome: Outcome) -> bool:
         return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _PATIENCE
 
-    def _not_told(self, reply: Reply, reason: str) -> None:
+    def _note_undeliverable(self, reply: Reply, reason: str) -> None:
         """The answer cannot be sent: a request in error goes to the rejected queue; what was done is done."""
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:

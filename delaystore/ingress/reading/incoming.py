@@ -13,9 +13,9 @@ from delaystore.transports.rabbitmq.raw import MalformedTableError, RawPropertie
 
 @dataclass(frozen=True, slots=True)
 class SagaCleared:
-    """An NServiceBus saga has ended: what waits for it is to be cancelled.
+    """An NServiceBus saga has ended: its waiting timeouts are to be cancelled.
 
-    `id_prefix`: how the message ids of what waits for it begin; see MessageFilter.
+    `id_prefix`: how the message ids of these timeouts begin; see MessageFilter.
     """
 
     id_prefix: str

@@ -11,7 +11,7 @@ from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, 
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 
 _UNKNOWN_BY_AMQP: Final = (
-    "rates, what is unacknowledged, and what waits in the plugin: only the management API tells",
+    "rates, unacknowledged messages, and messages in the plugin: only the management API shows them",
     "whether queues are bound to the output exchange: only the management API lists bindings",
 )
 _NO_AGE: Final = (

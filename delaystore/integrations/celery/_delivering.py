@@ -66,10 +66,14 @@ _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction
 
 @contextmanager
 def tasks_in(connection_or_session: Any) -> Iterator[None]:
-    """Within the block, tasks are stored, and revoked there, in the transaction of what `DelayedDelivery.enlist` takes.
+    """Store and revoke tasks in your own transaction, within the block; a rollback undoes both.
 
-    A rollback undoes that. What does not concern the store goes to the broker at once, as usual. Retries are stored by
-    themselves: the exception that ends the attempt would roll them back. Other threads have no part in it.
+    Tasks that the store does not keep go to the broker at once, as usual. Retries are stored in transactions of their
+    own, as the exception that ends the attempt would roll them back. Other threads have no part in it.
+
+    Args:
+        connection_or_session: As `transaction` of `DelayedDelivery.enlist`.
+
     """
     token = _transaction.set(connection_or_session)
     try:

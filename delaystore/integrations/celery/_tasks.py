@@ -121,15 +121,28 @@ _OF_APP: Final = "delayed_tasks"
 
 
 class DelayedTasks:
-    """From construction on, tasks of `app` that are due later than `threshold` wait in the store of `delivery`.
+    """Has tasks of a Celery app that are due later than a threshold wait in a store.
 
-    `threshold`: a timedelta or seconds; None: only for tasks that say it themselves, as
-    `@app.task(delayed_threshold=5)` does; with `delayed_threshold=None` a task stays with Celery.
-    Wanted wherever tasks are sent, revoked or retried: also in workers, which need nothing else. `app.delayed_tasks` is
-    this object.
+    Construct it wherever tasks are sent, revoked or retried: also in workers, which need nothing else.
+    `app.delayed_tasks` is this object.
 
-    Raises ConfigurationError for an app that has one already, for a threshold that is no span of time,
-    and for anything else than a DelayedDelivery.
+    Args:
+        app: The Celery app.
+        delivery: Keeps the tasks.
+        threshold: A timedelta or seconds. A task may have its own, as in `@app.task(delayed_threshold=5)`; with
+            `delayed_threshold=None` it stays with Celery. None: only tasks with their own threshold are stored.
+
+    Raises:
+        ConfigurationError: The app has one already, the threshold is no span of time, or `delivery` is no
+            DelayedDelivery.
+
+    Example:
+        ```python
+        app = Celery("shop", broker="amqp://broker")
+        DelayedTasks(app, DelayedDelivery("shop", open_store("postgresql://db/app")))
+        remind.apply_async(countdown=3 * 24 * 3600)
+        ```
+
     """
 
     def __init__(self, app: Any, delivery: DelayedDelivery, *, threshold: timedelta | float | None = THRESHOLD) -> None:

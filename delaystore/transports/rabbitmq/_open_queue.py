@@ -52,12 +52,12 @@ def delivery_limit(channel: Any, name: str) -> int | None:
         with quiet_pika():
             probe.queue_declare(name, durable=True, arguments=arguments)
     except exceptions.ChannelClosedByBroker as error:
-        return _told(error.reply_text)
+        return _limit_in(error.reply_text)
     probe.close()
     return None
 
 
-def _told(refusal: str) -> int | None:
+def _limit_in(refusal: str) -> int | None:
     if _OTHER_TYPE.search(refusal):
         return None  # a classic queue counts nothing
     limit = _OTHER_LIMIT.search(refusal)

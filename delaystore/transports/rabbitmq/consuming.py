@@ -40,6 +40,8 @@ class Acknowledgements:
     def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
         """What to acknowledge now that these are done."""
         fresh = sorted(tags)
+        # `multiple` covers every earlier tag of the channel, also of messages that are still being handled. So it goes
+        # only as far as all are done, and not at all once one message stays unacknowledged.
         if not self._unacknowledged:
             self._behind.update(fresh)
             while self._before + 1 in self._behind:

@@ -312,7 +312,7 @@ class DelayedMessagePluginDelay(NativeDelay):
     It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
     `mandatory`: every delayed message would come back as unroutable, so they are published without it.
 
-    `exchange`: its name. What is due goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
+    `exchange`: its name. A due message goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
     queue is bound by its own name. What has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the plugin
     would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
     delayed, it counts as unroutable.

@@ -152,6 +152,8 @@ class PublishedBatch:
                     return self._silence
                 positions = self._waiting.popleft()
                 in_flight = InFlightBatch([self._publications[position] for position in positions])
+                # From here on the owner thread writes the outcomes. They are read once the batch has ended, or was
+                # left; those that come after that are found by BatchPendingConfirm.
                 try:
                     owner.publish(in_flight)
                     in_flight.news.wait(self._remaining())
@@ -200,6 +202,8 @@ class PublishedBatch:
         indexes = {position: index for index, position in enumerate(positions)}
         sent = [position for position in rest if not abandoned.seen or indexes[position] < abandoned.batch.next]
         for position in sent:
+            # The caller keeps this and asks later. Without it the message would be sent again while the first copy is
+            # still on its way, and arrive twice.
             late = BatchPendingConfirm(abandoned.batch, indexes[position])
             self._outcomes[position] = Outcome(kind, reason, late)
         if kind is OutcomeKind.UNAVAILABLE:

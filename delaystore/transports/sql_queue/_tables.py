@@ -98,8 +98,8 @@ Row = Mapping[str, Any]
 class Insertion:
     """One batch on its way into queue tables, within a transaction that the caller ends.
 
-    Each queue's rows are inserted behind a savepoint, so that a failing queue harms neither the others nor the
-    transaction. But some failures undo the whole transaction; then `run` raises.
+    Each queue's rows are inserted behind a savepoint, so that a failing queue does not harm the others and
+    the transaction. But some failures undo the whole transaction; then `run` raises.
     """
 
     def __init__(self, connection: Connection, tables: QueueTables, messages: Sequence[DelayedMessage]) -> None:

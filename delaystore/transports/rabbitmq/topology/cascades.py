@@ -374,13 +374,13 @@ def celery(queue_type: str = "quorum", prefix: str | None = None) -> WalkingCasc
 def custom(
     prefix: str, *, levels: int = 28, unit: timedelta = SECOND, skipping: bool = False, addresses: bool = True
 ) -> CascadeTopology:
-    """A cascade of your own, with quorum queues, and a queue `PREFIX.undeliverable`.
+    """Your own cascade, with quorum queues, and a queue `PREFIX.undeliverable`.
 
     `unit`: one second or one millisecond. `skipping`, `addresses`: see `SkippingCascade`.
     Raises ConfigurationError for names or levels that no broker allows.
     """
     if not prefix:
-        raise ConfigurationError("a cascade of your own needs a prefix for its names")
+        raise ConfigurationError("your own cascade needs a prefix for its names")
     start = _literal(prefix)
     if skipping:
         return SkippingCascade(
