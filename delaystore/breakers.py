@@ -18,7 +18,7 @@ QUIET: Final = 10.0
 """Seconds after a line in which the next failure is only counted."""
 
 
-class FlipLog:
+class OutageLog:
     """One pair of lines for each outage; where failures and successes alternate, a pair in ten seconds, with a count.
 
     `name` completes the sentence "<name> fails". May be shared by threads.
@@ -125,7 +125,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         self._lock = threading.Lock()
         self._state = BreakerState.DISARMED
         self._armed_at = 0.0
-        self._log = FlipLog(name, monotonic)
+        self._log = OutageLog(name, monotonic)
         self._succeeded_at = monotonic()
 
     @property

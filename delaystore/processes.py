@@ -35,7 +35,7 @@ def renew_in_children(thing: Thing, renew: Callable[[Thing], object]) -> None:
     _renewals[thing] = renew
 
 
-class _Holds:
+class _ForkHolds:
     """The objects that hold forks off, and whether a fork is going on."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Holds:
             )
 
 
-_holds: Final = _Holds()
+_holds: Final = _ForkHolds()
 hold_off: Final = _holds.hold_off
 """Lets no other thread fork until `let_go` gets the same holder, which must be hashable, or for LONGEST_HOLD."""
 let_go: Final = _holds.let_go

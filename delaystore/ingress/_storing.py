@@ -54,7 +54,7 @@ _ROUNDS: Final = 3
 logger = logging.getLogger("delaystore.ingress")
 
 
-class Storing:
+class EntryStorage:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
     `on_stored` is called with the earliest due time of what was stored.

@@ -73,7 +73,7 @@ class IngressHealth(HealthReport):
         return found
 
 
-class Tally:
+class IngressCounts:
     """Counts by result. Threads may share it."""
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries
-from delaystore.ingress._intake import Intake, Passthrough
-from delaystore.ingress._storing import Storing
+from delaystore.ingress._intake import BatchProcessor, Passthrough
+from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.health import IngressHealth, IngressHeartbeats, Tally
+from delaystore.ingress.health import IngressCounts, IngressHealth, IngressHeartbeats
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
-from delaystore.ingress.rejected import Rejecting
+from delaystore.ingress.rejected import RejectedQueue
 from delaystore.ingress.settings import IngressSettings
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings
@@ -34,7 +34,9 @@ from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, s
 class IngressHandler(BatchHandler[IngestEntry]):
     """Has batches processed, acknowledges what has a result, and retries the rest."""
 
-    def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
+    def __init__(
+        self, queues: Sequence[str], settings: IngressSettings, intake: BatchProcessor, tally: IngressCounts
+    ) -> None:
         self._queues = queues
         self._intake = intake
         self._tally = tally
@@ -204,7 +206,7 @@ class Ingress:
     def _assemble(self) -> None:
         settings, limits = self._delivery_settings, self._settings
         breaker = partial(RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=settings.on_critical_error)
-        self._tally = Tally()
+        self._tally = IngressCounts()
         self._storing_breaker = breaker("storing incoming messages", settings.time_to_trigger_store_circuit_breaker)
         self._consuming_breaker = breaker(f"consuming {self.queue}", settings.time_to_trigger_fetch_circuit_breaker)
         self._calls = StoreCalls(self._storing_breaker, settings.store_timeout)
@@ -227,12 +229,12 @@ class Ingress:
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             opened.enter_context(IngressHeartbeats(self._delivery, self._transport, settings, self.health))
             declare = partial(declare_queue, connections, settings.rejected_queue, "quorum", lift_limit=True)
-            intake = Intake(
+            intake = BatchProcessor(
                 self._delivery,
                 self._reader,
-                Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
+                EntryStorage(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
                 Passthrough(self._delivery, self._transport, settings.direct_below, timeout),
-                Rejecting(publisher, settings.rejected_queue, declare),
+                RejectedQueue(publisher, settings.rejected_queue, declare),
                 self._storing_breaker,
                 stopping,
             )

@@ -46,7 +46,7 @@ _LONGEST_REASON: Final = 1000
 logger = logging.getLogger("delaystore.ingress")
 
 
-class Rejecting:
+class RejectedQueue:
     """Publishes copies of messages, with the reason, to the rejected queue.
 
     A queue that takes none is asked with one message at a time, and seldom, as the good ones wait meanwhile. `declare`

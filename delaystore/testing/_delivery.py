@@ -148,7 +148,7 @@ Turn = Callable[[], Any]
 """A call of a handler."""
 
 
-class Handlers:
+class DestinationHandlers:
     """One handler for each destination; what none is for is left alone."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class TestDelivery(DelayedDelivery):
         super().__init__(endpoint, store, self.transport, settings)
         if store.now() != self.clock.now():
             raise ConfigurationError(f"{store!r} goes by another clock; make both with the same, as in clock=clock")
-        self._handlers = Handlers()
+        self._handlers = DestinationHandlers()
 
     @override
     def start(self) -> None:

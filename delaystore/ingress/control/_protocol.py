@@ -64,7 +64,7 @@ def cut(text: str, most: int = 300) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestContext:
     """In whose name a request is made, and when, by the store's clock."""
 
     by: str
@@ -117,7 +117,7 @@ class ControlCommand(Generic[Taken]):
     fields: type[Taken]
     request_type: ClassVar[type[MessageRequest]]
 
-    def read(self, given: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def read(self, given: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
         """Return what the JSON object `given` asks for; raises RequestError."""
         try:
             fields = read_fields(self.fields, given)
@@ -131,7 +131,7 @@ class ControlCommand(Generic[Taken]):
         except RequestFieldError as error:
             raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
 
-    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:  # noqa: ARG002
+    def request(self, fields: Taken, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:  # noqa: ARG002
         """Return the request about `message`, its message_id or key; raises RequestError."""
         return self.request_type(**message, by=asked.by)
 
@@ -166,7 +166,7 @@ class Reschedule(ControlCommand[RescheduleFields]):
     request_type = RescheduleRequest
 
     @override
-    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
         if (fields.at is None) is (fields.delay is None):
             raise RequestError(ProblemCode.BAD_REQUEST, EITHER)
         try:
@@ -232,7 +232,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadRequest:
     """A request about a message, read and not done yet."""
 
     command: ControlCommand[Any]
@@ -250,7 +250,7 @@ class Protocol:
         self._endpoint = endpoint
         self._commands = commands(with_bodies=with_bodies)
 
-    def read(self, body: bytes, asked: Asked) -> Read | Answer:
+    def read(self, body: bytes, asked: RequestContext) -> ReadRequest | Answer:
         """The request in `body`; an Answer where that is known already, as of what is no request."""
         try:
             given = _object_in(body)
@@ -259,7 +259,7 @@ class Protocol:
             if name == PING:
                 return self._ping(given, asked)
             command = self._commands[name]
-            return Read(command, command.read(given, asked))
+            return ReadRequest(command, command.read(given, asked))
         except RequestError as error:
             return problem_answer(error)
 
@@ -287,7 +287,7 @@ class Protocol:
             ProblemCode.UNKNOWN_COMMAND, f"{what}; known are {', '.join(self._names)}", known=self._names
         )
 
-    def _ping(self, given: Mapping[str, Any], asked: Asked) -> Answer:
+    def _ping(self, given: Mapping[str, Any], asked: RequestContext) -> Answer:
         others = set(given) - {"version", PING}
         if others:
             raise RequestError(ProblemCode.BAD_REQUEST, f"unknown field {shown(min(others))}; ping takes none")

@@ -23,7 +23,15 @@ from delaystore.errors import (
     TransportError,
 )
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.control._protocol import Answer, Asked, ProblemCode, Protocol, RequestError, cut, problem_answer
+from delaystore.ingress.control._protocol import (
+    Answer,
+    ProblemCode,
+    Protocol,
+    RequestContext,
+    RequestError,
+    cut,
+    problem_answer,
+)
 from delaystore.ingress.control._replies import ControlState, Replies, sender_of
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
@@ -47,7 +55,7 @@ class ControlRequest(NamedTuple):
     by: str
 
 
-class Answering:
+class RequestAnswerer:
     """Does requests with the store of `operations`. Used by one thread.
 
     `on_rescheduled`: called with the earliest new due time of each transaction; None: nothing is called.
@@ -86,7 +94,7 @@ class Answering:
 
     def _answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         now = self._operations.now()
-        read = [self._protocol.read(body, Asked(by=by, now=now)) for body, by in requests]
+        read = [self._protocol.read(body, RequestContext(by=by, now=now)) for body, by in requests]
         wanted = [one.request for one in read if not isinstance(one, Answer)]
         done = self._operations.do_all(wanted) if wanted else ()
         self._tell([result.due_time for result in done if result.due_time is not None])
@@ -200,7 +208,7 @@ class ControlHandler(BatchHandler[Consumed]):
 
     def __init__(
         self,
-        answering: Answering,
+        answering: RequestAnswerer,
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         standing: ControlState,
@@ -313,7 +321,7 @@ class ControlQueue:
     ) -> None:
         self._names = ControlNames(f"{operations.endpoint}.control" if queue is None else queue)
         self._broker = _broker_of(transport)
-        self._answering = Answering(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
+        self._answering = RequestAnswerer(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
         self._reading = RepeatedFailuresOverTimeCircuitBreaker(
             f"reading the control queue {self._names.queue!r}", _TRIGGERED_AFTER, on_critical_error
         )

@@ -62,6 +62,8 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 
 _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction", default=None)
+transaction: Final = _transaction.get
+"""Returns what the block around was given; None: there is none."""
 
 
 @contextmanager
@@ -82,11 +84,6 @@ def tasks_in(connection_or_session: Any) -> Iterator[None]:
         _transaction.reset(token)
 
 
-def transaction() -> Any:
-    """What the block around was given; None: there is none."""
-    return _transaction.get()
-
-
 def enlisted(delivery: DelayedDelivery) -> EnlistedDelivery | None:
     """`delivery` in the transaction of the block around; None: there is none."""
     target = transaction()
@@ -104,7 +101,7 @@ class LeftToCelery(Exception):  # noqa: N818 - only the sender sees it
     """A further attempt that the store does not take, or not yet; its text says why."""
 
 
-class Keeper:
+class TaskKeeper:
     """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
     A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back. It keeps its

@@ -16,9 +16,9 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.integrations.celery._delivering import (
     Declarations,
-    Keeper,
     LeftToCelery,
     StoringProducer,
+    TaskKeeper,
     enlisted,
     once_committed,
     transaction,
@@ -209,7 +209,7 @@ class DelayedTasks:
         if due is None or not self._takes(due, name, options.get("task_type")):
             return self._celery_send_task(name, args, kwargs, countdown, eta, task_id, producer, connection, **options)
         task_id = task_id or uuid()
-        keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
+        keeper = TaskKeeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
         named = {
             **routed(options),
             "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()},

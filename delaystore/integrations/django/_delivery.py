@@ -190,9 +190,7 @@ class DjangoStore(SqlDelayedMessageStore):
         with self._one_call() as bound:
             return bound.now()
 
-    @override
-    def latest_now(self) -> datetime:
-        return self.now()
+    latest_now = now
 
     @contextmanager
     @override

@@ -31,7 +31,7 @@ from delaystore.transports.rabbitmq.queues import (
     read_delivery,
     ready_on,
 )
-from delaystore.transports.shared import Portions
+from delaystore.transports.shared import PortionSizes
 
 _BY_DEFAULT: Final = 20
 """https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""
@@ -167,7 +167,7 @@ class OpenRabbitMQQueue(OpenQueue):
         """What a removal has fetched for the next `take`."""
         self._among_returned = False
         """Whether the last one that came was given back before."""
-        self._portions = Portions()
+        self._portions = PortionSizes()
         self._last_limit = 1
 
     @override

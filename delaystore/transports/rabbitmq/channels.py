@@ -393,14 +393,11 @@ class ChannelPool:
         self._connection = connection
         self._on_end = on_end
         self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
+        self.batches: Final[Collection[InFlightBatch]] = self._carrying.keys()
+        """Those that are being carried, at any moment."""
         self._left: dict[InFlightBatch, None] = {}
         """Those that no `send` waits for, the oldest first."""
         self._idle: list[ConfirmChannel] = []
-
-    @property
-    def batches(self) -> Collection[InFlightBatch]:
-        """What is being carried."""
-        return self._carrying.keys()
 
     def carry(self, batch: InFlightBatch) -> None:
         """Publish `batch` on a channel of its own. Raises pika's NoFreeChannels."""

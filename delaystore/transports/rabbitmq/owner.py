@@ -26,7 +26,7 @@ _BACKLOG: Final = 4096
 """Bytes yet to leave from which on their leaving is progress: fewer are a heartbeat, or the question itself."""
 
 
-class Watch:
+class LivenessWatch:
     """Watches one connection: a round trip on a channel of its own tells whether the broker lives.
 
     Answers to a batch say that too, and heartbeats do not: a broker sends them whatever it reads. Bytes that leave the
@@ -167,7 +167,7 @@ class ConnectionOwner:
         )
         self._pool: ChannelPool | None = None
         """The channels of the connection; None: it is not open."""
-        self._watch: Watch | None = None
+        self._watch: LivenessWatch | None = None
         self._ticking = False
         self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
@@ -277,7 +277,7 @@ class ConnectionOwner:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
         self._pool = ChannelPool(connection, self._ended)
-        self._watch = Watch(connection, self._report)
+        self._watch = LivenessWatch(connection, self._report)
         self._logged = False
         self._silence = f"RabbitMQ at {self._node} does not answer"
         log.info("connected to RabbitMQ at %s", self._node)

@@ -88,7 +88,25 @@ class Publication:
 
     def content_header(self, channel_number: int) -> bytes:
         """The frame that holds the message's properties; raises UnsupportedMessageError."""
-        return content_header(channel_number, self.message)
+        message = self.message
+        if message.headers or message.properties:
+            with encoding_errors(message):
+                marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
+            return marshalled
+        message_id = message.message_id.encode()
+        size = _PLAIN_FIXED_SIZE + len(message_id)
+        fields = _PLAIN_HEADER.pack(
+            spec.FRAME_HEADER,
+            channel_number,
+            size,
+            spec.BasicProperties.INDEX,
+            0,
+            len(message.body),
+            _PLAIN_FLAGS,
+            PERSISTENT,
+            len(message_id),
+        )
+        return fields + message_id + _END
 
 
 def publication_of(message: DelayedMessage) -> Publication | Outcome:
@@ -123,28 +141,6 @@ def publish_method(channel_number: int, address: Address, *, mandatory: bool = T
     method = spec.Basic.Publish(exchange=address.exchange, routing_key=address.routing_key, mandatory=mandatory)
     marshalled: bytes = frame.Method(channel_number, method).marshal()
     return marshalled
-
-
-def content_header(channel_number: int, message: DelayedMessage) -> bytes:
-    """The frame that holds a message's properties; UnsupportedMessageError if they cannot be encoded."""
-    if message.headers or message.properties:
-        with encoding_errors(message):
-            marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
-        return marshalled
-    message_id = message.message_id.encode()
-    size = _PLAIN_FIXED_SIZE + len(message_id)
-    fields = _PLAIN_HEADER.pack(
-        spec.FRAME_HEADER,
-        channel_number,
-        size,
-        spec.BasicProperties.INDEX,
-        0,
-        len(message.body),
-        _PLAIN_FLAGS,
-        PERSISTENT,
-        len(message_id),
-    )
-    return fields + message_id + _END
 
 
 def body_frames(channel_number: int, body: bytes, frame_max: int) -> bytes:

@@ -17,7 +17,7 @@ from delaystore.stores.sql.codec import decode_mapping
 from delaystore.stores.sql.engine import Connections
 from delaystore.text import UNDECODED
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, TakenMessage
-from delaystore.transports.shared import Portions
+from delaystore.transports.shared import PortionSizes
 from delaystore.transports.sql_queue._tables import Insertion, QueueTables, transport_errors, writing
 
 
@@ -48,7 +48,7 @@ class OpenTable(OpenQueue):
         self._tables = tables
         self._queue = queue
         self._table = tables.table(queue)
-        self._portions = Portions()
+        self._portions = PortionSizes()
         self._after = 0
 
     @override
