@@ -122,7 +122,7 @@ _LOOK_EVERY: Final = 0.25
 
 
 class CallInProgress(Protocol):
-    """What is in progress, and looked at four times a second."""
+    """A call in progress, which is looked at four times a second."""
 
     def look(self) -> None:
         """See how it is going; must not block."""
@@ -195,7 +195,7 @@ CUT_AFTER: Final = 3.0
 
 
 class Interruptible(Protocol):
-    """What a call waits for, such as a database connection."""
+    """A thing that a call waits for, such as a database connection."""
 
     def ask_to_end(self) -> None:
         """Ask the server to end the call; returns at once."""

@@ -35,7 +35,7 @@ class SystemClock(Clock):
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What another clock said, carried on by this computer's monotonic clock."""
+    """A reading of another clock, carried on by this computer's monotonic clock."""
 
     instant: datetime
     since: float

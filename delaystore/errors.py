@@ -75,7 +75,7 @@ class StoreUnavailableError(StoreError):
 
 
 class DurabilityUnknownError(StoreError):
-    """What was asked for is done and committed, but a standby that takes over may not have it.
+    """The change is done and committed, but a standby that takes over may not have it.
 
     PostgreSQL raises a warning instead when a commit that waits for its synchronous standby is cancelled.
     """
@@ -207,7 +207,7 @@ class LoadInProgressError(LoadError):
 
 
 class LoadLostError(LoadError):
-    """What the load had staged was lost, or taken over by another process; run the load again."""
+    """Staged rows of the load were lost, or taken over by another process; run the load again."""
 
 
 class TransportError(DelaystoreError):

@@ -87,7 +87,7 @@ class MessageFilter:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What is given, for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
+        """The conditions, for JSON: times in ISO 8601; `{"all": true}` where there are none."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         found = {name: _as_json(value) for name, value in given.items() if value is not None and value != NOTHING}
         return found or {ALL: True}

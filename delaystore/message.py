@@ -43,7 +43,7 @@ def time_left() -> float:
 
 
 class OnKey(StrEnum):
-    """What becomes of a new message where one with its key waits."""
+    """The rule for a new message where one with its key waits."""
 
     REJECT = "reject"
     """DuplicateKeyError."""

@@ -216,14 +216,14 @@ def on_a_loop() -> bool:
 
 
 def awaited(awaitable: Awaitable[Result]) -> Result:
-    """What `awaitable` results in; the loop goes on meanwhile. Only where `on_a_loop()`."""
+    """Await `awaitable`; the loop goes on meanwhile. Only where `on_a_loop()`."""
     from sqlalchemy.util import await_only
 
     return await_only(awaitable)
 
 
 class WouldBlockError(Exception):
-    """What was called `without_pauses` would sleep; nothing of it is done."""
+    """A call `without_pauses` would sleep; nothing of it is done."""
 
 
 @contextmanager
@@ -253,7 +253,7 @@ def give_way(number: int) -> None:
 
 
 def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
-    """What `work` returns, which blocks: on a loop it does so in a thread called `name`."""
+    """Call `work`, which blocks: on a loop in a thread called `name`."""
     return awaited(in_thread(name, work)) if on_a_loop() else work()
 
 

@@ -76,7 +76,7 @@ def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> 
 
 
 def installing(extra: str) -> str:
-    """What to do to have an extra."""
+    """How to install an extra."""
     return f"run pip install '.[{extra}]' in a clone of delaystore"
 
 

@@ -63,7 +63,7 @@ class Audit(StrEnum):
     """Which changes of waiting messages the store's audit trail has."""
 
     OPERATORS = "operators"
-    """What operators do: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
+    """Changes by operators: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
     ALL = "all"
     """Also a program's own cancels and new due times, and what its messages replace."""
 
@@ -96,7 +96,7 @@ class Converted(ABC, Generic[Given, Kept]):
 
     @abstractmethod
     def _convert(self, value: Given) -> Kept:
-        """What is kept; raises ConfigurationError for a value that cannot be."""
+        """Convert a value to the type that is kept; raises ConfigurationError."""
 
 
 class Duration(Converted[timedelta | float, timedelta]):

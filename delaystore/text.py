@@ -35,7 +35,7 @@ def roughly(number: int) -> str:
 
 
 def up_to(number: int, noun: str = "", *, exact: bool) -> str:
-    """What was counted, perhaps not to the end, as of failing messages: `1,234`, `10,000 or more`."""
+    """A count that may have stopped early, as of failing messages: `1,234`, `10,000 or more`."""
     text = f"{number:,}" if exact else f"{number:,} or more"
     return f"{text} {noun}{'' if number == 1 else 's'}" if noun else text
 
@@ -222,7 +222,7 @@ def text_or_file(given: str, name: str, what: str = "the URL") -> str:
 
 
 def contents(given: str, name: str) -> str:
-    """What the file of `@FILE` holds. Raises ConfigurationError; UnicodeDecodeError for what is no UTF-8 text."""
+    """The text of the file of `@FILE`. Raises ConfigurationError; UnicodeDecodeError if it is no UTF-8."""
     try:
         return Path(given[1:]).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -284,6 +284,7 @@ def queue_or_none(queue: str) -> str | None:
     return address.routing_key if address.exchange == DEFAULT_EXCHANGE else None
 
 
+@lru_cache(maxsize=4096)
 def queue_of(destination: str) -> str:
     """The name of the queue that `destination` means, for transports without exchanges.
 
@@ -357,7 +358,7 @@ RAW_HEADERS: Final = "delaystore.raw-headers"
 RAW_PROPERTIES: Final = "delaystore.raw-properties"
 """Properties as text, for the same reasons."""
 RAW_COLUMNS: Final = "delaystore.raw-columns"
-"""What the other columns of a stored row held that is no message: JSON, by column."""
+"""The other columns of a stored row that is no message: JSON, by column."""
 UNREAD_HEADERS: Final = "delaystore.unread-headers"
 """In place of headers that this program cannot read: why it cannot."""
 UNDECODED: Final = "delaystore.raw"

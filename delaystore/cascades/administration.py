@@ -50,7 +50,7 @@ _NO_MANAGEMENT: Final = "without the management API no policy can be set"
 
 
 class PolicyState(StrEnum):
-    """What became of a policy.
+    """Results of setting a policy.
 
     NOT_NEEDED: the layout or the broker does without. PRESENT: what it is for is seen to already. SET: it was set, or
     would be without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
@@ -74,7 +74,7 @@ class PolicyOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeCreation(Creation):
-    """What `create` did, or would do.
+    """The result of `create`, or of its dry run.
 
     `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
     """
@@ -231,7 +231,7 @@ def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletionCheck(DeletionCheck):
-    """What there is to delete of a cascade. `policy`, `limit_policy`: the names of our policies that exist."""
+    """The parts of a cascade to delete. `policy`, `limit_policy`: the names of our policies that exist."""
 
     policy: str | None = None
     limit_policy: str | None = None
@@ -239,7 +239,7 @@ class CascadeDeletionCheck(DeletionCheck):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletion(Deletion[CascadeDeletionCheck]):
-    """What was deleted of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
+    """The deleted parts of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
 
     policy: str | None
     limit_policy: str | None

@@ -127,7 +127,7 @@ def _twice(topology: CascadeTopology, bound: Iterable[_ReadBinding], onward: Lay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingResult:
-    """What became of one destination.
+    """The result of binding one destination.
 
     `bindings`: those that it has, or would have. `failure`: why it is not bound, and what to do. None: it is bound.
     `collisions`: bindings of other programs that mix up its messages with others'. None: unknown.
@@ -181,7 +181,7 @@ def bind(
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
-    """What all destinations of one call share. `exchanges`: as the management API shows them; empty without it."""
+    """Arguments that all destinations of a call share. `exchanges`: as the management API shows them; else empty."""
 
     broker: BrokerClient
     topology: CascadeTopology
@@ -208,7 +208,7 @@ class _Binder:
         return BindingResult(destination=destination, bindings=bindings)
 
     def _obstacle(self, bindings: Sequence[Binding], destination: str) -> str | None:
-        """What is missing, or cannot work. None: nothing."""
+        """The part that is missing, or cannot work. None: all can."""
         connections = self.broker.connections
         if not bindings:  # the cascade leads to this one destination anyway
             return None if exists(connections, Queue(destination)) else _missing_cascade(Queue(destination))

@@ -1,4 +1,4 @@
-"""What a layout requires: the broker's version and feature flags, and the user's permissions. Pure."""
+"""Requirements of a layout: the broker's version and feature flags, and the user's permissions. Pure."""
 
 import re
 import shlex
@@ -43,7 +43,7 @@ _NAMES_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What a queue with `argument` of that `value` requires of the broker."""
+    """Requirements of a queue with `argument` of that `value`."""
 
     argument: str
     value: str
@@ -71,7 +71,7 @@ class BrokerPermission:
 def check_broker(
     version: str, flags: Mapping[str, bool] | None, layout: Layout, noun: str = "cascade"
 ) -> list[Finding]:
-    """What a broker of that version, with those feature flags (None: unknown), lacks for `layout`, called `noun`."""
+    """Requirements of `layout`, called `noun`, that a broker of that version with those flags (None: unknown) lacks."""
     return [
         finding
         for need in _NEEDS
@@ -102,7 +102,7 @@ def flags_needed(layout: Layout) -> list[str]:
 
 
 def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]:
-    """What the user lacks to declare `layout`: a finding for each kind of access."""
+    """Permissions that the user lacks to declare `layout`: a finding for each kind of access."""
     names: dict[str, list[str]] = {}
     for need in accesses(layout):
         if not permissions.allow(need.access, need.name):
@@ -177,7 +177,7 @@ _INEQUIVALENT: Final = re.compile(r"inequivalent arg '(?P<argument>[^']*)'.*?: (
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """What `check_layout` found. `snapshot`: None where there is no management API.
+    """The result of `check_layout`. `snapshot`: None where there is no management API.
 
     `missing`: what does not exist of it, in the order to declare it in; bindings only where there is a snapshot.
     `unchecked`: what could not be known, a sentence each.

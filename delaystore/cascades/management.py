@@ -188,7 +188,7 @@ class Management:
         )
 
     def permissions(self) -> Permissions | None:
-        """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
+        """Permissions of the AMQP connection's user in the virtual host. None: only administrators may see that."""
         if self._login is None:
             return None
         try:
@@ -332,7 +332,7 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _word(answer: httpx.Response, name: str) -> str | None:
-    """What a refusal says under that name. None: nothing."""
+    """The text that a refusal has under that name. None: it has none."""
     try:
         return str(answer.json()[name])
     except (ValueError, KeyError, TypeError):
@@ -441,7 +441,7 @@ class Definitions:
         return found[0]
 
     def snapshot(self, virtual_host: str | None) -> BrokerSnapshot:
-        """What the virtual host held. None, and an export of one virtual host alone: all of it. Counts are unknown."""
+        """The virtual host at the time of the export, without counts. None: the only one of the export."""
         try:
             policies = tuple(policy_of(one) for one in self._of("policies", virtual_host))
             exchanges = [exchange_of(one) for one in self._of("exchanges", virtual_host)]
@@ -457,7 +457,7 @@ class Definitions:
         )
 
     def _of(self, kind: str, virtual_host: str | None) -> Sequence[Mapping[str, Any]]:
-        """Those of the virtual host. An export of a single one does not say which it is."""
+        """Documents of the virtual host. An export of a single one does not say which it is."""
         documents = self._document.get(kind, ())
         return [one for one in documents if virtual_host is None or one.get("vhost") in (virtual_host, None)]
 

@@ -470,7 +470,7 @@ def _read_all(
 
 
 def _how_to_lift(blindly: bool) -> str:
-    """What to do about a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
+    """The remedy for a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
     if blindly:
         return "unless a policy lifts that, which only the management API shows (--management URL)"
     return "delaystore delays create sets the policy that lifts this"

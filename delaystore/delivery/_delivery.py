@@ -103,7 +103,7 @@ _ANSWERS: Final = (
     MessageBeingDispatchedError,
     MessageBeingStoredError,
 )
-"""What a store raises that works."""
+"""Errors of a store that works."""
 
 
 def _no_dispatcher(_due_time: datetime | None) -> None:
@@ -303,13 +303,13 @@ class DelayedDelivery(Sender):
         return self._managed().count_by_due_time(bucket, destination=destination)
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that are waiting, claimed or not, by their ids."""
+        """Look up messages by their ids. Returns those that wait, claimed or not."""
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_many(message_ids)
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that wait unclaimed: each is forwarded after this call has begun."""
+        """Look up messages by their ids. Returns unclaimed ones: each is forwarded after this call has begun."""
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_unclaimed(message_ids)
@@ -373,7 +373,7 @@ class DelayedDelivery(Sender):
 
     @property
     def operations(self) -> Operations:
-        """What operators do: search, cancel, reschedule and export by filter, pause destinations, see how it is."""
+        """Operations of operators: search, cancel, reschedule and export by filter, pause destinations."""
         return self._operations
 
     def setup_infrastructure(self) -> None:

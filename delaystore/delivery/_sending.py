@@ -1,4 +1,4 @@
-"""What `send` does with its arguments, keys included, on its own and in the caller's transaction."""
+"""Sending a message, keys included, on its own and in the caller's transaction."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -254,7 +254,7 @@ def _without_key(messages: Iterable[DelayedMessage], store: BatchStore) -> Itera
 
 
 class EnlistedStore(Protocol):
-    """What a store offers in the caller's transaction, as a ManagedDelayedMessageStore does.
+    """The interface of a store in the caller's transaction, as of a ManagedDelayedMessageStore.
 
     One that knows keys is a KeyedDelayedMessageStore, too.
     """

@@ -50,7 +50,7 @@ class PassBatch:
     deferred: list[tuple[Failure, timedelta]] = field(default_factory=list)
     """Not to be sent for that time, so that others come first."""
     unanswered: list[DelayedMessage] = field(default_factory=list)
-    """Those of `deferred` that have no answer although the broker is there; why is not known."""
+    """Messages of `deferred` that have no answer although the broker is there; the reason is unknown."""
     not_delayable: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
@@ -60,7 +60,7 @@ class PassBatch:
     paused: list[DelayedMessage] = field(default_factory=list)
     """For a paused destination; to be parked."""
     parked: Sequence[DelayedMessage] = ()
-    """Those of `paused` that the store has parked; the others stay as they were."""
+    """Messages of `paused` that the store has parked; the others stay as they were."""
     postponed: list[tuple[DelayedMessage, datetime]] = field(default_factory=list)
     """More than a limit allows, with their next attempts."""
     answered: bool = False
@@ -105,7 +105,7 @@ class PassBatch:
             self.stopwatch.begin(phase)
 
     def report(self) -> DispatchReport:
-        """What became of the batch, in numbers."""
+        """The results of the batch, in numbers."""
         return DispatchReport(
             fetched=len(self.messages),
             delivered=len(self.delivered),
@@ -199,7 +199,7 @@ class RecentActivity:
         return not self._minutes
 
     def take(self) -> Sequence[Activity]:
-        """What was counted since it was taken last."""
+        """Take the counts since the last call."""
         with self._lock:
             minutes, self._minutes = self._minutes, defaultdict(_Minute)
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
@@ -283,7 +283,7 @@ def _report(batch: PassBatch, stopwatch: Stopwatch) -> PassReport:
 
 
 class _ByDestination(UserDict[str, DispatchReport]):
-    """What became of the batch, in numbers for each destination.
+    """The results of the batch, in numbers for each destination.
 
     Counted once an observer looks: counting costs as much as all else of a report.
     """

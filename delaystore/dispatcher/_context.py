@@ -1,4 +1,4 @@
-"""What the parts of a dispatcher share: context, worker thread, and wake-ups."""
+"""Shared parts of a dispatcher: context, worker thread, and wake-ups."""
 
 import threading
 import time

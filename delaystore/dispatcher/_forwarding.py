@@ -41,7 +41,7 @@ _MOST_PENDING: Final = 4
 
 
 class GateDecision(Enum):
-    """What is done with a message."""
+    """Decisions about a message."""
 
     SEND = "send"
     PROBE = "probe"
@@ -164,7 +164,7 @@ class DestinationBreaker:
         return outcomes, kinds
 
     def decide(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
-        """What to do with each of `messages`."""
+        """Decide what to do with each of `messages`."""
         now = self._monotonic()
         with self._lock:
             for destination in {message.destination for message in messages} & self._entries.keys():

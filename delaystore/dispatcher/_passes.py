@@ -23,7 +23,7 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass did, and how to go on."""
+    """The result of a pass, and how to go on."""
 
     report: DispatchReport = NOTHING_DONE
     at: datetime = AT_ONCE

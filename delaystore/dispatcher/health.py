@@ -1,4 +1,4 @@
-"""What a dispatcher reports: its health, its counts, and the counts of its store."""
+"""Reports of a dispatcher: its health, its counts, and the counts of its store."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -118,7 +118,7 @@ OVERDUE_ALARM: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchReport:
-    """What one or more passes did, in messages; reports add up."""
+    """The results of one or more passes, in messages. Reports can be added."""
 
     fetched: int = 0
     delivered: int = 0
@@ -158,7 +158,7 @@ NOTHING_DONE: Final = DispatchReport()
 
 
 class DispatchCounts:
-    """What the passes of one dispatcher add up to; shared by its threads."""
+    """The sum of the reports of one dispatcher's passes. Its threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -177,7 +177,7 @@ class DispatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport(ABC):
-    """What the health of every component has: why it is not healthy, and a form for JSON."""
+    """The health of a component: its problems, and a form for JSON."""
 
     @property
     @abstractmethod

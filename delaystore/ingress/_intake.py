@@ -1,4 +1,4 @@
-"""What becomes of a batch: read, stored, forwarded at once, applied or rejected."""
+"""Processing of a batch: its messages are read, stored, forwarded at once, applied or rejected."""
 
 import logging
 import time
@@ -211,7 +211,7 @@ class BatchProcessor:
         return _trouble(entries)
 
     def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
-        """Those that are open, without those that stay behind an earlier message of their id.
+        """Return open entries, without those that stay behind an earlier message of their id.
 
         The latter get a failure that says so.
         """

@@ -165,7 +165,7 @@ class EntryStorage:
         return True
 
     def _new_among(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
-        """Those that are to be stored, now that ids were found in the store; the others have a result.
+        """Return the entries to store, now that ids were found in the store; the others have a result.
 
         A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
         unclaimed is compared, as it is forwarded after its repetition was published.

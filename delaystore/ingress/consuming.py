@@ -72,7 +72,7 @@ class ConsumingLimits:
 
 
 class BatchHandler(ABC, Generic[Item]):
-    """What becomes of the messages of one connection, a batch at a time.
+    """Handles the messages of one connection, a batch at a time.
 
     `handle` runs in a thread of its own. Everything else runs in the loop's thread, and only between two batches.
     """
@@ -107,7 +107,7 @@ class BatchHandler(ABC, Generic[Item]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumingWork(Generic[Item]):
-    """What a loop does on each connection.
+    """The steps of a loop on each connection.
 
     Attributes:
         queues: Prepares what has to exist, and returns the queues to consume. Raises TransportError, StoreError.
@@ -288,7 +288,7 @@ class _Session(Generic[Item]):
         self._limits = limits
         self._stopping = stopping
         self._batch: Sequence[Item] = ()
-        """What is being handled."""
+        """The batch that is being handled."""
         self._batch_bytes = 0
         self._last = 0
         """How many messages the last batch had."""

@@ -26,7 +26,7 @@ from delaystore.stores.operable import HEARTBEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
 RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
-"""What becomes of messages: those of the counts below that grow."""
+"""Results of messages: the counts below that grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ class RejectedFilter:
 
 @dataclass(slots=True)
 class Retry:
-    """What became of what was in a rejected queue: `found` messages at the beginning.
+    """The result of publishing a rejected queue again, with `found` messages at the beginning.
 
     `published`: confirmed by where they came from, and off the queue. `stayed`: how many are in the queue as before, by
     the reason. `passed_over`: how many the filter leaves there. `stopped`: `stopping` ended it before all were

@@ -90,7 +90,7 @@ MOST_PREFETCHED: Final = 65535
 
 
 class IngressOnDuplicate(StrEnum):
-    """What becomes of a message whose id another message has that waits. The same message again is acknowledged."""
+    """The result for a message whose id another waiting message has. The same message again is acknowledged."""
 
     BOTH = "both"
     """Both are delivered: the later one under another id, with its own in `delaystore.original-message-id`."""

@@ -39,7 +39,7 @@ ABSENT: Final = Absent.ABSENT
 
 
 class Expected(TypedDict, total=False):
-    """What a test may say of a message, beside its destination and body; see `TestDelivery.assert_sent`."""
+    """Expectations of a message, beside its destination and body; see `TestDelivery.assert_sent`."""
 
     json: Any
     delay: timedelta | float | None
@@ -50,7 +50,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What is None (of `json`: ABSENT) may be anything. `now`: from when `delay` counts.
+    """An expected message. None (of `json`: ABSENT) means any value. `now`: from when `delay` counts.
 
     `headers`: these at least.
     """

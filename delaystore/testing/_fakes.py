@@ -125,7 +125,7 @@ class RecordingTransport(Transport):
 
     @property
     def sent(self) -> Sequence[DelayedMessage]:
-        """What was delivered, in that order."""
+        """The messages that were delivered, in that order."""
         return [message for message, outcome in self.attempts if outcome.kind is OutcomeKind.DELIVERED]
 
     @property
@@ -182,7 +182,7 @@ class RecordingTransport(Transport):
     @override
     @contextmanager
     def receive(self, queue: str, limit: int = 1, timeout: float = 0) -> Iterator[Sequence[ReceivedMessage]]:
-        """What was delivered there; raises TransportSetupError for a queue neither declared nor delivered to."""
+        """Take delivered messages; raises TransportSetupError for a queue neither declared nor delivered to."""
         with self._changed:
             if queue not in self._queues:
                 raise TransportSetupError(f"there is no queue {queue!r}; declare it first")
@@ -268,7 +268,7 @@ class AsyncFakeTransaction:
 
     def __init__(self) -> None:
         self.sync_session = FakeTransaction()
-        """What is enlisted in, as in an AsyncSession."""
+        """The transaction to enlist in, as in an AsyncSession."""
 
     def on_commit(self, action: Callable[[], object]) -> None:
         """As `FakeTransaction.on_commit`."""

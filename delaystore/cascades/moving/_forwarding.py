@@ -108,7 +108,7 @@ _PAUSE: Final = 0.5
 
 
 class ResultKind(Enum):
-    """What became of a message."""
+    """The kinds of results of moving a message."""
 
     MOVED = "moved"
     POISONED = "poisoned"
@@ -118,7 +118,7 @@ class ResultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a message. `until`: when a moved copy's delay is over, at the earliest."""
+    """The result of moving a message. `until`: when a moved copy's delay is over, at the earliest."""
 
     kind: ResultKind
     reason: str = ""

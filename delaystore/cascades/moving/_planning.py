@@ -1,4 +1,4 @@
-"""What a move is to do, how fast, and what it says of each message."""
+"""Planning of a move: remaining delays, limits, and the copy of each message."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -100,7 +100,7 @@ def _instant(text: str | None) -> datetime | None:
 
 
 _COUNT: Final = b"x-delivery-count"
-"""What the broker compares with the limit: how often a message was given back; since RabbitMQ 4.3, after failures."""
+"""The count that the broker compares with the limit: of returns of a message; since RabbitMQ 4.3, after failures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class ProblemCode(StrEnum):
     BAD_REQUEST = "bad_request"
     """It has a member too many, or too few, or one of the wrong type."""
     BAD_ID = "bad_id"
-    """What can be no message_id, or no key."""
+    """It names no possible message_id or key."""
     BAD_TIME = "bad_time"
     REFUSED = "refused"
     """The store works, and refuses this request."""
@@ -220,12 +220,12 @@ def commands(*, with_bodies: bool) -> Mapping[str, ControlCommand[Any]]:
 LARGEST: Final = 64 * 1024
 """Bytes of a request."""
 VERSIONS: Final = (1,)
-"""Those that are known; a request without one is of the last."""
+"""Known versions; a request without one is of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered: JSON. `problem`: why nothing was done, for people; None: the request was done."""
+    """The answer to a request, as JSON. `problem`: why nothing was done, for people; None: the request was done."""
 
     body: bytes
     problem: str | None = None

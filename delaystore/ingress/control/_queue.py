@@ -177,7 +177,7 @@ class ControlNames:
 
     @property
     def layout(self) -> Layout:
-        """What belongs to the control queue, as data."""
+        """The control queue's exchange, queues and binding, as data."""
         queues = tuple(Queue(name, {"x-queue-type": "quorum"}) for name in (self.queue, self.rejected))
         binding = Binding(self.exchange, self.queue, DestinationKind.QUEUE)
         return Layout(exchanges=(Exchange(self.exchange, "fanout"),), queues=queues, bindings=(binding,))

@@ -24,7 +24,7 @@ from delaystore.transports.rabbitmq.raw import (
 
 @dataclass(slots=True)
 class ControlState:
-    """What was done, and what is in the way. Written by one thread, read by any."""
+    """Counts of requests, and present problems. Written by one thread, read by any."""
 
     requests: int = 0
     answered: int = 0
@@ -117,7 +117,7 @@ logger = logging.getLogger("delaystore.ingress.control")
 
 @dataclass(slots=True)
 class Reply:
-    """What is owed for a request. `copy`: what is published; None: nothing, or nothing more."""
+    """An answer that is to be published. `copy`: the message; None: there is none, or it is published."""
 
     request: RawDelivery
     answer: Answer

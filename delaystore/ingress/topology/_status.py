@@ -66,7 +66,7 @@ class IngressStatus:
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is wrong, and what to do, a sentence each."""
+        """Problems and their remedies, a sentence each."""
         return list(self._problems())
 
     @property
@@ -132,7 +132,7 @@ def _queues(looks: dict[str, QueueLook], snapshot: BrokerSnapshot) -> list[Queue
 
 
 def _at_least(messages: int | None, ready: int | None) -> int | None:
-    """What the management API counts is some seconds old; AMQP tells what is there now."""
+    """The management API's count is some seconds old; AMQP shows the messages of this moment."""
     return None if messages is None else max(messages, ready or 0)
 
 

@@ -320,7 +320,7 @@ class Switch(ABC):
 
     @abstractmethod
     def steps(self, ingress_exchange: bool) -> Sequence[str]:
-        """What is to be done, in this order, a step each. `ingress_exchange`: whether that could be declared."""
+        """The steps to do, in this order. `ingress_exchange`: whether that could be declared."""
 
     def _prepared(self) -> str:
         names, count = self.topology.names, len(self.topology.out_bindings)

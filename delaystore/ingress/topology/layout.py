@@ -1,4 +1,4 @@
-"""What an ingress consists of on a broker, as data; an exchange of the delayed-message plugin that it may replace."""
+"""The parts of an ingress on a broker, as data; an exchange of the delayed-message plugin that it may replace."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -169,7 +169,7 @@ class PluginExchange:
 
 
 def _can_be_bound(binding: Binding, snapshot: BrokerSnapshot) -> bool:
-    """Whether what it leads to is there, and not exclusive: only the program that made such a queue may bind it."""
+    """Whether its destination exists, and is not exclusive: only the program that made such a queue may bind it."""
     if binding.kind is DestinationKind.EXCHANGE:
         return binding.destination in snapshot.exchanges
     queue = snapshot.queues.get(binding.destination)
@@ -246,7 +246,7 @@ _SETTINGS: Final = frozenset({"type", "durable", "auto_delete", "internal", None
 
 
 def declared(topology: IngressTopology, *, ingress_exchange: bool = True) -> DeclaredTopology:
-    """What to declare for `topology`. `ingress_exchange` False: all but the exchange to publish to."""
+    """The topology to declare. `ingress_exchange` False: all but the exchange to publish to."""
     return DeclaredTopology(
         stages=[topology.behind, topology.ingress_exchange] if ingress_exchange else [topology.behind],
         words=words_of(topology.names),

@@ -264,7 +264,7 @@ class StoringProducer:
         return self._producer.channel
 
     def revive(self, connection: Any) -> None:
-        """What Celery does before it tries again."""
+        """Celery calls this before it tries again."""
         self._producer.revive(connection)
 
     def publish(self, body: Any, **options: Any) -> Any:

@@ -63,7 +63,7 @@ def is_counted(raw: Any) -> bool:
 
 
 def unknown_limit(queue: str) -> ConfigurationError:
-    """What to do where nothing tells the limit."""
+    """The remedy where the limit is unknown."""
     return ConfigurationError(
         f"{queue!r} is a quorum queue, and drain gives back what stays, which RabbitMQ drops beyond a delivery limit; "
         "pass the URL of its management API (--management URL), which tells whether there is a limit"
@@ -210,7 +210,7 @@ BATCH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What became of a queue's messages.
+    """The result of draining a queue.
 
     `stored`: moved into the store; of a dry run: what would be. `known`: waited in the store already, from a run that
     was killed, and were taken out of the queue. `left`: are in the queue as before; `conflicting` of them because

@@ -44,7 +44,7 @@ def revoking(control: Any, is_revoked: Callable[[str], bool]) -> Any:
     """
 
     def revoke(self: Any, task_id: str | Iterable[str], *args: Any, **options: Any) -> Any:
-        """What `app.control`, and results, revoke a task or several by."""
+        """Revoke a task or several; `app.control` and results call it."""
         given = [task_id] if isinstance(task_id, str) else list(task_id)
         others = [each for each in given if not is_revoked(each)]
         if others or not given:
@@ -167,7 +167,7 @@ class DelayedTasks:
 
     @classmethod
     def of(cls, app: Any) -> Self:
-        """Those of `app`; raises ConfigurationError where it has none."""
+        """Return the delayed tasks of `app`; raises ConfigurationError where it has none."""
         found = vars(app).get(_OF_APP)
         if not isinstance(found, cls):
             raise ConfigurationError(

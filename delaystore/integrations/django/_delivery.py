@@ -129,7 +129,7 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoSettings:
-    """What DELAYSTORE says, in capitals there."""
+    """The setting DELAYSTORE, whose names are in capitals."""
 
     endpoint: str
     database: str = "default"

@@ -35,7 +35,7 @@ class Published:
 
 
 async def published(broker: AioPikaBroker, message: BrokerMessage, delay: str) -> Published:
-    """What `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
+    """The message that `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
 
     AioPikaBroker itself says so: it kicks the task into a channel that keeps it. Raises what `kick` raises.
     """
@@ -110,7 +110,7 @@ async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
 
 
 async def _call(delivery: Delivery, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What an operation of `delivery` returns."""
+    """Call an operation of `delivery`."""
     if isinstance(delivery, DelayedDelivery):
         return await in_thread("delaystore-taskiq", partial(operation, *arguments, **options))
     return await operation(*arguments, **options)

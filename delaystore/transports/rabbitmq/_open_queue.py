@@ -164,7 +164,7 @@ class OpenRabbitMQQueue(OpenQueue):
         """By earlier channels than the last one."""
         self._kept: dict[Any, set[int]] = {channel: set()}
         self._ahead: list[TakenMessage] = []
-        """What a removal has fetched for the next `take`."""
+        """Messages that a removal has fetched for the next `take`."""
         self._among_returned = False
         """Whether the last one that came was given back before."""
         self._portions = PortionSizes()

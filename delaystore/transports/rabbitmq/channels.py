@@ -171,7 +171,7 @@ class InFlightBatch:
 
 
 class BatchPendingConfirm(PendingConfirm):
-    """What becomes of one publication of a batch whose sender has left."""
+    """The pending confirm of one publication of a batch whose sender has left."""
 
     def __init__(self, batch: InFlightBatch, position: int) -> None:
         self._batch = batch
@@ -289,7 +289,7 @@ class ConfirmChannel:
         self.pump()
 
     def _requirements(self, batch: InFlightBatch) -> list[bytes]:
-        """What the batch needs, each once. It goes first: where it is refused, nothing has been published."""
+        """Frames for the parts that the batch needs, each once. They go first: if one is refused, none is published."""
         parts = dict.fromkeys(part for publication in batch.publications for part in publication.requires)
         return [requirement(self._pika.channel_number, part) for part in parts]
 
@@ -394,9 +394,9 @@ class ChannelPool:
         self._on_end = on_end
         self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
         self.batches: Final[Collection[InFlightBatch]] = self._carrying.keys()
-        """Those that are being carried, at any moment."""
+        """The batches that are being carried, at any moment."""
         self._left: dict[InFlightBatch, None] = {}
-        """Those that no `send` waits for, the oldest first."""
+        """Batches that no `send` waits for, the oldest first."""
         self._idle: list[ConfirmChannel] = []
 
     def carry(self, batch: InFlightBatch) -> None:

@@ -38,7 +38,7 @@ class Acknowledgements:
         self._unacknowledged = False
 
     def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
-        """What to acknowledge now that these are done."""
+        """Return the acknowledgements to send now that these are done."""
         fresh = sorted(tags)
         # `multiple` covers every earlier tag of the channel, also of messages that are still being handled. So it goes
         # only as far as all are done, and not at all once one message stays unacknowledged.

@@ -22,7 +22,7 @@ from delaystore.transports.rabbitmq.topology import Binding, Queue
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What is published in a message's place; a `Publishable`."""
+    """A copy that is published in a message's place; a `Publishable`."""
 
     address: Address
     properties: RawProperties
@@ -52,7 +52,7 @@ CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARB
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
 _PERSISTENT: Final = {"delivery_mode": b"\x02"}
-"""What a copy has in place of properties that it cannot have: a queue that is no quorum queue keeps it as well."""
+"""A copy's properties where it cannot have the message's: a queue that is no quorum queue keeps it as well."""
 _MOST: Final = 112 * 1024
 """Bytes of properties that fit into a frame, whatever it is that is said beside them."""
 
@@ -79,7 +79,7 @@ def copy_with_reason(
 
 
 def restored(properties: RawProperties, whole: str) -> RawProperties:
-    """What `copy_with_reason` was given, with the headers `said` beside its own. `whole`: as given there.
+    """The properties that `copy_with_reason` was given, and the headers `said`. `whole`: as given there.
 
     user_id stays in its header: the broker takes it from that user alone. Raises PropertiesKeptAsBytesError, and
     MalformedPropertiesError.

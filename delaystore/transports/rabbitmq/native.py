@@ -88,7 +88,7 @@ class NativeDelay(ABC):
 
     @abstractmethod
     def address(self, handover: Handover) -> Publication:
-        """What to publish, and where. Raises UnsupportedMessageError for what cannot be delayed this way."""
+        """The message to publish, and where. Raises UnsupportedMessageError if it cannot be delayed this way."""
 
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         """Declare what `batch` needs; returns the queues that nothing can be delayed for, each with the reason.
@@ -127,9 +127,9 @@ class NativeDelay(ABC):
         return queue_exists(connections, queue)
 
     def required(self, queue: str) -> Sequence[Queue | Binding]:
-        """What a message for `queue` needs, and is asked for right before it is published.
+        """Queues and bindings that a message for `queue` needs. They are checked right before it is published.
 
-        What was prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
+        Parts that were prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
         """
         return (Queue(queue),)
 
@@ -140,7 +140,7 @@ class NativeDelay(ABC):
     def publications(
         self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
     ) -> Sequence[Publication | Outcome]:
-        """What to publish for each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
+        """Make the publication of each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
 
         Delays are counted when everything is prepared, so that preparing makes nothing late.
         """

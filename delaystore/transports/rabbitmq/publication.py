@@ -1,4 +1,4 @@
-"""What is published, and its bytes on the wire.
+"""Publications, and their bytes on the wire.
 
 pika marshals three objects a message and writes each to the socket by itself, which costs more than the broker's
 work. A publish's method frame is the same for every message of a destination and the header of a plain message is a
@@ -30,7 +30,7 @@ _PLAIN_FIXED_SIZE: Final = _PLAIN_HEADER.size - _FRAME.size
 
 
 class Publishable(Protocol):
-    """What can be published, and where to."""
+    """A message that can be published, and its address."""
 
     @property
     def address(self) -> Address:

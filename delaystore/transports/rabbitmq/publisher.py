@@ -43,7 +43,7 @@ def look_at_all(
 
 
 def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
-    """What the return of a message means. `look`: at its queue; None: it was for an exchange.
+    """The outcome of a message that was returned. `look`: at its queue; None: it was for an exchange.
 
     A queue that exists has no route to it while its node is down. For an exchange it is unknown which queues are bound
     to it: no route is no route.
@@ -64,7 +64,7 @@ def may_refuse(look: QueueLook) -> bool:
 
 
 def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
-    """What a nack means from a queue that is not known to refuse."""
+    """The outcome of a nack by a queue that is not known to refuse."""
     if look is None:
         return nacked
     if look.standing is QueueAvailability.THERE:
@@ -73,7 +73,7 @@ def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
 
 
 def of_second_nack(look: QueueLook) -> Outcome:
-    """What the nack means that follows such a look."""
+    """The outcome of the nack that follows such a look."""
     return Outcome(
         OutcomeKind.REFUSED,
         f"nacked by the broker, and again after a look at the queue, which holds "
@@ -280,7 +280,7 @@ class PublishedBatch:
 
 
 def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
-    """What a message is that is on its way without an answer, and why."""
+    """The outcome of a message that is in flight without an answer, and why."""
     if abandoned.obstacle is not None:
         return OutcomeKind.UNCONFIRMED, abandoned.obstacle
     if not abandoned.seen:

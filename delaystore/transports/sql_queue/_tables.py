@@ -31,7 +31,7 @@ from delaystore.text import queue_of
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 SUFFIX: Final = "_queue"
-"""What follows a queue's name in its table's name."""
+"""The end of a table's name, behind its queue's name."""
 
 
 def table_name(queue: str, dialect: StoreDialect) -> str:

@@ -36,7 +36,7 @@ _SIZED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 
 
 def read_annotations(section: bytes) -> dict[str, int | str]:
-    """Those annotations that are whole numbers, timestamps (in milliseconds since 1970) or texts, by name.
+    """Read annotations that are whole numbers, timestamps (in milliseconds since 1970) or texts, by name.
 
     Raises ValueError for what is no such section.
     """

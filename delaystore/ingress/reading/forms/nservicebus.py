@@ -1,4 +1,4 @@
-"""What endpoints of NServiceBus send to their timeout manager (5 and 6, Particular/NServiceBus)."""
+"""Messages that endpoints of NServiceBus send to their timeout manager (5 and 6, Particular/NServiceBus)."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -71,7 +71,7 @@ class Routing(StrEnum):
 
 
 class DelayKey(NamedTuple):
-    """What a cascade's routing key says."""
+    """Delay and address in a cascade's routing key."""
 
     units: int
     address: str
@@ -169,7 +169,7 @@ class CascadeTopology(ABC):
         return f"{'.'.join(f'{units:0{self.levels}b}')}.{address}"
 
     def read_key(self, key: str) -> DelayKey | None:
-        """What a routing key says; None: it is not a key of this cascade."""
+        """Read a routing key; None: it is not a key of this cascade."""
         *digits, address = key.split(".", self.levels)
         if len(digits) < self.levels or not set(digits) <= {"0", "1"}:
             return None
