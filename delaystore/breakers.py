@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -18,7 +18,7 @@ QUIET: Final = 10.0
 """Seconds after a line in which the next failure is only counted."""
 
 
-class FlipLog:
+class OutageLog:
     """One pair of lines for each outage; where failures and successes alternate, a pair in ten seconds, with a count.
 
     `name` completes the sentence "<name> fails". May be shared by threads.
@@ -89,16 +89,24 @@ StateListener = Callable[[BreakerState, BreakerState], None]
 
 
 def listener_of(name: str, listener: BreakerListener | None) -> StateListener | None:
-    """A function that tells `listener` of changes of the breaker `name`; None: there is no listener."""
+    """A function that reports changes of the breaker `name` to `listener`; None: there is no listener."""
     if listener is None:
         return None
     return lambda before, after: listener(BreakerChange(name=name, before=before, after=after))
 
 
 class RepeatedFailuresOverTimeCircuitBreaker:
-    """Triggers when failures go on for `time_to_trigger` without a success in between; any success disarms it.
+    """Triggers when failures go on for a time without a success in between; any success disarms it.
 
-    `name` completes the sentence "<name> fails". `monotonic` gives seconds. May be shared by threads.
+    Threads may share it.
+
+    Args:
+        name: Completes the sentence "<name> fails" in the log.
+        time_to_trigger: How long failures go on until it triggers.
+        on_critical_error: Called with a description and the last error when it triggers. None: that is only logged.
+        monotonic: The clock, in seconds.
+        on_change: Called with the states before and after each change. None: nothing is.
+
     """
 
     def __init__(
@@ -117,7 +125,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         self._lock = threading.Lock()
         self._state = BreakerState.DISARMED
         self._armed_at = 0.0
-        self._log = FlipLog(name, monotonic)
+        self._log = OutageLog(name, monotonic)
         self._succeeded_at = monotonic()
 
     @property
@@ -128,6 +136,8 @@ class RepeatedFailuresOverTimeCircuitBreaker:
     def success(self) -> None:
         """Note a success."""
         self._succeeded_at = self._monotonic()
+        # Without the lock: this is called for every message that is stored, and the state is nearly always DISARMED. A
+        # failure that comes just now arms it after this success, as if it had come later.
         if self._state is BreakerState.DISARMED:
             return
         with self._lock:
@@ -135,21 +145,28 @@ class RepeatedFailuresOverTimeCircuitBreaker:
             self._state = BreakerState.DISARMED
         if before is not BreakerState.DISARMED:
             self._log.works(certainly=before is BreakerState.TRIGGERED)
-            _tell(self._on_change, before, BreakerState.DISARMED)
+            _report_change(self._on_change, before, BreakerState.DISARMED)
 
     def would_trigger(self, seconds: float) -> bool:
         """Whether an attempt that has gone on for `seconds` without an end is a failure that triggers."""
         return self._state is not BreakerState.TRIGGERED and self._failing_for(seconds) >= self._seconds_to_trigger
 
     def failure(self, error: Exception, lasted: float = 0.0) -> float:
-        """Note a failure; returns the seconds to wait before the next attempt.
+        """Note a failure.
 
-        `lasted`: for how many seconds the attempt went on before it failed. It fails since then, unless another has
-        succeeded meanwhile.
+        Args:
+            error: Why the attempt failed.
+            lasted: Seconds that it went on before it failed. It counts as failing since it began, unless another
+                attempt has succeeded meanwhile.
+
+        Returns:
+            Seconds to wait before the next attempt.
+
         """
+        # Listener, log and the user's action are called outside the lock: they may take long, or ask for the state.
         before, state = self._advance(lasted)
         self._log.failed(error, first=before is BreakerState.DISARMED)
-        _tell(self._on_change, before, state)
+        _report_change(self._on_change, before, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
             description = f"{self._name} has failed for {self._seconds_to_trigger:g} s without a success in between"
             report_critical_error(self._on_critical_error, description, error)
@@ -173,9 +190,15 @@ class RepeatedFailuresOverTimeCircuitBreaker:
 
 
 class FailureRateCircuitBreaker:
-    """Triggers when a window of 30 s sees more than 30 x `maximum_per_second` failures; the window's end disarms it.
+    """Triggers when a window of 30 s sees too many failures; the window's end disarms it. Threads may share it.
 
-    `name` completes the sentence "<name> fails". `monotonic` gives seconds. May be shared by threads.
+    Args:
+        name: Completes the sentence "<name> fails" in the log.
+        maximum_per_second: Failures a second, on average over the window, beyond which it triggers.
+        on_critical_error: Called with a description and the last error when it triggers. None: that is only logged.
+        monotonic: The clock, in seconds.
+        on_change: Called with the states before and after each change. None: nothing is.
+
     """
 
     def __init__(
@@ -202,7 +225,7 @@ class FailureRateCircuitBreaker:
             former = self._judge()
             self._end_window()
             state = self._judge()
-        _tell(self._on_change, former, state)
+        _report_change(self._on_change, former, state)
         return state
 
     def failure(self, error: Exception, count: int = 1) -> None:
@@ -215,7 +238,7 @@ class FailureRateCircuitBreaker:
                 self._window_began = self._monotonic()
             self._failures += count
             state = self._judge()
-        _tell(self._on_change, former, state)
+        _report_change(self._on_change, former, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
             description = f"{self._name} fails more often than {self._most:g} times in {RATE_WINDOW:g} s"
             report_critical_error(self._on_critical_error, description, error)
@@ -263,7 +286,13 @@ class Breakers:
         }
 
 
-def _tell(listener: StateListener | None, before: BreakerState, after: BreakerState) -> None:
+def triggered(states: Mapping[str, str]) -> list[str]:
+    """A sentence for each circuit breaker that has triggered, of their states by name."""
+    names = [name for name, state in states.items() if state == BreakerState.TRIGGERED]
+    return [f"the circuit breaker {name!r} has triggered" for name in names]
+
+
+def _report_change(listener: StateListener | None, before: BreakerState, after: BreakerState) -> None:
     if listener is not None and before is not after:
         listener(before, after)
 
@@ -280,15 +309,29 @@ def report_critical_error(action: CriticalErrorAction | None, description: str, 
 
 
 class StoreCalls:
-    """The store calls that one breaker is about; threads may share it. `limit`: how long a call may take."""
+    """The store calls that one circuit breaker is about. Threads may share it.
+
+    Args:
+        breaker: Learns of calls that take so long that they count as failures.
+        limit: How long a call may take.
+
+    """
 
     def __init__(self, breaker: RepeatedFailuresOverTimeCircuitBreaker, limit: timedelta) -> None:
         self._breaker = breaker
         self._limit = limit.total_seconds()
-        self._told: Call | None = None
+        self._logged: Call | None = None
 
     def call(self, purpose: str) -> Call:
-        """A call for `purpose`, as in "storing a message"; raises StoreUnavailableError when it took too long."""
+        """Make a call, to be used as a block.
+
+        Args:
+            purpose: What it is for, as in "storing a message".
+
+        Returns:
+            The call. At its end it raises StoreUnavailableError, if it has taken too long.
+
+        """
         return Call(purpose, self._limit, self)
 
     def longest(self) -> timedelta | None:
@@ -299,8 +342,8 @@ class StoreCalls:
     def in_progress(self, call: Call) -> None:
         """Log a slow call, one at a time; a call that lasts as long as failures may counts as one."""
         seconds = call.seconds
-        if seconds >= SLOW and (self._told is None or self._told.ended):
-            self._told = call
+        if seconds >= SLOW and (self._logged is None or self._logged.ended):
+            self._logged = call
             logger.warning(
                 "the store has not answered for %.0f s: %s; it may be frozen or out of reach, or wait for a lock, "
                 "or for a synchronous standby that is gone",
@@ -318,11 +361,17 @@ LOUD_FROM: Final = 2
 
 
 class Ticker:
-    """Does `work`, which returns the seconds until the next time, and may raise; started when first needed.
+    """Repeats some work in a daemon thread of its own, which `start` starts.
 
-    While it fails it is tried again after a second, and after ten at last; the log hears of it once for each outage.
-    `purpose` completes the sentence "<purpose> fails". `farewell` is done in the thread at its end; None: nothing is.
-    `log` hears of it.
+    Work that fails is tried again after a second, later after ten. Each outage is logged once.
+
+    Args:
+        name: The thread's name.
+        purpose: Completes the sentence "<purpose> fails" in the log.
+        work: Returns the seconds until the next time. It may raise.
+        farewell: Called in the thread at its end. None: nothing is.
+        log: Where failures are logged.
+
     """
 
     def __init__(
@@ -339,11 +388,13 @@ class Ticker:
         self._farewell = farewell
         self._log = log
         self._wanted = threading.Event()
+        self.prod: Final = self._wanted.set
+        """Work now."""
         self._thread: threading.Thread | None = None
         self._failures = 0
-        self._told = False
+        self._logged = False
         self.ended = False
-        """Whether it was told to end: long work stops then."""
+        """Whether `end` was called: long work stops then."""
 
     def start(self) -> None:
         """Begin, unless that was done; nothing happens if no thread can be started."""
@@ -355,10 +406,6 @@ class Ticker:
         except RuntimeError:
             return
         self._thread = thread
-
-    def prod(self) -> None:
-        """Work now."""
-        self._wanted.set()
 
     def end(self) -> None:
         """End after the work in hand; does not wait."""
@@ -391,17 +438,17 @@ class Ticker:
             seconds = work()
         except Exception as error:
             return self._failed(error)
-        if self._told:
+        if self._logged:
             self._log.warning("%s works again", self._purpose)
-        self._failures, self._told = 0, False
+        self._failures, self._logged = 0, False
         return seconds or 0.0
 
     def _failed(self, error: Exception) -> float:
         """A single failure is no news: SQLite may be busy for a moment."""
         expected = isinstance(error, DelaystoreError)
         self._failures += 1
-        if not self._told and (self._failures >= LOUD_FROM or not expected):
-            self._told = True
+        if not self._logged and (self._failures >= LOUD_FROM or not expected):
+            self._logged = True
             self._log.warning("%s fails: %s", self._purpose, error, exc_info=None if expected else error)
         else:
             self._log.debug("%s fails: %s", self._purpose, error)

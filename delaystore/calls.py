@@ -20,7 +20,16 @@ from delaystore.processes import renew_in_children
 
 
 def in_background(name: str, action: Callable[[], object]) -> bool:
-    """Call `action`, which may take its time, in a thread of its own; False: none can be started."""
+    """Call a function in a daemon thread of its own.
+
+    Args:
+        name: The thread's name.
+        action: The function, which may take its time.
+
+    Returns:
+        Whether a thread could be started.
+
+    """
     try:
         threading.Thread(target=action, name=name, daemon=True).start()
     except RuntimeError:
@@ -39,17 +48,17 @@ class StopFlag:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether somebody has asked."""
+        """Whether `set` was called."""
         return self._is_set
 
     def set(self) -> None:
-        """Ask to stop: whoever waits goes on."""
+        """Ask to stop: threads that wait go on."""
         with self._condition:
             self._is_set = True
             self._condition.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long, or until somebody asks; whether somebody has."""
+        """Wait for `seconds`, or until `set` is called; whether it was."""
         deadline = time.monotonic() + seconds
         with self._condition:
             while not self._is_set and (left := deadline - time.monotonic()) > 0:
@@ -80,7 +89,7 @@ class TaskCalls:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raises CancelledError in place of what a driver has made of somebody's cancellation."""
+        """Raises CancelledError in place of the error that a driver has made of another caller's cancellation."""
         _current_tasks.reset(self._token)
         self._is_open = False
         await self._scope.__aexit__(kind, error, traceback)
@@ -90,7 +99,7 @@ class TaskCalls:
 
     @property
     def ended(self) -> bool:
-        """Whether `end` has cancelled the task, and nobody else has."""
+        """Whether `end` alone has cancelled the task."""
         return self._scope.expired() and self._task.cancelling() == self._cancelling + 1
 
     def end(self, goes_on: Callable[[], bool]) -> None:
@@ -113,7 +122,7 @@ _LOOK_EVERY: Final = 0.25
 
 
 class CallInProgress(Protocol):
-    """What is in progress, and looked at four times a second."""
+    """A call in progress, which is looked at four times a second."""
 
     def look(self) -> None:
         """See how it is going; must not block."""
@@ -166,6 +175,7 @@ class CallsInProgress(Generic[W]):
     def _run(self) -> None:
         while True:
             self._wanted.wait()
+            # Most calls end sooner, so that this thread hardly ever sees one.
             sleep(_LOOK_EVERY)
             for call in self.all():
                 try:
@@ -185,9 +195,9 @@ CUT_AFTER: Final = 3.0
 
 
 class Interruptible(Protocol):
-    """What a call waits for, such as a database connection."""
+    """A thing that a call waits for, such as a database connection."""
 
-    def ask(self) -> None:
+    def ask_to_end(self) -> None:
         """Ask the server to end the call; returns at once."""
         ...
 
@@ -196,12 +206,12 @@ class Interruptible(Protocol):
         ...
 
     def release(self) -> None:
-        """Nobody will ask or cut any more."""
+        """Neither `ask_to_end` nor `cut` will be called any more."""
         ...
 
 
 class CallWatcher(Protocol):
-    """Who wants to know of calls in progress."""
+    """Is called for each call in progress that belongs to it."""
 
     def in_progress(self, call: "Call") -> None:
         """Note that `call` is going on; called four times a second, from the watching thread."""
@@ -211,8 +221,14 @@ class CallWatcher(Protocol):
 class Call:
     """One call in progress, a context manager that belongs to its thread, or its task on an event loop.
 
-    `purpose`: what it is for, as in "storing a message". `limit`: seconds after which it is ended; None: never.
-    Raises StoreUnavailableError in place of the StoreUnavailableError of a call that was ended.
+    Args:
+        purpose: What the call is for, as in "storing a message".
+        limit: Seconds after which it is ended. None: never.
+        watcher: Is called while it goes on. None: nothing is.
+
+    Raises:
+        StoreUnavailableError: At the end of the block, if the call was ended because it took too long.
+
     """
 
     __slots__ = (
@@ -245,7 +261,7 @@ class Call:
         return None if self.limit is None else max(0.0, self.limit - self.seconds)
 
     def belongs_to(self, watcher: CallWatcher) -> bool:
-        """Whether `watcher` is told of it."""
+        """Whether it reports to `watcher`."""
         return self._watcher is watcher
 
     def wait_for(self, waits_for: Interruptible | None) -> None:
@@ -271,6 +287,8 @@ class Call:
             self._watcher.in_progress(self)
 
     def _end_it(self, *, cut: bool) -> None:
+        # Within the lock that `__exit__` takes: the connection may serve another call a moment after this one, and must
+        # not be cut then.
         with self._lock:
             if self.ended:
                 return
@@ -281,10 +299,10 @@ class Call:
                 if not asked:
                     self._task_calls.end(lambda: not self.ended)
             elif self._waits_for is not None and not asked:
-                self._waits_for.ask()
+                self._waits_for.ask_to_end()
 
     def pause(self) -> None:
-        """The thread is busy with something else: the call begins anew when it is resumed."""
+        """The thread is busy with something else: the call begins again when it is resumed."""
         self._paused = True
         _current.set(self._before)
 
@@ -318,11 +336,6 @@ class Call:
             raise StoreUnavailableError(f"the store has not answered within {self.limit:g} s") from None
 
 
-def current_call() -> Call | None:
-    """The innermost call in progress of the calling thread, or task."""
-    return _current.get()
-
-
 @contextmanager
 def call_paused() -> Iterator[None]:
     """Pause the call in progress, if there is one: the time of the block does not count for it."""
@@ -338,20 +351,31 @@ def call_paused() -> Iterator[None]:
 
 
 def calls_of(watcher: CallWatcher) -> list[Call]:
-    """The calls in progress that `watcher` is told of."""
+    """The calls in progress that report to `watcher`."""
     return [call for call in _watch.all() if call.belongs_to(watcher)]
 
 
 _current: Final[ContextVar[Call | None]] = ContextVar("delaystore_call", default=None)
 """A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has that of its task."""
+current_call: Final = _current.get
+"""Returns the innermost call in progress of the calling thread, or task; None: there is none."""
 _watch: Final = CallsInProgress[Call]()
 T = TypeVar("T")
 
 
 class Question(Generic[T]):
-    """A question to a store, asked in a thread of its own, for whoever will not wait for as long as it takes.
+    """A question to a store, asked in a thread of its own, for a caller that cannot wait for as long as it takes.
 
-    After `seconds` the answer is that there is none. The thread ends when the store answers or the connection ends.
+    The thread ends when the store answers or the connection ends.
+
+    Args:
+        purpose: What is asked, for the log and errors.
+        ask: Asks the store, in the other thread.
+        seconds: Seconds after which there is no answer.
+
+    Raises:
+        RuntimeError: No thread can be started.
+
     """
 
     def __init__(self, purpose: str, ask: Callable[[], T], seconds: float) -> None:
@@ -385,7 +409,16 @@ class Question(Generic[T]):
         return self._done.wait(max(0.0, seconds))
 
     def answer(self) -> T:
-        """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
+        """Wait for the answer.
+
+        Returns:
+            What `ask` returned.
+
+        Raises:
+            StoreUnavailableError: There is no answer in time.
+            Exception: What `ask` raised.
+
+        """
         self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))
         if self.open or self._call.overdue:
             raise StoreUnavailableError(f"the store does not answer within {round(self._seconds, 2):g} s")
@@ -413,7 +446,13 @@ class SingleFlight(Generic[T]):
         self._last: Question[T] | None = None
 
     def question(self, seconds: float, fresh: float = 0.0) -> Question[T]:
-        """The last question, if it has no answer yet or is not `fresh` seconds old; else a new one, for `seconds`."""
+        """Return the question under way, or ask again.
+
+        Args:
+            seconds: Seconds that a new question has for its answer.
+            fresh: Seconds for which an answered question is returned again.
+
+        """
         with self._lock:
             last = self._last
             if last is None or not (last.open or last.age < fresh):

@@ -35,7 +35,7 @@ class SystemClock(Clock):
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What another clock said, carried on by this computer's monotonic clock."""
+    """A reading of another clock, carried on by this computer's monotonic clock."""
 
     instant: datetime
     since: float
@@ -59,11 +59,15 @@ class ClockReading:
 class CarriedClock(Clock):
     """Another clock, asked now and then, and carried on in between by this computer's monotonic clock.
 
-    `read` asks the other clock. `fresh_for`: for how many seconds an answer is carried on.
+    An answer counts from the moment in which it came: this clock is never ahead of the other, and behind by the time of
+    one question at most. A step of the other clock is noticed with the next question. Threads may share it.
 
-    An answer counts from its arrival: this clock is never ahead of the other, and behind by the time of one question at
-    most. With `never_behind` it counts from the question: never behind, and ahead by the time of one question at most,
-    the quickest of a few. A step of the other clock is noticed with the next question. Threads may share it.
+    Args:
+        read: Asks the other clock.
+        fresh_for: Seconds for which an answer is carried on.
+        never_behind: An answer counts from its question instead: this clock is never behind the other, and ahead by the
+            time of one question at most, the quickest of a few.
+
     """
 
     def __init__(self, read: Callable[[], datetime], fresh_for: float = 10.0, *, never_behind: bool = False) -> None:
@@ -86,7 +90,7 @@ class CarriedClock(Clock):
         return self._reading.now()
 
     def note(self, reading: ClockReading) -> None:
-        """Go on by `reading`, which somebody else has asked for."""
+        """Go on by `reading`, which another caller has asked for."""
         self._reading = reading
 
     def forget(self, *, older_than: float = 0.0) -> None:
@@ -120,7 +124,13 @@ _PAUSE: Final = 0.02
 
 
 class RateLimit:
-    """At most `per_second` messages a second, evenly, over all threads that share it; None: no limit."""
+    """Lets a number of messages go in each second, evenly, over all threads that share it.
+
+    Args:
+        per_second: Maximum number of messages a second. None: no limit.
+        clock: Seconds that only grow.
+
+    """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second

@@ -11,7 +11,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
-    │   │   ├── MessageBeingStoredError somebody else is just storing a message_id
+    │   │   ├── MessageBeingStoredError another sender is just storing a message_id
     │   │   ├── MessageBeingDispatchedError a dispatcher has claimed the message of a message_id
     │   │   └── KeyInUseError         a dispatcher, or an open transaction, has the message of a key
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
@@ -75,9 +75,9 @@ class StoreUnavailableError(StoreError):
 
 
 class DurabilityUnknownError(StoreError):
-    """What was asked for is done and committed, but a standby that takes over may not have it.
+    """The change is done and committed, but a standby that takes over may not have it.
 
-    PostgreSQL raises a warning instead when somebody cancels a commit that waits for its synchronous standby.
+    PostgreSQL raises a warning instead when a commit that waits for its synchronous standby is cancelled.
     """
 
 
@@ -94,7 +94,7 @@ class TooLargeForStoreError(StoreError):
 
 
 class MessageBeingStoredError(StoreUnavailableError):
-    """A message_id that somebody else is just storing, with many others or in an open transaction.
+    """A message_id that another sender is just storing, with many others or in an open transaction.
 
     It waits in a moment, or never does. Nothing of the call was stored; try again. `message_id` is one that was found.
     """
@@ -207,7 +207,7 @@ class LoadInProgressError(LoadError):
 
 
 class LoadLostError(LoadError):
-    """What the load had staged was lost, or taken over by another process; run the load again."""
+    """Staged rows of the load were lost, or taken over by another process; run the load again."""
 
 
 class TransportError(DelaystoreError):

@@ -21,13 +21,25 @@ _LONG_NUMBER: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """Waiting messages that meet all that is given; nothing given: all of them.
+    """Selects the waiting messages that meet all conditions; without conditions, all of them.
 
-    `destination`: equal to it. `since`, `until`: since <= due time < until, aware. `id_prefix`: how the message_id
-    begins. `headers`: each has this value, compared as text (see `header_text`). `failing`: True: forwarding has failed
-    before; None: whether or not. `paused`: True: its destination is paused, and it would be due; None: whether or not.
+    Attributes:
+        destination: Equal to it.
+        since: Due then or later; aware.
+        until: Due before; aware.
+        id_prefix: How the message_id begins.
+        headers: Each has this value, compared as text; see `header_text`.
+        failing: True: forwarding has failed before. False: it has not. None: either.
+        paused: True: the message would be due, and its destination is paused. False: it is not so. None: either.
 
-    Raises InvalidMessageError for what no message can have.
+    Raises:
+        InvalidMessageError: No message can meet a condition.
+
+    Example:
+        ```python
+        delivery.operations.cancel(MessageFilter(destination="billing", id_prefix="invoice-"))
+        ```
+
     """
 
     destination: str | None = None
@@ -75,7 +87,7 @@ class MessageFilter:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What is given, for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
+        """The conditions, for JSON: times in ISO 8601; `{"all": true}` where there are none."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         found = {name: _as_json(value) for name, value in given.items() if value is not None and value != NOTHING}
         return found or {ALL: True}
@@ -193,4 +205,4 @@ def _as_json(value: object) -> object:
 
 
 EVERYTHING: Final = MessageFilter()
-"""All that waits."""
+"""All waiting messages."""

@@ -19,7 +19,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.text import control_character, parse_time
 
 KEY_PATIENCE: Final = 5.0
-"""Seconds for which a send waits for whoever has the message of its key: a dispatcher, or somebody's transaction."""
+"""Seconds for which a send waits for a dispatcher or another transaction that has the message of its key."""
 _deadline: Final = ContextVar("deadline", default=math.inf)
 """By time.monotonic."""
 
@@ -43,7 +43,7 @@ def time_left() -> float:
 
 
 class OnKey(StrEnum):
-    """What becomes of a new message where one with its key waits."""
+    """The rule for a new message where one with its key waits."""
 
     REJECT = "reject"
     """DuplicateKeyError."""
@@ -192,22 +192,26 @@ def new_message_id() -> str:
 class DelayedMessage:
     """A message that waits for its due time.
 
-    `message_id`: unique among what waits in a store (1 to 255 bytes of UTF-8); unchanged by retries,
-    hand-over and migration, so that a receiver can deduplicate.
-    `destination`: a queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded;
-    without control characters, such as line breaks.
-    `due_time`: aware, kept in UTC with microseconds; retries never change it.
-    `headers`: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed mappings of
-    these; `send` refuses what the transport cannot carry.
-    `properties`: AMQP message properties by name, see `PROPERTY_TYPES`.
-    `failure_count`: how often forwarding has failed.
-    `next_attempt`: when to forward it: the due time unless given, and later after a failure.
-    `key`: at most one message with it waits in a store (1 to 255 bytes of UTF-8, no control characters); None: it has
-    none. It is the sender's: receivers do not get it, and what a dispatcher has fetched may lack it.
-    `failures`: why forwarding has failed, the oldest attempt first, as far as the store has kept it; what a dispatcher
-    has fetched lacks it, and it makes no difference when messages are compared.
+    Attributes:
+        message_id: Unique among the waiting messages of a store; 1 to 255 bytes of UTF-8. Retries, hand-over and
+            migration do not change it, so that a receiver can deduplicate.
+        destination: A queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded;
+            without control characters, such as line breaks.
+        due_time: Aware, kept in UTC with microseconds. Retries never change it.
+        body: The content.
+        headers: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed mappings of
+            these. `send` refuses headers that the transport cannot carry.
+        properties: AMQP message properties by name, see `PROPERTY_TYPES`.
+        failure_count: How often forwarding has failed.
+        next_attempt: When to forward it: the due time unless given, and later after a failure.
+        key: At most one message with it waits in a store; 1 to 255 bytes of UTF-8, no control characters. None: it has
+            none. Receivers do not get it, and a message that a dispatcher has fetched may lack it.
+        failures: Why forwarding has failed, the oldest attempt first, as far as the store has kept it. A message that a
+            dispatcher has fetched lacks it. Comparisons ignore it.
 
-    Raises InvalidMessageError at construction, naming what is wrong.
+    Raises:
+        InvalidMessageError: At construction. The text names what is wrong.
+
     """
 
     message_id: str
@@ -321,7 +325,7 @@ def waiting_until(instant: object, name: str) -> datetime:
 
 
 def marked(due_time: datetime) -> datetime:
-    """The due time of a waiting message once a sender has been told that it waits: a microsecond earlier.
+    """The due time of a waiting message once a sender knows that it waits: a microsecond earlier.
 
     A dispatcher that has sent the message already, and could not remove it, then no longer takes it for that one, and
     sends it again. The earliest due time moves the other way.
@@ -330,7 +334,7 @@ def marked(due_time: datetime) -> datetime:
 
 
 def are_same_time(one: datetime, other: datetime) -> bool:
-    """Whether two times differ by nothing but marks: one for each sender that was told of the message, see `marked`."""
+    """Whether two times differ by nothing but marks: one for each sender that knows of the message, see `marked`."""
     return abs(one - other) < MARKS
 
 

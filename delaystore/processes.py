@@ -26,21 +26,24 @@ _renewals: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDicti
 
 
 def renew_in_children(thing: Thing, renew: Callable[[Thing], object]) -> None:
-    """Have `renew(thing)` called in every child forked while `thing` lives, before anything else runs there.
+    """Have an object renewed in every child that is forked while it lives, before anything else runs there.
 
-    `renew` must not refer to `thing`, or `thing` would live for ever.
+    Args:
+        thing: The object.
+        renew: Called with it. It must not refer to the object itself, which would then live for ever.
+
     """
     _renewals[thing] = renew
 
 
-class _Holds:
-    """Who holds forks off, and whether one is going on."""
+class _ForkHolds:
+    """The objects that hold forks off, and whether a fork is going on."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.renew()
 
-    def begin(self) -> None:
-        """Forget all holders; in a child the lock may be taken by a thread that only the parent has."""
+    def renew(self) -> None:
+        """Start afresh, at first and in a forked child: the lock is taken there, by a thread that it does not have."""
         self._changed = threading.Condition()
         self._holders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         """The threads, by what they are using."""
@@ -63,7 +66,7 @@ class _Holds:
                 self._changed.notify_all()
 
     def before(self) -> None:
-        """Wait for the holders of other threads; nobody begins to hold until `after`."""
+        """Wait for the holders of other threads; none begins to hold until `after`."""
         me = threading.get_ident()
         self._changed.acquire()
         self._forking = True
@@ -85,30 +88,20 @@ class _Holds:
             )
 
 
-_holds = _Holds()
-
-
+_holds: Final = _ForkHolds()
 hold_off: Final = _holds.hold_off
-"""Let no other thread fork until `let_go(holder)`, or for LONGEST_HOLD; `holder` must be hashable."""
+"""Lets no other thread fork until `let_go` gets the same holder, which must be hashable, or for LONGEST_HOLD."""
 let_go: Final = _holds.let_go
-"""Undo `hold_off`; may be called twice."""
-
-
-def _before() -> None:
-    _holds.before()
-
-
-def _after_in_parent() -> None:
-    _holds.after()
+"""Undoes `hold_off`; may be called twice."""
 
 
 def _after_in_child() -> None:
-    _holds.begin()
+    _holds.renew()
     for thing, renew in list(_renewals.items()):
         renew(thing)
 
 
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+os.register_at_fork(before=_holds.before, after_in_parent=_holds.after, after_in_child=_after_in_child)
 
 
 FEW: Final = 32
@@ -233,14 +226,14 @@ def on_a_loop() -> bool:
 
 
 def awaited(awaitable: Awaitable[Result]) -> Result:
-    """What `awaitable` results in; the loop goes on meanwhile. Only where `on_a_loop()`."""
+    """Await `awaitable`; the loop goes on meanwhile. Only where `on_a_loop()`."""
     from sqlalchemy.util import await_only
 
     return await_only(awaitable)
 
 
 class WouldBlockError(Exception):
-    """What was called `without_pauses` would sleep; nothing of it is done."""
+    """A call `without_pauses` would sleep; nothing of it is done."""
 
 
 @contextmanager
@@ -270,7 +263,7 @@ def give_way(number: int) -> None:
 
 
 def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
-    """What `work` returns, which blocks: on a loop it does so in a thread called `name`."""
+    """Call `work`, which blocks: on a loop in a thread called `name`."""
     return awaited(in_thread(name, work)) if on_a_loop() else work()
 
 
@@ -290,27 +283,34 @@ class Turns:
 
 
 async def in_thread(name: str, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises, called in a daemon thread of its own, called `name`.
+    """Call a function in a daemon thread of its own, and await it.
 
-    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long
-    they hang.
-    `work` goes on where the await is cancelled.
+    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long they
+    hang.
+
+    Args:
+        name: The thread's name.
+        work: The function. It goes on if the await is cancelled.
+
+    Returns:
+        What it returns.
+
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
-    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+    def report(set_outcome: Callable[[Any], None], outcome: Any) -> None:
         if not done.done():
             set_outcome(outcome)
 
     def run() -> None:
         try:
-            told: tuple[Callable[[Any], None], Any] = done.set_result, work()
+            outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
         except BaseException as error:
-            told = done.set_exception, error
+            outcome = done.set_exception, error
         try:
-            loop.call_soon_threadsafe(tell, *told)
-        except RuntimeError:  # the loop has been closed: nobody waits any more
+            loop.call_soon_threadsafe(report, *outcome)
+        except RuntimeError:  # the loop has been closed: no caller waits any more
             return
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -76,7 +76,7 @@ def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> 
 
 
 def installing(extra: str) -> str:
-    """What to do to have an extra."""
+    """How to install an extra."""
     return f"run pip install '.[{extra}]' in a clone of delaystore"
 
 
@@ -109,11 +109,21 @@ _ALIKE: Final = 0.82
 
 
 def open_url(group: str, kind: str, url: str) -> Any:
-    """Open `url` with the plug-in for its scheme. `group`: of the entry points. `kind`: what errors call the thing.
+    """Open a URL with the plug-in for its scheme.
 
-    The scheme `postgresql+psycopg` is looked up as `postgresql`. Raises UnknownSchemeError, ConfigurationError for
-    text that is no URL or a plug-in that cannot be loaded, MissingDependencyError when it needs a library that is not
-    installed.
+    Args:
+        group: The entry points among which the plug-in is looked up.
+        kind: What errors call the opened object.
+        url: The URL. The scheme `postgresql+psycopg` is looked up as `postgresql`.
+
+    Returns:
+        What the plug-in makes of the URL.
+
+    Raises:
+        UnknownSchemeError: No plug-in is registered for the scheme.
+        ConfigurationError: It is no URL, or the plug-in cannot be loaded.
+        MissingDependencyError: The plug-in needs a library that is not installed.
+
     """
     scheme, mark, _ = url.partition(":")
     if not mark or not scheme:
@@ -145,7 +155,7 @@ def _load(plugin: EntryPoint, kind: str) -> Any:
         raise MissingDependencyError(
             f"the {kind} for {plugin.name!r} needs the library {error.name}, which is not installed; {advice}"
         ) from error
-    except Exception as error:  # whatever somebody's module raises while it is imported
+    except Exception as error:  # whatever the plug-in's module raises while it is imported
         raise ConfigurationError(
             f"the {kind} for {plugin.name!r} cannot be loaded: {type(error).__name__}: {error}; mend the "
             f"{_named(plugin)}"

@@ -15,10 +15,10 @@ from delaystore.message import check_destination
 from delaystore.text import parse_address
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
-"""Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
+"""Stores wake dispatchers in other processes only for messages due within this time, so none may sleep longer."""
 
 LONGEST_DISPATCH_TIMEOUT: Final = timedelta(minutes=2)
-"""Rows stay claimed for as long; databases are told to end transactions that are idle for longer."""
+"""Rows stay claimed for as long. Databases end transactions that are idle for longer."""
 MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
     {
         "number_of_retries": 1_000_000,
@@ -63,7 +63,7 @@ class Audit(StrEnum):
     """Which changes of waiting messages the store's audit trail has."""
 
     OPERATORS = "operators"
-    """What operators do: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
+    """Changes by operators: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
     ALL = "all"
     """Also a program's own cancels and new due times, and what its messages replace."""
 
@@ -96,7 +96,7 @@ class Converted(ABC, Generic[Given, Kept]):
 
     @abstractmethod
     def _convert(self, value: Given) -> Kept:
-        """What is kept; raises ConfigurationError for a value that cannot be."""
+        """Convert a value to the type that is kept; raises ConfigurationError."""
 
 
 class Duration(Converted[timedelta | float, timedelta]):

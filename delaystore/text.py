@@ -35,7 +35,7 @@ def roughly(number: int) -> str:
 
 
 def up_to(number: int, noun: str = "", *, exact: bool) -> str:
-    """What was counted, perhaps not to the end, as of failing messages: `1,234`, `10,000 or more`."""
+    """A count that may have stopped early, as of failing messages: `1,234`, `10,000 or more`."""
     text = f"{number:,}" if exact else f"{number:,} or more"
     return f"{text} {noun}{'' if number == 1 else 's'}" if noun else text
 
@@ -92,7 +92,19 @@ _DIGITS: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?", re.ASCII)
 
 
 def parse_duration(text: str, option: str) -> timedelta:
-    """`3d`, `2h30m`, `1.5h`, `250ms`, or a number of seconds; ConfigurationError naming `option` for anything else."""
+    """Parse a duration, such as `3d`, `2h30m`, `1.5h`, `250ms`, or a number of seconds.
+
+    Args:
+        text: The duration.
+        option: What errors call it.
+
+    Returns:
+        The duration, 0 or more.
+
+    Raises:
+        ConfigurationError: It is no duration, negative, or out of range.
+
+    """
     if re.search("M(?![A-Za-z])", text):  # by which many mean months
         raise ConfigurationError(f"{option} {text!r} has a capital M; write m or min for minutes, and days for months")
     cleaned = text.strip().lower()
@@ -109,10 +121,18 @@ def parse_duration(text: str, option: str) -> timedelta:
 
 
 def parse_time(text: str) -> datetime:
-    """A time in a form of RFC 3339 or ISO 8601; a date is its midnight. Naive where the text has no offset.
+    """Parse a time in a form of RFC 3339 or ISO 8601.
 
-    `T`, `t` or one space is between date and time; 14 digits with an offset need none. Digits after the sixth of a
-    second's fraction are cut off. Raises ValueError for anything else; its text is a clause without a subject.
+    Args:
+        text: The time, with `T`, `t` or one space between date and time; 14 digits with an offset need none. A date
+            alone is its midnight. Digits after the sixth of a second's fraction are cut off.
+
+    Returns:
+        The time; naive if the text has no offset.
+
+    Raises:
+        ValueError: It is in no such form. The text is a clause without a subject.
+
     """
     written = text.strip()
     if found := _TIME.fullmatch(written):
@@ -126,7 +146,16 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_instant(text: str, option: str) -> datetime:
-    """A time as `parse_time` reads it, with its offset; ConfigurationError naming `option` for anything else."""
+    """Parse a time as `parse_time`, which must have an offset.
+
+    Args:
+        text: The time.
+        option: What errors call it.
+
+    Raises:
+        ConfigurationError: It is no time, or has no offset.
+
+    """
     try:
         instant = parse_time(text)
     except ValueError as error:
@@ -167,9 +196,19 @@ def time_text(instant: datetime | None) -> str:
 
 
 def text_or_file(given: str, name: str, what: str = "the URL") -> str:
-    """`given`; or of `@FILE` the one line that the file holds.
+    """Read a value that may be in a file, such as a URL with a password.
 
-    `name`: what errors call it. `what`: what the file is to hold. Raises ConfigurationError.
+    Args:
+        given: The value, or `@FILE`.
+        name: What errors call it.
+        what: What the file's one line is to hold.
+
+    Returns:
+        The value.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or has not exactly one line.
+
     """
     if not given.startswith("@"):
         return given
@@ -183,7 +222,7 @@ def text_or_file(given: str, name: str, what: str = "the URL") -> str:
 
 
 def contents(given: str, name: str) -> str:
-    """What the file of `@FILE` holds. Raises ConfigurationError; UnicodeDecodeError for what is no UTF-8 text."""
+    """The text of the file of `@FILE`. Raises ConfigurationError; UnicodeDecodeError if it is no UTF-8."""
     try:
         return Path(given[1:]).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -209,12 +248,19 @@ class Address(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse_address(destination: str) -> Address:
-    """The address that `destination` stands for.
+    """Parse the destination of a message.
 
-    A plain name is a queue, reached through the default exchange; so is `/queues/NAME`.
-    `/exchanges/NAME` and `/exchanges/NAME/ROUTING.KEY` name an exchange (https://www.rabbitmq.com/docs/amqp#addresses);
-    their parts are percent-encoded UTF-8. Raises UnsupportedMessageError for another address, for a name that is too
-    long, and for one with a control character.
+    Args:
+        destination: A plain name or `/queues/NAME`: a queue, reached through the default exchange. `/exchanges/NAME` or
+            `/exchanges/NAME/ROUTING.KEY`: an exchange (https://www.rabbitmq.com/docs/amqp#addresses). The parts of an
+            address are percent-encoded UTF-8.
+
+    Returns:
+        Exchange and routing key.
+
+    Raises:
+        UnsupportedMessageError: It is another address, or a name is too long or has a control character.
+
     """
     if not destination.startswith("/"):
         return Address(DEFAULT_EXCHANGE, _name(destination, destination))
@@ -238,6 +284,7 @@ def queue_or_none(queue: str) -> str | None:
     return address.routing_key if address.exchange == DEFAULT_EXCHANGE else None
 
 
+@lru_cache(maxsize=4096)
 def queue_of(destination: str) -> str:
     """The name of the queue that `destination` means, for transports without exchanges.
 
@@ -309,9 +356,9 @@ EXPIRATION: Final = "delaystore.expiration"
 RAW_HEADERS: Final = "delaystore.raw-headers"
 """Headers as text: of a message that cannot be decoded, or those that the error queue cannot take."""
 RAW_PROPERTIES: Final = "delaystore.raw-properties"
-"""Properties as text, likewise."""
+"""Properties as text, for the same reasons."""
 RAW_COLUMNS: Final = "delaystore.raw-columns"
-"""What the other columns of a stored row held that is no message: JSON, by column."""
+"""The other columns of a stored row that is no message: JSON, by column."""
 UNREAD_HEADERS: Final = "delaystore.unread-headers"
 """In place of headers that this program cannot read: why it cannot."""
 UNDECODED: Final = "delaystore.raw"
@@ -321,7 +368,7 @@ HEADERS_IN_BODY: Final = "delaystore.headers-in-body"
 USER_ID: Final = "delaystore.user-id"
 """Keeps the property user_id of a message that an ingress took: RabbitMQ refuses any but the publisher's own."""
 CLUSTER_ID: Final = "delaystore.cluster-id"
-"""Keeps the property cluster_id, which AMQP 0-9-1 no longer has, likewise."""
+"""Keeps the property cluster_id, which AMQP 0-9-1 no longer has."""
 DESTINATION: Final = "delaystore.destination"
 """Where a message that an ingress takes is to go, if its ingress goes by headers."""
 REJECTED_REASON: Final = "delaystore.rejected-reason"
@@ -343,11 +390,19 @@ REPLAY_HEADERS: Final = frozenset(
 
 
 def without_carbon_copies(headers: Mapping[str, Any], kept_as: Mapping[str, str] = CARBON_COPIES) -> Mapping[str, Any]:
-    """`headers` with CC and BCC under the names `kept_as`, so that RabbitMQ delivers no copies.
+    """Rename CC and BCC among headers, so that RabbitMQ delivers no copies.
 
     RabbitMQ checks the rights of the account that publishes. Of a message that delaystore publishes for someone else
     that is delaystore's account, which may write to every queue. So CC goes on in two cases only: a program sent the
     message with `send`, or it goes to the exchange that stands behind the one that its publisher chose.
+
+    Args:
+        headers: The headers.
+        kept_as: The new names, by the old ones. Headers that have these names already are left out.
+
+    Returns:
+        The headers; the same object, if nothing changes.
+
     """
     if headers.keys().isdisjoint(kept_as):
         return headers
@@ -371,10 +426,18 @@ class DeepJsonError(JsonError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; bytes are UTF-8.
+    """Parse JSON more strictly than `json.loads`.
 
-    Raises JsonError for anything else, for NaN, the infinities and numbers that are too large or too small for a
-    float, half a surrogate pair, a name twice in one object, and more than DEEPEST levels.
+    Args:
+        text: The JSON text; bytes are UTF-8.
+
+    Returns:
+        Its value.
+
+    Raises:
+        JsonError: It is no JSON; or it has NaN, an infinity, a number that is too large or too small for a float, half
+            a surrogate pair, a name twice in one object, or more than DEEPEST levels.
+
     """
     try:
         written = text if isinstance(text, str) else text.decode()

@@ -12,7 +12,7 @@ from typing import Any
 import pika
 
 from delaystore.cascades import BrokerClient
-from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.retry import RetryResult, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import topology_named
 
@@ -78,7 +78,7 @@ def prepare(channel: Any) -> None:
 def main(url: str) -> None:
     """Consume until both orders are settled."""
     with BrokerClient(url) as broker:
-        ensure_declared(broker.connections, CASCADE)
+        declare(broker.connections, CASCADE.layout().parts)
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         prepare(channel)

@@ -15,7 +15,7 @@ from delaystore.calls import unwatched
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.mover import MoveSettings, move
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2
 
@@ -62,8 +62,8 @@ def _fill(url: str, count: int) -> None:
         BrokerCascade(url, NSERVICEBUS_V1, "nservicebus-v1") as source,
         BrokerCascade(url, NSERVICEBUS_V2, "nservicebus-v2") as target,
     ):
-        ensure_declared(source.connections, source.cascade)
-        ensure_declared(target.connections, target.cascade)
+        declare(source.connections, source.cascade.layout().parts)
+        declare(target.connections, target.cascade.layout().parts)
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.queue_declare(DESTINATION, durable=True, arguments={"x-queue-type": "quorum"})

@@ -50,7 +50,7 @@ _NO_MANAGEMENT: Final = "without the management API no policy can be set"
 
 
 class PolicyState(StrEnum):
-    """What became of a policy.
+    """Results of setting a policy.
 
     NOT_NEEDED: the layout or the broker does without. PRESENT: what it is for is seen to already. SET: it was set, or
     would be without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
@@ -74,7 +74,7 @@ class PolicyOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeCreation(Creation):
-    """What `create` did, or would do.
+    """The result of `create`, or of its dry run.
 
     `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
     """
@@ -99,12 +99,18 @@ def create(
         on_declared: Called after each part.
 
     Returns:
-        What was declared, and what became of the policies.
+        What was declared, and the result for each policy.
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was changed. It is a TransportSetupError.
         DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
         TransportUnavailableError, TransportError: The broker does not answer.
+
+    Example:
+        ```python
+        with BrokerClient("amqp://broker", "http://broker:15672") as broker:
+            create(broker, NSERVICEBUS_V2)
+        ```
 
     """
     plan = CreationPlan(
@@ -225,7 +231,7 @@ def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletionCheck(DeletionCheck):
-    """What there is to delete of a cascade. `policy`, `limit_policy`: the names of our policies that exist."""
+    """The parts of a cascade to delete. `policy`, `limit_policy`: the names of our policies that exist."""
 
     policy: str | None = None
     limit_policy: str | None = None
@@ -233,14 +239,26 @@ class CascadeDeletionCheck(DeletionCheck):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletion(Deletion[CascadeDeletionCheck]):
-    """What was deleted of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
+    """The deleted parts of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
 
     policy: str | None
     limit_policy: str | None
 
 
 def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> CascadeDeletionCheck:
-    """Check what `delete` would delete, and whether it may. Raises TransportUnavailableError, TransportError."""
+    """Check what `delete` would delete, and whether it may. Changes nothing.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+
+    Returns:
+        The parts and policies that exist, and the messages that would be lost.
+
+    Raises:
+        TransportUnavailableError, TransportError: The broker does not answer.
+
+    """
     layout = complete_layout(topology)
     absent = missing(broker.connections, layout.nodes)
     exchanges = [exchange for exchange in layout.exchanges if exchange not in absent]
@@ -273,9 +291,24 @@ def delete(
 ) -> CascadeDeletion:
     """Delete the cascade's exchanges and queues, and our policies. Destinations stay, unbound. May be run again.
 
-    Raises TopologyInUseError where messages wait, or where that cannot be known (no management API), unless `force`;
-    else as `delete_topology`, which checks twice, `statistics_age` seconds apart, and once more at the end.
-    Messages that are put into the level queues without the levels' exchanges (as by a plugin) are not protected.
+    It checks as `delete_topology` does. Messages that are put into the level queues without the levels' exchanges (as
+    by a plugin) are not protected.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        force: Delete although messages are lost.
+        statistics_age: Seconds between the two checks before the deletion.
+        on_deleted: Called after each part.
+
+    Returns:
+        What was deleted, and how many messages were lost.
+
+    Raises:
+        TopologyInUseError: Messages wait, or without a management API may wait, and `force` is False.
+        TransportSetupError: The broker refuses to delete a part. The text says how many were deleted before.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     done = delete_topology(
         broker,

@@ -8,6 +8,7 @@ from delaystore.cascades.findings import Finding, FindingKind
 from delaystore.cascades.management import BrokerClient
 from delaystore.cascades.snapshot import BrokerSnapshot, ExchangeState
 from delaystore.errors import InvalidMessageError, TransportError, TransportUnavailableError
+from delaystore.text import named
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare
 from delaystore.transports.rabbitmq.queues import exists
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
@@ -99,10 +100,8 @@ def _by_suffix(addresses: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _collision(binding: Binding, foreign: list[str]) -> Finding:
-    listed = ", ".join(repr(address) for address in foreign[:_SHOWN])
-    more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
     text = (
-        f"{binding.kind} {binding.destination!r} also gets messages for {listed}{more}; "
+        f"{binding.kind} {binding.destination!r} also gets messages for {named(list(map(repr, foreign)), _SHOWN)}; "
         "bind it exactly in place of this (delaystore delays bind, and unbind this), or rename one of them"
     )
     return Finding(FindingKind.COLLISION, str(binding), text)
@@ -128,7 +127,7 @@ def _twice(topology: CascadeTopology, bound: Iterable[_ReadBinding], onward: Lay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingResult:
-    """What became of one destination.
+    """The result of binding one destination.
 
     `bindings`: those that it has, or would have. `failure`: why it is not bound, and what to do. None: it is bound.
     `collisions`: bindings of other programs that mix up its messages with others'. None: unknown.
@@ -148,11 +147,24 @@ def bind(
     *,
     dry_run: bool = False,
 ) -> list[BindingResult]:
-    """Bind each destination, so that it gets its messages and no others. A failure is reported, and the rest are bound.
+    """Bind each destination, so that it gets its messages and no others. May be run again.
 
-    Destinations that are bound already stay so. Returns one result for each different destination, in their order.
-    Raises TransportUnavailableError if the broker cannot be reached, and TransportError if the management API, where
-    there is one, does not answer.
+    A failure is reported, and the rest are bound.
+
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        destinations: Names of queues, or of exchanges.
+        routing: How they are bound.
+        dry_run: Bind nothing, and report what would be bound.
+
+    Returns:
+        One result for each different destination, in their order.
+
+    Raises:
+        TransportUnavailableError: The broker cannot be reached.
+        TransportError: The management API, where there is one, does not answer.
+
     """
     broker.check_same_cluster()
     exchanges = {} if broker.management is None else broker.management.exchanges()
@@ -169,7 +181,7 @@ def bind(
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
-    """What all destinations of one call share. `exchanges`: as the management API shows them; empty without it."""
+    """Arguments that all destinations of a call share. `exchanges`: as the management API shows them; else empty."""
 
     broker: BrokerClient
     topology: CascadeTopology
@@ -185,7 +197,7 @@ class _Binder:
             if failure is not None:
                 return BindingResult(destination=destination, failure=failure)
             if not self.dry_run:
-                declare(self.broker.connections, Layout(bindings=bindings))
+                declare(self.broker.connections, bindings)
         except DeclarationError as error:
             advice = "grant this user write on the destination and read on the exchange"
             return BindingResult(destination=destination, failure=f"{error.reason}; {advice}")
@@ -196,7 +208,7 @@ class _Binder:
         return BindingResult(destination=destination, bindings=bindings)
 
     def _obstacle(self, bindings: Sequence[Binding], destination: str) -> str | None:
-        """What is missing, or cannot work. None: nothing."""
+        """The part that is missing, or cannot work. None: all can."""
         connections = self.broker.connections
         if not bindings:  # the cascade leads to this one destination anyway
             return None if exists(connections, Queue(destination)) else _missing_cascade(Queue(destination))

@@ -1,4 +1,4 @@
-"""What a layout requires: the broker's version and feature flags, and the user's permissions. Pure."""
+"""Requirements of a layout: the broker's version and feature flags, and the user's permissions. Pure."""
 
 import re
 import shlex
@@ -22,6 +22,7 @@ from delaystore.cascades.findings import (
 )
 from delaystore.cascades.management import BrokerClient, Management
 from delaystore.cascades.snapshot import BrokerSnapshot, Permissions
+from delaystore.text import named
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -42,7 +43,7 @@ _NAMES_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What a queue with `argument` of that `value` requires of the broker."""
+    """Requirements of a queue with `argument` of that `value`."""
 
     argument: str
     value: str
@@ -70,7 +71,7 @@ class BrokerPermission:
 def check_broker(
     version: str, flags: Mapping[str, bool] | None, layout: Layout, noun: str = "cascade"
 ) -> list[Finding]:
-    """What a broker of that version, with those feature flags (None: unknown), lacks for `layout`, called `noun`."""
+    """Requirements of `layout`, called `noun`, that a broker of that version with those flags (None: unknown) lacks."""
     return [
         finding
         for need in _NEEDS
@@ -101,7 +102,7 @@ def flags_needed(layout: Layout) -> list[str]:
 
 
 def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]:
-    """What the user lacks to declare `layout`: a finding for each kind of access."""
+    """Permissions that the user lacks to declare `layout`: a finding for each kind of access."""
     names: dict[str, list[str]] = {}
     for need in accesses(layout):
         if not permissions.allow(need.access, need.name):
@@ -110,7 +111,8 @@ def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]
         Finding(
             FindingKind.PERMISSION,
             f"permission {access}",
-            f"not granted to this user for {_listed(denied)}; grant it with rabbitmqctl set_permissions",
+            f"not granted to this user for {named(list(map(repr, denied)), _NAMES_SHOWN)}; grant it with rabbitmqctl "
+            "set_permissions",
         )
         for access, denied in names.items()
     ]
@@ -167,11 +169,6 @@ def _dotted(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]}"
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
-
-
 _ACCESS_REFUSED: Final = 403
 _PRECONDITION_FAILED: Final = 406
 _IMPOSSIBLE_TTL: Final = "none"
@@ -180,7 +177,7 @@ _INEQUIVALENT: Final = re.compile(r"inequivalent arg '(?P<argument>[^']*)'.*?: (
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """What `check_layout` found. `snapshot`: None where there is no management API.
+    """The result of `check_layout`. `snapshot`: None where there is no management API.
 
     `missing`: what does not exist of it, in the order to declare it in; bindings only where there is a snapshot.
     `unchecked`: what could not be known, a sentence each.
@@ -305,11 +302,11 @@ def _denied_bindings(connections: BlockingConnections, bindings: Sequence[Bindin
             yield refused, refusal.reply_text
 
 
-def _refusal(connections: BlockingConnections, ask: Callable[[Any], object]) -> Any:
+def _refusal(connections: BlockingConnections, attempt: Callable[[Any], object]) -> Any:
     """The error with which the broker closed the channel. None: it did not."""
     try:
         with connections.channel() as channel, quiet_pika():
-            ask(channel)
+            attempt(channel)
     except exceptions.ChannelClosedByBroker as error:
         return error
     return None

@@ -16,7 +16,8 @@ from delaystore.cascades.checking import LayoutCheck, check_layout
 from delaystore.cascades.findings import Finding, LayoutWords
 from delaystore.cascades.management import BrokerClient
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
-from delaystore.transports.rabbitmq.declaring import declare_parts
+from delaystore.text import named
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Part, Queue
@@ -33,7 +34,7 @@ _LISTED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTopology:
-    """What is declared on a broker, and the words that messages to people have for it.
+    """A layout to declare on a broker, and the words that messages to people have for it.
 
     Attributes:
         stages: Layouts that are declared one after the other, each in its own order.
@@ -72,7 +73,7 @@ class DeclaredTopology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """What was declared, or would be. `broker`: host, port and virtual host.
+    """The result of a creation, or of its dry run. `broker`: host, port and virtual host.
 
     `missing`: the parts that did not exist before; without a management API, bindings are left out: they are unknown.
     `declared`: how many parts were declared, including those that existed. `unchecked`: what could not be known, a
@@ -118,7 +119,7 @@ class CreationPlan:
 
     @property
     def parts(self) -> Sequence[Part]:
-        """What is declared, in this order."""
+        """The parts to declare, in this order."""
         stay = self._topology.exchanges_stay
         parts = [part for stage in self._topology.stages for part in stage.parts]
         return [part for part in parts if not (stay and isinstance(part, Exchange)) or part in self.found.missing]
@@ -135,7 +136,7 @@ class CreationPlan:
         """
         parts = self.parts
         if not dry_run:
-            declare_parts(self._broker.connections, parts, on_declared)
+            declare(self._broker.connections, parts, on_declared)
         return Creation(
             broker=self._broker.label,
             version=self.found.version,
@@ -147,7 +148,7 @@ class CreationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What is wrong with a declared topology. `broker`: host, port and virtual host.
+    """The findings about a declared topology. `broker`: host, port and virtual host.
 
     `unchecked`: what could not be known, a sentence each. `findings` say nothing of it.
     """
@@ -161,7 +162,7 @@ class Verification:
     def of(
         cls, broker: BrokerClient, found: LayoutCheck, findings: Iterable[Finding] = (), unchecked: Iterable[str] = ()
     ) -> Self:
-        """What a check has found, with further findings and further sentences."""
+        """Make a verification of a check, with further findings and further sentences."""
         return cls(
             broker=broker.label,
             version=found.version,
@@ -176,13 +177,13 @@ class Verification:
 
     @property
     def blocking(self) -> list[Finding]:
-        """What keeps the topology from being declared."""
+        """Findings that keep the topology from being declared."""
         return [finding for finding in self.findings if finding.blocks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """Who needs queues.
+    """Messages and consumers of queues.
 
     Attributes:
         counts: Messages by queue, of all queues. None: the broker has not counted them yet.
@@ -227,7 +228,7 @@ class Uses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionCheck:
-    """What there is to delete, and whether it may be deleted.
+    """The parts to delete, and whether they may be deleted.
 
     Attributes:
         exchanges: The exchanges that exist and would be deleted.
@@ -259,7 +260,7 @@ Check = TypeVar("Check", bound=DeletionCheck)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion(Generic[Check]):
-    """What was deleted. `check`: what the last check found. `lost`: messages that were in the queues."""
+    """The result of a deletion. `check`: the last check. `lost`: messages that were in the queues."""
 
     check: Check
     deleted: Sequence[Exchange | Queue]
@@ -327,7 +328,7 @@ def delete_topology(
     if not force:
         uses = uses_of(broker, found.queues, minds_consumers=minds_consumers)
         if uses.obstacle is not None:
-            declare_parts(broker.connections, found.restoring)
+            declare(broker.connections, found.restoring)
             raise TopologyInUseError(uses, words, " (just now; what had been deleted is restored)")
     run.delete(found.queues)
     run.delete([one for one in found.exchanges if one not in run.deleted])
@@ -342,7 +343,7 @@ def uses_of(
     minds_consumers: bool = True,
     unknowable: bool = False,
 ) -> Uses:
-    """Who needs the queues now.
+    """Find the messages and consumers of queues now.
 
     Args:
         broker: The virtual host.
@@ -423,6 +424,4 @@ class _DeletionRun:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(name) for name in names[:_LISTED]) + more
+    return named(list(map(repr, names)), _LISTED)

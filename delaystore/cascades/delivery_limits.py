@@ -126,7 +126,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: BrokerSnapsh
 
 
 def limit_warning(broker: BrokerClient, name: str) -> str | None:
-    """What to do about the limit of the queue `name`, which is no part of a cascade. None: it has none, or is missing.
+    """The remedy for the limit of the queue `name`, which is no part of a cascade. None: it has none, or is missing.
 
     Raises ConfigurationError without a management API, or with that of another broker; TransportUnavailableError,
     TransportError.
@@ -155,7 +155,7 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
 
 
 def limit_advice(other: Policy) -> str:
-    """What to do where another policy applies."""
+    """The remedy where another policy applies."""
     return (
         f"policy {other.name!r} (priority {other.priority}) applies, and only one can: "
         f"give {DELIVERY_LIMIT!r} in that policy's definition the value {LIFTED_LIMIT}"

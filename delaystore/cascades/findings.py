@@ -1,4 +1,4 @@
-"""What is wrong with a layout on a broker, as values, in words, and found by comparing a snapshot with it. Pure."""
+"""Findings about a layout on a broker, as values and in words; found by comparing a snapshot with it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Par
 
 
 class FindingKind(StrEnum):
-    """What is wrong.
+    """Kinds of findings.
 
     VERSION: the broker is too old, or too new, for this layout. FEATURE_FLAG: one that the layout needs is disabled.
     DEFAULT_QUEUE_TYPE: the virtual host's would make the layout's queues another kind.
@@ -44,7 +44,7 @@ BLOCKING: Final = frozenset(
         FindingKind.INEQUIVALENT,
     }
 )
-"""What must be settled before a layout can be declared."""
+"""Kinds that must be settled before a layout can be declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ _QUEUE_TYPE: Final = "x-queue-type"
 def differences(
     layout: Layout, snapshot: BrokerSnapshot, ends: Iterable[str] = (), words: LayoutWords = CASCADE
 ) -> list[Finding]:
-    """What is missing, inequivalent or too much. `ends`: exchanges to which others may bind what they like."""
+    """Find missing, inequivalent and extra parts. `ends`: exchanges to which others may bind what they like."""
     return [
         *(missing_finding(part, words) for part in missing_parts(layout, snapshot)),
         *(
@@ -125,7 +125,7 @@ def differences(
 
 
 def missing_parts(layout: Layout, snapshot: BrokerSnapshot) -> list[Part]:
-    """What `snapshot` lacks of `layout`, in the order in which it can be declared."""
+    """The parts of `layout` that `snapshot` lacks, in the order in which they can be declared."""
     return [
         *(exchange for exchange in layout.exchanges if exchange.name not in snapshot.exchanges),
         *(queue for queue in layout.queues if queue.name not in snapshot.queues),

@@ -111,14 +111,19 @@ class ManagementRefusedError(TransportError):
 
 
 class Management:
-    """A client for the virtual host of `broker`.
+    """A client of the management API, for one virtual host.
 
-    `url`: `http[s]://[user[:password]@]host:port[/prefix]`. User and password default to those of `broker`; for
-    https:// its TLS settings are used as well.
+    Construction does not connect. Every method raises TransportUnavailableError where the API cannot be reached or
+    refuses the login, ManagementRefusedError (a TransportError) where the user may not do that, and TransportError for
+    any other unexpected answer.
 
-    Construction connects nowhere, and raises ConfigurationError for a URL that cannot work. Every method raises
-    TransportUnavailableError where the API cannot be reached or refuses the login, ManagementRefusedError (a
-    TransportError) where the user may not do that, and TransportError for any other unexpected answer.
+    Args:
+        url: `http[s]://[user[:password]@]host:port[/prefix]`. User and password default to those of `broker`.
+        broker: The virtual host. For https:// its TLS settings are used as well.
+
+    Raises:
+        ConfigurationError: The URL cannot work.
+
     """
 
     def __init__(self, url: str, broker: Broker) -> None:
@@ -177,10 +182,13 @@ class Management:
 
     def default_queue_type(self) -> str | None:
         """The type of queues that are declared without one. None: the virtual host does not say."""
-        return self._read("vhosts", self._default_type_here)
+        here = self.virtual_host
+        return self._read(
+            "vhosts", lambda all_: next((one.get("default_queue_type") for one in all_ if one["name"] == here), None)
+        )
 
     def permissions(self) -> Permissions | None:
-        """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
+        """Permissions of the AMQP connection's user in the virtual host. None: only administrators may see that."""
         if self._login is None:
             return None
         try:
@@ -241,9 +249,6 @@ class Management:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
-
-    def _default_type_here(self, vhosts: Any) -> str | None:
-        return next((one.get("default_queue_type") for one in vhosts if one["name"] == self.virtual_host), None)
 
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)
@@ -327,7 +332,7 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _word(answer: httpx.Response, name: str) -> str | None:
-    """What a refusal says under that name. None: nothing."""
+    """The text that a refusal has under that name. None: it has none."""
     try:
         return str(answer.json()[name])
     except (ValueError, KeyError, TypeError):
@@ -342,11 +347,16 @@ def _quoted(name: str) -> str:
 
 
 class BrokerClient:
-    """A virtual host of a broker. Connections are made at their first use.
+    """A virtual host of a broker. Connections are made at their first use; a `with` block closes them.
 
-    `url`: `amqp[s]://...`, see `broker_from_url`. `management`: the URL of its management API, see `Management`.
-    None: there is none. `name`: what the broker shows of the connections.
-    Raises ConfigurationError for a URL that cannot work.
+    Args:
+        url: `amqp[s]://...`, see `broker_from_url`.
+        management: The URL of its management API, see `Management`. None: there is none.
+        name: How the broker shows the connections.
+
+    Raises:
+        ConfigurationError: A URL cannot work.
+
     """
 
     def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore delays") -> None:
@@ -431,7 +441,7 @@ class Definitions:
         return found[0]
 
     def snapshot(self, virtual_host: str | None) -> BrokerSnapshot:
-        """What the virtual host held. None, and an export of one virtual host alone: all of it. Counts are unknown."""
+        """The virtual host at the time of the export, without counts. None: the only one of the export."""
         try:
             policies = tuple(policy_of(one) for one in self._of("policies", virtual_host))
             exchanges = [exchange_of(one) for one in self._of("exchanges", virtual_host)]
@@ -447,7 +457,7 @@ class Definitions:
         )
 
     def _of(self, kind: str, virtual_host: str | None) -> Sequence[Mapping[str, Any]]:
-        """Those of the virtual host. An export of a single one does not say which it is."""
+        """Documents of the virtual host. An export of a single one does not say which it is."""
         documents = self._document.get(kind, ())
         return [one for one in documents if virtual_host is None or one.get("vhost") in (virtual_host, None)]
 

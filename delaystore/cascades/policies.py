@@ -85,7 +85,7 @@ def competitor(topology: CascadeTopology, snapshot: BrokerSnapshot) -> Policy | 
 
 
 def check_policy(topology: CascadeTopology, snapshot: BrokerSnapshot, virtual_host: str) -> list[Finding]:
-    """What is wrong if messages without a destination are not caught, or a policy leads them to no queue."""
+    """Findings if messages without a destination are not caught, or a policy leads them to no queue."""
     policy = policy_for(topology)
     if policy is None or topology.delivery not in snapshot.exchanges:
         return []
@@ -101,7 +101,7 @@ def check_policy(topology: CascadeTopology, snapshot: BrokerSnapshot, virtual_ho
 
 
 def advice_against(other: Policy) -> str:
-    """What to do where another policy applies."""
+    """The remedy where another policy applies."""
     return (
         f"policy {other.name!r} (priority {other.priority}) applies to it, and only one can: "
         f"add {ALTERNATE_EXCHANGE!r} to that policy's definition, or exclude the exchange from its pattern"

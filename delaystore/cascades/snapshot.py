@@ -1,4 +1,4 @@
-"""What a virtual host held at one moment, as the management API shows it."""
+"""A virtual host at one moment, as the management API shows it."""
 
 import re
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class QueueState:
     oldest: int | None = None
 
     def given(self, setting: str) -> list[Any]:
-        """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""
+        """Values of a setting such as `max-length`: of the policies, and then of the argument `x-max-length`."""
         said = (self.policy_definition.get(setting), self.arguments.get(f"x-{setting}"))
         return [value for value in said if value is not None]
 
@@ -80,7 +80,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What a user may do in a virtual host: for each kind of access, a regular expression that names must match."""
+    """A user's permissions in a virtual host: for each kind of access, a regular expression that names must match."""
 
     configure: str
     write: str
@@ -96,7 +96,7 @@ class Permissions:
 
 
 NO_PERMISSIONS: Final = Permissions("", "", "")
-"""What a user without permissions in a virtual host has."""
+"""The permissions of a user who has none in a virtual host."""
 
 
 @dataclass(frozen=True, slots=True)

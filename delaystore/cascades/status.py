@@ -360,12 +360,23 @@ def read_status(
     watch: float,
     sleep: Callable[[float], object] = time.sleep,
 ) -> CascadeStatus:
-    """How the cascade is doing. Changes nothing but the order of an undeliverable queue; see `routing_keys`.
+    """Report how the cascade is doing. Changes nothing except the order of an undeliverable queue; see `routing_keys`.
 
-    `sample`: how many undeliverable messages are read, to tell why. `watch`: for how many seconds levels with
-    dead-lettering messages are watched, to see whether they leave. 0: not at all.
-    Raises TransportSetupError where no part of the cascade exists or may be looked up, TransportUnavailableError,
-    TransportError.
+    Args:
+        broker: The virtual host.
+        topology: The cascade.
+        sample: Maximum number of undeliverable messages that are read, to find the reasons.
+        watch: Seconds for which levels with dead-lettering messages are watched, to see whether these leave. 0: they
+            are not watched.
+        sleep: Waits for a number of seconds.
+
+    Returns:
+        The cascade's levels, undeliverable messages and blocked destinations.
+
+    Raises:
+        TransportSetupError: No part of the cascade exists, or may be looked up.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     try:
         if broker.management is None:
@@ -459,7 +470,7 @@ def _read_all(
 
 
 def _how_to_lift(blindly: bool) -> str:
-    """What to do about a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
+    """The remedy for a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
     if blindly:
         return "unless a policy lifts that, which only the management API shows (--management URL)"
     return "delaystore delays create sets the policy that lifts this"

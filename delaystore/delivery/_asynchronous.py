@@ -77,7 +77,7 @@ class AsyncErrorQueue:
     discard = awaited(ErrorQueue.discard)
 
     async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `method` of the queue behind this one returns."""
+        """Call `method` of the queue behind this one."""
         loop, cancelled = asyncio.get_running_loop(), threading.Event()
         if method in (ErrorQueue.replay, ErrorQueue.discard):
             asked = named.get("stopping", lambda: False)
@@ -184,12 +184,8 @@ class AsyncOperations:
         return overview
 
     async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `method` of the Operations behind this one returns."""
-
-        def operate(_: DelayedDelivery) -> Any:
-            return method(self._operations, *arguments, **named)
-
-        return await self._call_delivery(operate)
+        """Call `method` of the Operations behind this one."""
+        return await self._call_delivery(lambda _: method(self._operations, *arguments, **named))
 
 
 @runtime_checkable
@@ -287,8 +283,8 @@ class LoopStatusCheck:
 
     async def _ask_counts(self, seconds: float) -> StoreCounts:
         try:
-            ask = partial(counts_of, self._store, self._error_queue)
-            return await bridged(_within, "counting waiting messages", seconds, ask)
+            question = partial(counts_of, self._store, self._error_queue)
+            return await bridged(_within, "counting waiting messages", seconds, question)
         except Exception:
             return StoreCounts()
 
@@ -298,13 +294,13 @@ async def _answer(question: "asyncio.Task[R]", seconds: float) -> R | None:
     return question.result() if done else None
 
 
-def _within(purpose: str, seconds: float, ask: Callable[[], R]) -> R:
+def _within(purpose: str, seconds: float, question: Callable[[], R]) -> R:
     with Call(purpose, seconds):
-        return ask()
+        return question()
 
 
 async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """What `work` returns or raises; the loop awaits what it waits for."""
+    """Call `work` in a greenlet; the loop awaits what it waits for."""
     from sqlalchemy.util import greenlet_spawn
 
     async with TaskCalls():
@@ -312,7 +308,7 @@ async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -
 
 
 async def directly(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """What `work` on a store in memory returns or raises: called at once, or in a thread where it has to wait."""
+    """Call `work` on a store in memory: at once, or in a thread where it has to wait."""
     try:
         with without_pauses():
             return work(*arguments, **named)
@@ -491,7 +487,7 @@ class AsyncDelayedDelivery:
         return await in_thread("delaystore-health", lambda: self._delivery.health(timeout))
 
     async def _call_as_it_is(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        """What `method` of the DelayedDelivery behind this one, its first argument, returns; it is not set up first."""
+        """Call `method` with the DelayedDelivery behind this one as its first argument, set up or not."""
         self._own_loop.check()
         if not self._delivery.is_ready:
             await self._import_set_up()
@@ -570,7 +566,7 @@ class AsyncEnlistedDelivery:
 
 
 def _behind(target: Any) -> Any:
-    """What something of SQLAlchemy's for asyncio wraps; of an async_scoped_session, this task's session."""
+    """The synchronous object behind SQLAlchemy's for asyncio; of an async_scoped_session, this task's session."""
     known: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     if known is not None and isinstance(target, known.async_scoped_session):
         target = target()

@@ -103,7 +103,11 @@ _ANSWERS: Final = (
     MessageBeingDispatchedError,
     MessageBeingStoredError,
 )
-"""What a store raises that works."""
+"""Errors of a store that works."""
+
+
+def _no_dispatcher(_due_time: datetime | None) -> None:
+    """Wakes nothing: this process has no dispatcher."""
 
 
 class DelayedDelivery(Sender):
@@ -153,7 +157,10 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
+        self._wake_up = _no_dispatcher if self._dispatcher is None else self._dispatcher.wake_up
         self._composer = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
+        self.check: Final = self._composer.check
+        """Raises InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -296,13 +303,13 @@ class DelayedDelivery(Sender):
         return self._managed().count_by_due_time(bucket, destination=destination)
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that are waiting, claimed or not, by their ids."""
+        """Look up messages by their ids. Returns those that wait, claimed or not."""
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_many(message_ids)
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that wait unclaimed: each is forwarded after this call has begun."""
+        """Look up messages by their ids. Returns unclaimed ones: each is forwarded after this call has begun."""
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_unclaimed(message_ids)
@@ -366,7 +373,7 @@ class DelayedDelivery(Sender):
 
     @property
     def operations(self) -> Operations:
-        """What operators do: search, cancel, reschedule and export by filter, pause destinations, see how it is."""
+        """Operations of operators: search, cancel, reschedule and export by filter, pause destinations."""
         return self._operations
 
     def setup_infrastructure(self) -> None:
@@ -576,10 +583,6 @@ class DelayedDelivery(Sender):
                 self._wake_up(min(message.next_attempt for message in rest))
         return count
 
-    def _wake_up(self, due_time: datetime | None) -> None:
-        if self._dispatcher is not None:
-            self._dispatcher.wake_up(due_time)
-
     def _managed(self) -> ManagedDelayedMessageStore:
         if not isinstance(self._store, ManagedDelayedMessageStore):
             raise ConfigurationError(
@@ -588,10 +591,6 @@ class DelayedDelivery(Sender):
             )
         self.prepare()
         return self._store
-
-    def check(self, message: DelayedMessage) -> None:
-        """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
-        self._composer.check(message)
 
     @property
     def manages(self) -> bool:

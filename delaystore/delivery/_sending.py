@@ -1,4 +1,4 @@
-"""What `send` does with its arguments, keys included, on its own and in the caller's transaction."""
+"""Sending a message, keys included, on its own and in the caller's transaction."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -146,7 +146,7 @@ class Sender(ABC):
             at: When it is due: an aware datetime; a time in the past means at once.
             headers: What the consumer gets beside the body.
             properties: Properties of the transport, such as AMQP's `content_type`.
-            message_id: Its id; None: a fresh one. With one of your own you can send again after a failure.
+            message_id: Its id; None: a fresh one. With your own id you can send again after a failure.
             key: At most one message with this key waits. A message with a key always goes to the store.
             on_key: If another message with the key waits: `reject` (the default) raises DuplicateKeyError; `keep`
                 leaves the other; `replace` puts this one in its place; `debounce` does so too, but due no later than
@@ -254,7 +254,7 @@ def _without_key(messages: Iterable[DelayedMessage], store: BatchStore) -> Itera
 
 
 class EnlistedStore(Protocol):
-    """What a store offers in the caller's transaction, as a ManagedDelayedMessageStore does.
+    """The interface of a store in the caller's transaction, as of a ManagedDelayedMessageStore.
 
     One that knows keys is a KeyedDelayedMessageStore, too.
     """
@@ -317,9 +317,8 @@ class EnlistedDelivery(Sender):
         *,
         set_up: bool = False,
     ) -> None:
-        self._wake_up = wake_up
-        self._earliest = Earliest()
-        self._bound = store.enlist(target, on_end=self._ended, set_up=set_up)
+        self._earliest = earliest = Earliest()
+        self._bound = store.enlist(target, on_end=lambda: wake_up(earliest.time), set_up=set_up)
         self._composer = composer.by(self._bound.now)
         self._actor = actor
         self._changes = MessageChanges(
@@ -336,9 +335,8 @@ class EnlistedDelivery(Sender):
         """As `DelayedDelivery.send_many`."""
         rule = KeyRule.of(on_key, max_wait)
         with self._composer.followed() as stamp:
-            return store_many(
-                self._bound, self._composer.checked(messages, self._earliest, stamp), rule, self._replacing
-            )
+            checked = self._composer.checked(messages, self._earliest, stamp)
+            return store_many(self._bound, checked, rule, self._actor.change(ChangeAction.REPLACE))
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """Look up a waiting message by its id or its key, as your transaction sees it; None: it does not wait."""
@@ -376,13 +374,6 @@ class EnlistedDelivery(Sender):
 
     @override
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        stored = store_keyed(self._bound, message, rule, self._replacing)
+        stored = store_keyed(self._bound, message, rule, self._actor.change(ChangeAction.REPLACE))
         self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
         return stored
-
-    @property
-    def _replacing(self) -> Change | None:
-        return self._actor.change(ChangeAction.REPLACE)
-
-    def _ended(self) -> None:
-        self._wake_up(self._earliest.time)

@@ -50,7 +50,7 @@ class PassBatch:
     deferred: list[tuple[Failure, timedelta]] = field(default_factory=list)
     """Not to be sent for that time, so that others come first."""
     unanswered: list[DelayedMessage] = field(default_factory=list)
-    """Those of `deferred` that have no answer although the broker is there; why is not known."""
+    """Messages of `deferred` that have no answer although the broker is there; the reason is unknown."""
     not_delayable: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
@@ -60,7 +60,7 @@ class PassBatch:
     paused: list[DelayedMessage] = field(default_factory=list)
     """For a paused destination; to be parked."""
     parked: Sequence[DelayedMessage] = ()
-    """Those of `paused` that the store has parked; the others stay as they were."""
+    """Messages of `paused` that the store has parked; the others stay as they were."""
     postponed: list[tuple[DelayedMessage, datetime]] = field(default_factory=list)
     """More than a limit allows, with their next attempts."""
     answered: bool = False
@@ -105,7 +105,7 @@ class PassBatch:
             self.stopwatch.begin(phase)
 
     def report(self) -> DispatchReport:
-        """What became of the batch, in numbers."""
+        """The results of the batch, in numbers."""
         return DispatchReport(
             fetched=len(self.messages),
             delivered=len(self.delivered),
@@ -178,14 +178,14 @@ class RecentActivity:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._minutes: dict[datetime, _Minute] = {}
+        self._minutes: defaultdict[datetime, _Minute] = defaultdict(_Minute)
 
     def note(self, batch: PassBatch, report: DispatchReport, now: datetime) -> None:
         """Count a pass; `now`: when it began, for what was not sent in it."""
         at = batch.sent_at or now
         due_times = [] if batch.sent_at is None else [message.due_time for message in batch.delivered]
         with self._lock:
-            minute = self._minutes.setdefault(at.replace(second=0, microsecond=0), _Minute())
+            minute = self._minutes[at.replace(second=0, microsecond=0)]
             minute.delivered += report.delivered
             minute.failed += report.failed
             minute.moved += report.moved_to_error_queue
@@ -199,16 +199,16 @@ class RecentActivity:
         return not self._minutes
 
     def take(self) -> Sequence[Activity]:
-        """What was counted since it was taken last."""
+        """Take the counts since the last call."""
         with self._lock:
-            minutes, self._minutes = self._minutes, {}
+            minutes, self._minutes = self._minutes, defaultdict(_Minute)
         return [_activity(minute, done) for minute, done in sorted(minutes.items())]
 
     def give_back(self, activities: Sequence[Activity]) -> None:
         """Keep activities that could not be reported, for the next heartbeat."""
         with self._lock:
             for each in activities:
-                minute = self._minutes.setdefault(each.minute, _Minute())
+                minute = self._minutes[each.minute]
                 minute.delivered += each.delivered
                 minute.failed += each.failed
                 minute.moved += each.moved_to_error_queue
@@ -283,7 +283,7 @@ def _report(batch: PassBatch, stopwatch: Stopwatch) -> PassReport:
 
 
 class _ByDestination(UserDict[str, DispatchReport]):
-    """What became of the batch, in numbers for each destination.
+    """The results of the batch, in numbers for each destination.
 
     Counted once an observer looks: counting costs as much as all else of a report.
     """

@@ -1,4 +1,4 @@
-"""What the parts of a dispatcher share: context, worker thread, and wake-ups."""
+"""Shared parts of a dispatcher: context, worker thread, and wake-ups."""
 
 import threading
 import time
@@ -118,6 +118,8 @@ class WakeUp:
         """Begin a pass at `due_time`; None: now. Costs next to nothing when that is not earlier than planned."""
         if due_time is None:
             due_time = AT_ONCE
+        # Without the lock first, since senders call this for every message. If the deadline is earlier, a pass comes
+        # sooner anyway, and after it the store is asked for the next due time.
         if due_time >= self._deadline:
             return
         with self._condition:

@@ -41,7 +41,7 @@ _MOST_PENDING: Final = 4
 
 
 class GateDecision(Enum):
-    """What is done with a message."""
+    """Decisions about a message."""
 
     SEND = "send"
     PROBE = "probe"
@@ -134,6 +134,8 @@ class DestinationBreaker:
 
         """
         now = self._monotonic()
+        # Without the lock: nearly always no destination is suspended, and a batch must not wait for the other worker.
+        # An entry that appears just now is noticed by the next batch.
         if not self._entries:
             return SendOutcomes(*self._send(messages, send, timeout, now), now)
         decisions = self.decide(messages)
@@ -162,7 +164,7 @@ class DestinationBreaker:
         return outcomes, kinds
 
     def decide(self, messages: Sequence[DelayedMessage]) -> Sequence[GateDecision]:
-        """What to do with each of `messages`."""
+        """Decide what to do with each of `messages`."""
         now = self._monotonic()
         with self._lock:
             for destination in {message.destination for message in messages} & self._entries.keys():
@@ -258,6 +260,7 @@ class DestinationBreaker:
         if entry is None:
             return
         self._full = False
+        # Taken out first, so that it moves to the end: `keep_youngest` forgets the entries at the front.
         self._recovered.pop(destination, None)
         self._recovered[destination] = _Recovery(sent_at, now)
         keep_youngest(self._recovered, MOST_SUSPENDED)

@@ -23,7 +23,7 @@ LOOK_UP_EVERY: Final = 5.0
 """Seconds between two look-ups of remembered messages in the store."""
 
 _ATTEMPTS: Final = frozenset({"failure_count", "next_attempt"})
-"""What a deferral changes of a message."""
+"""Fields of a message that a deferral changes."""
 
 
 def fingerprint(message: DelayedMessage) -> bytes:
@@ -44,7 +44,7 @@ def keep_youngest(known: dict[Any, Any], most: int) -> None:
 
 @dataclass(slots=True)
 class _Record:
-    """What became of one message so far. Neither the message nor its body is kept."""
+    """The state of one message so far. Neither the message nor its body is kept."""
 
     fingerprint: bytes
     failure_count: int

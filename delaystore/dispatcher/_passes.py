@@ -23,7 +23,7 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass did, and how to go on."""
+    """The result of a pass, and how to go on."""
 
     report: DispatchReport = NOTHING_DONE
     at: datetime = AT_ONCE
@@ -126,7 +126,7 @@ class DispatchPass:
     def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
         # At least once: undoing the transaction did not call back the messages that have arrived. They are remembered,
-        # so that the next pass deletes them instead of sending them again. Exactly once: their arrival is undone, too.
+        # so that the next pass deletes them instead of sending them again. Exactly once: that is undone, too.
         arrived = () if self._context.exactly_once else batch.arrived
         if arrived:
             self._in_flight.note_undeleted(arrived)

@@ -98,7 +98,7 @@ class AllowanceRequests:
         self._wanted: Counter[str] = Counter()
         """Messages seen, by destination, for which the store is to be asked before the next fetch."""
         self._answers: dict[str, Allowance] = {}
-        """What was asked for before the fetch."""
+        """Allowances that were requested before the fetch."""
 
     def request_ahead(self) -> None:
         """Request the allowances that a pass got no answer about; call it before a fetch. Raises the store's errors."""
@@ -136,11 +136,11 @@ class AllowanceRequests:
         if self._monotonic() < self._alone_until:
             return {}
 
-        def ask() -> Mapping[str, Allowance]:
+        def request() -> Mapping[str, Allowance]:
             return {name: store.allowance(name, count) for name, count in wanted.items()}
 
         try:
-            question = Question("asking what limited destinations may get", ask, PATIENCE)
+            question = Question("asking what limited destinations may get", request, PATIENCE)
         except RuntimeError:  # no thread can be started
             return {}
         try:
@@ -232,7 +232,7 @@ class PauseAndLimitFilter:
     def sendable(
         self, tx: DelayedMessageStore, batch: PassBatch, messages: Sequence[DelayedMessage]
     ) -> Sequence[DelayedMessage]:
-        """Those of `messages` that may be sent; notes the others in `batch`. Writes nothing.
+        """Return the messages that may be sent, and note the others in `batch`. Writes nothing.
 
         A limited destination gets nothing ahead of its time: messages in its native delay would arrive all at once.
         """
@@ -287,7 +287,7 @@ class PauseAndLimitFilter:
             batch.again = True
 
     def _granted(self, batch: PassBatch, waiting: dict[str, list[DelayedMessage]]) -> Sequence[DelayedMessage]:
-        """Those of `waiting` that are granted; notes when the others are shown again, or that they stay as they are."""
+        """Return the messages that are granted; note when the others are shown again, or that they stay as they are."""
         allowances = self._limits.allowances(Counter({name: len(messages) for name, messages in waiting.items()}))
         granted: list[DelayedMessage] = []
         for destination, messages in waiting.items():

@@ -221,7 +221,7 @@ MOST_NAMED: Final = 20
 
 
 class FailureGroup(NamedTuple):
-    """What messages have in common that fail alike."""
+    """Destination, kind and reason of messages that fail alike."""
 
     destination: str
     kind: str

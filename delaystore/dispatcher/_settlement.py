@@ -198,7 +198,7 @@ class Settler:
             )
 
     def _readable(self, batch: PassBatch, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
-        """Those of `messages` that can be sent; notes in `batch` that the others are for the error queue."""
+        """Return the messages that can be sent, and note in `batch` that the others are for the error queue."""
         readable: list[DelayedMessage] = []
         for message in messages:
             if isinstance(message, UnreadableMessage):

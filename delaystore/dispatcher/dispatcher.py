@@ -118,8 +118,8 @@ class Dispatcher:
         with self._lifecycle:
             if self._is_running():
                 return
-            former, loop = self._loop, self._new_loop()
-            self._loop = loop
+            former = self._loop
+            loop = self._loop = DispatchLoop(self._context, self._passes, self._name, self._known_as, former)
             try:
                 threading.Thread(target=loop.run, name=self._name, daemon=True).start()
             except RuntimeError:
@@ -134,7 +134,7 @@ class Dispatcher:
         with self._lifecycle:
             if self._is_running():
                 return
-            loop = self._loop = self._new_loop()
+            loop = self._loop = DispatchLoop(self._context, self._passes, self._name, self._known_as, self._loop)
         loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -246,10 +246,7 @@ class Dispatcher:
         self._passes = DispatchPass(self._context)
         self._status_check = StatusCheck(self._store, self._settings.error_queue)
 
-    def _new_loop(self) -> DispatchLoop:
-        return DispatchLoop(self._context, self._passes, self._name, self._known_as, self._loop)
-
     def _is_running(self) -> bool:
-        """Whether a loop runs that was not told to stop."""
+        """Whether a loop runs that is not to stop."""
         loop = self._loop
         return loop is not None and not loop.wake.stopped and not loop.finished.is_set()

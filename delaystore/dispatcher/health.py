@@ -1,6 +1,7 @@
-"""What a dispatcher reports: its health, its counts, and the counts of its store."""
+"""Reports of a dispatcher: its health, its counts, and the counts of its store."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -8,7 +9,9 @@ from operator import add, attrgetter
 from time import monotonic
 from typing import Any, Final
 
-from delaystore.breakers import BreakerState
+from typing_extensions import override
+
+from delaystore.breakers import triggered
 from delaystore.calls import SingleFlight
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
@@ -57,9 +60,15 @@ def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
 
 
 def reported_depth(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> tuple[int | None, datetime | None]:
-    """How many messages are in `error_queue`, as reported by the dispatchers that use it, and when the broker said so.
+    """Find the number of messages in an error queue, as reported by the dispatchers that use it.
 
-    None: none of them knows.
+    Args:
+        dispatchers: The reports of running dispatchers.
+        error_queue: The queue's name.
+
+    Returns:
+        The number, and when the broker said so. None, None: no dispatcher knows.
+
     """
     reported = [
         (each.error_queue_depth, each.error_queue_seen)
@@ -77,9 +86,12 @@ class StatusCheck:
         self._counts = SingleFlight("counting waiting messages", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
-        """How the store is, asked for `timeout` (or seconds) at most; raises nothing.
+        """Ask the store how it is; raises nothing.
 
-        What it cannot count in that time is unknown, and no problem.
+        Args:
+            timeout: How long the store has to answer, as a timedelta or in seconds. What it cannot count in that time
+                is unknown, and no problem.
+
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         ends = monotonic() + seconds
@@ -106,7 +118,7 @@ OVERDUE_ALARM: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchReport:
-    """What one or more passes did, in messages; reports add up."""
+    """The results of one or more passes, in messages. Reports can be added."""
 
     fetched: int = 0
     delivered: int = 0
@@ -146,7 +158,7 @@ NOTHING_DONE: Final = DispatchReport()
 
 
 class DispatchCounts:
-    """What the passes of one dispatcher add up to; shared by its threads."""
+    """The sum of the reports of one dispatcher's passes. Its threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -163,8 +175,28 @@ class DispatchCounts:
                 self.last_success = now
 
 
+@dataclass(frozen=True, slots=True)
+class HealthReport(ABC):
+    """The health of a component: its problems, and a form for JSON."""
+
+    @property
+    @abstractmethod
+    def problems(self) -> Sequence[str]:
+        """Why it is not healthy, a sentence each; none: it is."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it works as it should: there are no problems."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
+        own = {field.name: documents.field(getattr(self, field.name)) for field in fields(self)}
+        return {"healthy": self.healthy, "problems": list(self.problems), **own}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health(DispatchReport):
+class Health(DispatchReport, HealthReport):
     """How the dispatcher of this process is doing, and what it has done since it was made or forked.
 
     Counts of the store are the same for all processes; None: it cannot count that, or did not in time.
@@ -208,11 +240,7 @@ class Health(DispatchReport):
     """Running dispatchers, in all processes."""
 
     @property
-    def healthy(self) -> bool:
-        """Whether this process does its part as it should: it forwards messages, or, if it only sends, stores them."""
-        return not self.problems
-
-    @property
+    @override
     def problems(self) -> Sequence[str]:
         """Why it is not healthy, a sentence each; none: it is.
 
@@ -221,8 +249,7 @@ class Health(DispatchReport):
         found = [f"the store: {self.store}"] if self.store is not None else []
         if self.slow_store_call is not None and self.slow_store_call >= SLOW_CALL_ALARM:
             found.append(f"the store has not answered a call for {duration_text(self.slow_store_call)}")
-        triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
-        found += [f"the circuit breaker {name!r} has triggered" for name in triggered]
+        found += triggered(self.breakers)
         return found + self._dispatching_problems() if self.dispatches else found
 
     def _dispatching_problems(self) -> list[str]:
@@ -234,11 +261,6 @@ class Health(DispatchReport):
         if self.oldest_overdue is not None and self.oldest_overdue >= OVERDUE_ALARM:
             found.append(overdue_text(self.oldest_overdue))
         return found
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
-        own = {field.name: documents.field(getattr(self, field.name)) for field in fields(self)}
-        return {"healthy": self.healthy, "problems": list(self.problems), **own}
 
 
 def with_counts(health: Health, counts: StoreCounts) -> Health:

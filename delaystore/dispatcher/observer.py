@@ -38,7 +38,7 @@ class PassDurations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassReport:
-    """What one pass did. An undone pass did nothing: what it had forwarded counts in the pass that removes it."""
+    """The report of one pass. An undone pass did nothing: forwarded messages count when they are removed."""
 
     began: datetime
     """On the store's clock, UTC; on this computer's if the store did not answer."""
@@ -154,7 +154,7 @@ class GuardedObserver(DispatchObserver):
         return None if sending is None else _GuardedSending(self, sending)
 
     def guard(self, what: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
-        """What `call` returns; None, and a line in the log for each kind of error, where it raises."""
+        """Return the result of `call`. If it raises, log each kind of error once, and return None."""
         try:
             return call(*arguments)
         except Exception as error:

@@ -15,7 +15,7 @@ from delaystore.transports.rabbitmq.raw import RawProperties
 
 
 class IngestResult(StrEnum):
-    """What became of a message; from then on it can be acknowledged."""
+    """The result of a message, which can then be acknowledged."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -55,7 +55,7 @@ class IngestEntry:
 
     @property
     def message(self) -> DelayedMessage:
-        """What is to be stored."""
+        """The message to store."""
         assert isinstance(self.meaning, DelayedMessage)
         return self.meaning
 
@@ -109,7 +109,7 @@ class UnacknowledgedEntries:
         self._settings = settings
         self._entries: list[IngestEntry] = []
         self._let_go: list[IngestEntry] = []
-        """What is in its queue only: bodies and properties are empty here."""
+        """Entries that are in their queue only: bodies and properties are empty here."""
         self._tried_at = 0.0
         self._hurries = False
         """Whether some were given up since the last attempt."""

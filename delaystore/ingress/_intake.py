@@ -1,4 +1,4 @@
-"""What becomes of a batch: read, stored, forwarded at once, applied or rejected."""
+"""Processing of a batch: its messages are read, stored, forwarded at once, applied or rejected."""
 
 import logging
 import time
@@ -13,10 +13,10 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.ingress._entries import IngestEntry, IngestResult
-from delaystore.ingress._storing import Storing
+from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.ingress.reading.reader import IncomingReader
-from delaystore.ingress.rejected import Rejecting
+from delaystore.ingress.rejected import RejectedQueue
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import Way
 from delaystore.transports.abc import OutcomeKind, Transport
@@ -104,7 +104,7 @@ _SLOW: Final = 0.5
 logger = logging.getLogger("delaystore.ingress")
 
 
-class Intake:
+class BatchProcessor:
     """Processes batches, one at a time. `stopping`: nothing is tried again once it is set.
 
     Where is a message if the process dies? In its queue, until it is acknowledged; from the store's commit, or the
@@ -115,9 +115,9 @@ class Intake:
         self,
         delivery: DelayedDelivery,
         reader: IncomingReader,
-        storing: Storing,
+        storing: EntryStorage,
         passthrough: Passthrough,
-        rejecting: Rejecting,
+        rejecting: RejectedQueue,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         stopping: StopFlag,
     ) -> None:
@@ -211,7 +211,7 @@ class Intake:
         return _trouble(entries)
 
     def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
-        """Those that are open, without those that stay behind an earlier message of their id.
+        """Return open entries, without those that stay behind an earlier message of their id.
 
         The latter get a failure that says so.
         """

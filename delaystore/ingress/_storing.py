@@ -54,7 +54,7 @@ _ROUNDS: Final = 3
 logger = logging.getLogger("delaystore.ingress")
 
 
-class Storing:
+class EntryStorage:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
     `on_stored` is called with the earliest due time of what was stored.
@@ -165,7 +165,7 @@ class Storing:
         return True
 
     def _new_among(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
-        """Those that are to be stored, now that ids were found in the store; the others have a result.
+        """Return the entries to store, now that ids were found in the store; the others have a result.
 
         A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
         unclaimed is compared, as it is forwarded after its repetition was published.
@@ -184,6 +184,8 @@ class Storing:
         if not doubtful:
             return entries
         ids, now = [entry.message.message_id for entry in doubtful], time.monotonic()
+        # In this order: a message that its dispatcher deletes between the two look-ups counts as free, and is stored.
+        # In the other order it would count as claimed, and wait for a dispatcher that has deleted it.
         unclaimed = self._delivery.get_unclaimed(ids)
         claimed = self._delivery.get_many(ids).keys() - unclaimed.keys()
         for entry in doubtful:

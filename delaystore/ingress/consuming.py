@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.calls import StopFlag, in_background
@@ -35,7 +35,17 @@ _GATHERED_FOR: Final = 0.04
 
 logger = logging.getLogger("delaystore.ingress")
 
-Item = TypeVar("Item")
+
+class ConsumedItem(Protocol):
+    """A message, or what was made of it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        ...
+
+
+Item = TypeVar("Item", bound=ConsumedItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +72,7 @@ class ConsumingLimits:
 
 
 class BatchHandler(ABC, Generic[Item]):
-    """What becomes of the messages of one connection, a batch at a time.
+    """Handles the messages of one connection, a batch at a time.
 
     `handle` runs in a thread of its own. Everything else runs in the loop's thread, and only between two batches.
     """
@@ -87,10 +97,6 @@ class BatchHandler(ABC, Generic[Item]):
         """The next batch; `take` gives new messages. Empty: there is work without a message; None: there is none."""
 
     @abstractmethod
-    def size_of(self, batch: Sequence[Item]) -> int:
-        """Bytes of the batch in memory."""
-
-    @abstractmethod
     def handle(self, batch: Sequence[Item]) -> None:
         """Handle a batch; what it raises ends the connection."""
 
@@ -99,20 +105,21 @@ class BatchHandler(ABC, Generic[Item]):
         """Acknowledge what is done of a batch. `failed`: `handle` has raised, which ends the connection after this."""
 
 
-class ConsumingWork(ABC, Generic[Item]):
-    """What a loop does on each connection."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumingWork(Generic[Item]):
+    """The steps of a loop on each connection.
 
-    @abstractmethod
-    def queues(self) -> Sequence[str]:
-        """Prepare what has to exist, and say which queues to consume. Raises TransportError, StoreError."""
+    Attributes:
+        queues: Prepares what has to exist, and returns the queues to consume. Raises TransportError, StoreError.
+        handler: Makes the handler of one connection, which consumes these queues.
+        recover: Waits for what has failed, or until the loop is to stop. False: the loop pauses as its circuit breaker
+            says.
 
-    @abstractmethod
-    def handler(self, queues: Sequence[str]) -> BatchHandler[Item]:
-        """A handler for one connection."""
+    """
 
-    def recover(self, error: Exception, stopping: StopFlag) -> bool:  # noqa: ARG002 - for those that override it
-        """Wait for what has failed; False: the loop pauses as its circuit breaker says."""
-        return False
+    queues: Callable[[], Sequence[str]]
+    handler: Callable[[Sequence[str]], BatchHandler[Item]]
+    recover: Callable[[Exception, StopFlag], bool] = lambda _error, _stopping: False
 
 
 class ConsumingLoop(Generic[Item]):
@@ -281,7 +288,7 @@ class _Session(Generic[Item]):
         self._limits = limits
         self._stopping = stopping
         self._batch: Sequence[Item] = ()
-        """What is being handled."""
+        """The batch that is being handled."""
         self._batch_bytes = 0
         self._last = 0
         """How many messages the last batch had."""
@@ -349,7 +356,7 @@ class _Session(Generic[Item]):
         batch = self._handler.next_batch(self._take)
         if batch is not None:
             self._batch, self._began = batch, time.monotonic()
-            self._batch_bytes = self._handler.size_of(batch)
+            self._batch_bytes = sum([item.size for item in batch])
             self._future = worker.submit(self._handler.handle, batch)
             self._future.add_done_callback(self._consumer.wake)
 
@@ -358,6 +365,8 @@ class _Session(Generic[Item]):
         future = self._future
         if future is None or not future.done():
             return
+        # In the loop's thread, which owns the channel: the worker thread must not acknowledge. Results are settled even
+        # if the handler raised, since what the store has committed would otherwise come again.
         batch, self._batch, self._batch_bytes = self._batch, (), 0
         self._future, self._last = None, len(batch)
         self._handler.settle(batch, self._consumer, failed=future.exception() is not None)

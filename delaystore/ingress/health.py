@@ -6,29 +6,31 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 from uuid import uuid4
 
-from delaystore.breakers import BreakerState, Ticker
+from typing_extensions import override
+
+from delaystore.breakers import Ticker, triggered
 from delaystore.calls import Call
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.error_queue import QueueDepth
+from delaystore.dispatcher.health import HealthReport
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressSettings
-from delaystore.stores import documents
 from delaystore.stores.operable import HEARTBEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
 RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
-"""What becomes of messages: those of the counts below that grow."""
+"""Results of messages: the counts below that grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngressHealth:
+class IngressHealth(HealthReport):
     """How an ingress is doing at one moment; the counts begin with the process."""
 
     queue: str
@@ -59,32 +61,19 @@ class IngressHealth:
     """When a message was last acknowledged."""
 
     @property
-    def healthy(self) -> bool:
-        """Whether it consumes and stores messages."""
-        return not self.problems
-
-    @property
+    @override
     def problems(self) -> Sequence[str]:
         """Why it is not healthy, a sentence each; none: it is."""
         found = [] if self.running else [f"the ingress of {self.queue!r} does not run"]
         if self.obstacle is not None:
             found.append(f"the ingress of {self.queue!r} does not consume: {self.obstacle}")
-        found += [
-            f"the circuit breaker {name!r} has triggered"
-            for name, state in self.breakers.items()
-            if state == BreakerState.TRIGGERED
-        ]
+        found += triggered(self.breakers)
         if self.why_unacknowledged is not None:
             found.append(f"{self.unacknowledged} messages are unacknowledged: {self.why_unacknowledged}")
         return found
 
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
-        own = {each.name: documents.field(getattr(self, each.name)) for each in fields(self)}
-        return {"healthy": self.healthy, "problems": list(self.problems), **own}
 
-
-class Tally:
+class IngressCounts:
     """Counts by result. Threads may share it."""
 
     def __init__(self) -> None:

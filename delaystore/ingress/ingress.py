@@ -12,30 +12,31 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCal
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
-from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries, size_of
-from delaystore.ingress._intake import Intake, Passthrough
-from delaystore.ingress._storing import Storing
+from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries
+from delaystore.ingress._intake import BatchProcessor, Passthrough
+from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.health import IngressHealth, IngressHeartbeats, Tally
+from delaystore.ingress.health import IngressCounts, IngressHealth, IngressHeartbeats
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
-from delaystore.ingress.rejected import Rejecting
+from delaystore.ingress.rejected import RejectedQueue
 from delaystore.ingress.settings import IngressSettings
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
-from delaystore.transports.rabbitmq.copies import CopyPublisher
-from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, surely_missing
 
 
 class IngressHandler(BatchHandler[IngestEntry]):
     """Has batches processed, acknowledges what has a result, and retries the rest."""
 
-    def __init__(self, queues: Sequence[str], settings: IngressSettings, intake: Intake, tally: Tally) -> None:
+    def __init__(
+        self, queues: Sequence[str], settings: IngressSettings, intake: BatchProcessor, tally: IngressCounts
+    ) -> None:
         self._queues = queues
         self._intake = intake
         self._tally = tally
@@ -52,10 +53,6 @@ class IngressHandler(BatchHandler[IngestEntry]):
     @override
     def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[IngestEntry] | None:
         return self._unacknowledged.to_try() or [self._entry(each) for each in take()] or None
-
-    @override
-    def size_of(self, batch: Sequence[IngestEntry]) -> int:
-        return size_of(batch)
 
     @override
     def handle(self, batch: Sequence[IngestEntry]) -> None:
@@ -105,6 +102,16 @@ class Ingress:
 
     Raises:
         ConfigurationError: The endpoint's store cannot look up messages, or the URL cannot work.
+
+    Example:
+        ```python
+        names = IngressNames.of("reminders")
+        rules = ReadingRules(
+            ingress_queue=names.queue, destination=ExchangeDestination(names.out), check=transport.check
+        )
+        ingress = Ingress(delivery, "amqp://broker", rules, IngressSettings(queue=names.queue))
+        ingress.start()
+        ```
 
     """
 
@@ -174,7 +181,7 @@ class Ingress:
 
         """
         with closing(BlockingConnections(self._broker)) as connections:
-            _queues(self._broker, connections, self._settings)
+            self._queues(connections)
 
     def health(self) -> IngressHealth:
         """How it is doing. Asks neither store nor broker."""
@@ -199,7 +206,7 @@ class Ingress:
     def _assemble(self) -> None:
         settings, limits = self._delivery_settings, self._settings
         breaker = partial(RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=settings.on_critical_error)
-        self._tally = Tally()
+        self._tally = IngressCounts()
         self._storing_breaker = breaker("storing incoming messages", settings.time_to_trigger_store_circuit_breaker)
         self._consuming_breaker = breaker(f"consuming {self.queue}", settings.time_to_trigger_fetch_circuit_breaker)
         self._calls = StoreCalls(self._storing_breaker, settings.store_timeout)
@@ -214,83 +221,54 @@ class Ingress:
         )
 
     @contextmanager
-    def _open_work(self, stopping: StopFlag) -> Iterator["_IngressWork"]:
+    def _open_work(self, stopping: StopFlag) -> Iterator[ConsumingWork[IngestEntry]]:
         settings, timeout = self._settings, self._delivery_settings.dispatch_timeout.total_seconds()
         with ExitStack() as opened:
             opened.callback(self._transport.close)
-            publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
+            publisher = opened.enter_context(closing(BatchPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             opened.enter_context(IngressHeartbeats(self._delivery, self._transport, settings, self.health))
             declare = partial(declare_queue, connections, settings.rejected_queue, "quorum", lift_limit=True)
-            intake = Intake(
+            intake = BatchProcessor(
                 self._delivery,
                 self._reader,
-                Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
+                EntryStorage(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
                 Passthrough(self._delivery, self._transport, settings.direct_below, timeout),
-                Rejecting(publisher, settings.rejected_queue, declare),
+                RejectedQueue(publisher, settings.rejected_queue, declare),
                 self._storing_breaker,
                 stopping,
             )
-            yield _IngressWork(
-                self._broker, connections, self._delivery, settings, intake, self._tally, self._storing_breaker, declare
+            yield ConsumingWork(
+                queues=partial(self._prepare, connections, declare),
+                handler=lambda queues: IngressHandler(queues, settings, intake, self._tally),
+                recover=self._recover,
             )
 
-
-class _IngressWork(ConsumingWork[IngestEntry]):
-    """What an ingress does on each connection."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        connections: BlockingConnections,
-        delivery: DelayedDelivery,
-        settings: IngressSettings,
-        intake: Intake,
-        tally: Tally,
-        breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        declare_rejected: Callable[[], None],
-    ) -> None:
-        self._declare_rejected = declare_rejected
-        self._broker = broker
-        self._connections = connections
-        self._delivery = delivery
-        self._settings = settings
-        self._intake = intake
-        self._tally = tally
-        self._breaker = breaker
-
-    @override
-    def queues(self) -> Sequence[str]:
-        queues = _queues(self._broker, self._connections, self._settings)
+    def _prepare(self, connections: BlockingConnections, declare_rejected: Callable[[], None]) -> Sequence[str]:
+        queues = self._queues(connections)
         self._delivery.prepare()  # after that: where the queues are missing, `create` is to declare them all
         if surely_missing(self._broker, self._settings.rejected_queue):  # if it is silent, others go on
-            self._declare_rejected()
+            declare_rejected()
         return queues
 
-    @override
-    def handler(self, queues: Sequence[str]) -> IngressHandler:
-        return IngressHandler(queues, self._settings, self._intake, self._tally)
-
-    @override
-    def recover(self, error: Exception, stopping: StopFlag) -> bool:
+    def _recover(self, error: Exception, stopping: StopFlag) -> bool:
         """Wait until the store answers again, a while at least; messages stay in the queue meanwhile."""
         if not isinstance(error, StoreError):
             return False
-        while not stopping.wait(self._breaker.failure(error)):
+        while not stopping.wait(self._storing_breaker.failure(error)):
             problem = self._delivery.health(_ASKING).store
             if problem is None:
                 break
             error = StoreUnavailableError(problem)
         return True
 
-
-def _queues(broker: Broker, connections: BlockingConnections, settings: IngressSettings) -> Sequence[str]:
-    names = (settings.queue, settings.expired_queue)
-    with quiet_pika():
-        ready, expired = ready_counts(connections, names)
-    if ready is None:
-        raise TransportError(
-            f"there is no queue {names[0]!r} on {broker.label}; correct its name, or have `delaystore ingest create` "
-            "make it"
-        )
-    return names[:1] if expired is None else names
+    def _queues(self, connections: BlockingConnections) -> Sequence[str]:
+        names = (self._settings.queue, self._settings.expired_queue)
+        with quiet_pika():
+            ready, expired = ready_counts(connections, names)
+        if ready is None:
+            raise TransportError(
+                f"there is no queue {names[0]!r} on {self._broker.label}; correct its name, or have "
+                "`delaystore ingest create` make it"
+            )
+        return names[:1] if expired is None else names

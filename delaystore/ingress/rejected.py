@@ -15,15 +15,10 @@ from delaystore.text import DEFAULT_EXCHANGE, FORWARDED_TO, HOPS, REJECTED_PROPE
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
-from delaystore.transports.rabbitmq.copies import (
-    CARBON_COPIES,
-    Copy,
-    CopyPublisher,
-    PropertiesKeptAsBytesError,
-    copy_with_reason,
-)
+from delaystore.transports.rabbitmq.copies import CARBON_COPIES, Copy, PropertiesKeptAsBytesError, copy_with_reason
 from delaystore.transports.rabbitmq.copies import restored as properties_restored
 from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.queues import ready_counts
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
@@ -51,14 +46,14 @@ _LONGEST_REASON: Final = 1000
 logger = logging.getLogger("delaystore.ingress")
 
 
-class Rejecting:
+class RejectedQueue:
     """Publishes copies of messages, with the reason, to the rejected queue.
 
     A queue that takes none is asked with one message at a time, and seldom, as the good ones wait meanwhile. `declare`
     makes the queue again where it is gone; raises TransportError where that cannot be.
     """
 
-    def __init__(self, publisher: CopyPublisher, queue: str, declare: Callable[[], None]) -> None:
+    def __init__(self, publisher: BatchPublisher, queue: str, declare: Callable[[], None]) -> None:
         self._publisher = publisher
         self._queue = queue
         self._declare = declare
@@ -100,6 +95,7 @@ class Rejecting:
         outcomes = self._publisher.publish([_copy(entry, self._queue) for entry in entries], timeout)
         for entry, outcome in zip(entries, outcomes, strict=True):
             entry.copy_late = outcome.late
+            # Only a confirmed copy counts: the original is acknowledged after this, and is then gone from its queue.
             if outcome.kind is OutcomeKind.DELIVERED:
                 self._note_rejected(entry)
             else:
@@ -208,7 +204,7 @@ class RejectedFilter:
 
 @dataclass(slots=True)
 class Retry:
-    """What became of what was in a rejected queue: `found` messages at the beginning.
+    """The result of publishing a rejected queue again, with `found` messages at the beginning.
 
     `published`: confirmed by where they came from, and off the queue. `stayed`: how many are in the queue as before, by
     the reason. `passed_over`: how many the filter leaves there. `stopped`: `stopping` ended it before all were
@@ -266,7 +262,7 @@ def retry_rejected(
     wanted = wanted or RejectedFilter()
     if not result.found:
         return result
-    with closing(CopyPublisher(broker)) as publisher, Consumer(broker, queue, (queue,), _PREFETCH) as consumer:
+    with closing(BatchPublisher(broker)) as publisher, Consumer(broker, queue, (queue,), _PREFETCH) as consumer:
         while result.tried < result.found and result.left < _PREFETCH and not result.stopped:
             consumed = _next(consumer, min(_AT_ONCE, result.found - result.tried))
             if not consumed:
@@ -308,7 +304,7 @@ def _next(consumer: Consumer, most: int) -> Sequence[Consumed]:
     return consumer.take(most, _MOST_BYTES)
 
 
-def _try(publisher: CopyPublisher, deliveries: Sequence[RawDelivery], result: Retry, dry_run: bool) -> Sequence[int]:
+def _try(publisher: BatchPublisher, deliveries: Sequence[RawDelivery], result: Retry, dry_run: bool) -> Sequence[int]:
     """Publish them, note what became of them, and return the tags of those to be acknowledged."""
     copies: list[tuple[int, Copy]] = []
     for each in deliveries:

@@ -30,7 +30,7 @@ def rejected_of(queue: str) -> str:
 class IngressNames:
     """The names that belong to `exchange`, to which programs publish what is to be delayed.
 
-    `queue`: the ingress queue. `out`: the exchange to which delaystore publishes what is due.
+    `queue`: the ingress queue. `out`: the exchange to which delaystore publishes due messages.
     """
 
     exchange: str
@@ -49,13 +49,13 @@ class IngressNames:
         for name in (names.out, names.queue):
             if name.startswith(_RESERVED):
                 raise ConfigurationError(
-                    f"{name!r} cannot be: RabbitMQ keeps names that begin with {_RESERVED!r} for itself; pass names of "
-                    "your own with --queue and --out"
+                    f"{name!r} cannot be: RabbitMQ keeps names that begin with {_RESERVED!r} for itself; pass other "
+                    "names with --queue and --out"
                 )
         if names.out in (names.exchange, names.expired):
             raise ConfigurationError(
-                f"what is due would come back: {names.out!r} cannot be the exchange that due messages go to, too; "
-                "name another with --out"
+                f"--out {names.out!r} is an exchange of the ingress itself, so due messages would come back; choose "
+                "another with --out"
             )
         return names
 
@@ -72,7 +72,7 @@ class IngressNames:
 
 def _check(name: str) -> None:
     if not name:
-        raise ConfigurationError("the exchange has no name; the default exchange cannot delay, so name one of your own")
+        raise ConfigurationError("the exchange has no name; the default exchange cannot delay, so name your own")
     if control_character(name) is not None:
         raise ConfigurationError(f"no exchange or queue may have a control character in its name: {name!r}")
     try:
@@ -90,7 +90,7 @@ MOST_PREFETCHED: Final = 65535
 
 
 class IngressOnDuplicate(StrEnum):
-    """What becomes of a message whose id another message has that waits. The same message again is acknowledged."""
+    """The result for a message whose id another waiting message has. The same message again is acknowledged."""
 
     BOTH = "both"
     """Both are delivered: the later one under another id, with its own in `delaystore.original-message-id`."""
@@ -127,7 +127,7 @@ class IngressSettings:
     """Where the broker puts what expires in the ingress queue, read as well if it exists; default: `QUEUE.expired`."""
     on_duplicate: DuplicateRule = DuplicateRule(IngressOnDuplicate.BOTH)
     direct_below: Duration = Duration(timedelta(0))
-    """What is due within less is forwarded at once, without the store; 0: nothing is."""
+    """Messages due within less are forwarded at once, without the store; 0: none are."""
     batch_size: int = 1000
     """The most messages stored at once."""
     prefetch: int = 2500

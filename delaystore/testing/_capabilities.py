@@ -1,4 +1,4 @@
-"""What a store or transport can do beyond the minimum; this selects the tests of the kit."""
+"""Capabilities of a store or transport beyond the minimum; they select the tests of the kit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ _NEEDED: Final = "delaystore_needs"
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCapabilities:
-    """What a store can do. The defaults describe one that has the five methods and claims by a lease."""
+    """Capabilities of a store. The defaults describe one that has the five methods and claims by a lease."""
 
     transactions: bool = False
-    """What a block of `transaction()` writes shows at its end or is undone; its claims end with it."""
+    """Changes in a block of `transaction()` show at its end or are undone; its claims end with it."""
     batches: bool = False
     """`fetch_due` returns as many as it is asked for."""
     bounded_batches: bool = False
     """`fetch_batch` keeps to its number of bytes."""
     claims_outside_transactions: bool = True
-    """What is fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
+    """A message fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
     management: bool = False
     """It is a ManagedDelayedMessageStore."""
     keys: bool = False
@@ -29,7 +29,7 @@ class StoreCapabilities:
     operations: bool = False
     """It is an OperableDelayedMessageStore, and its `transaction()` yields an OperableTransaction."""
     ingresses: bool = False
-    """It keeps what ingresses tell of themselves; for stores with operations."""
+    """It keeps reports of ingresses; for stores with operations."""
     other_processes: bool = False
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)
@@ -39,14 +39,14 @@ class StoreCapabilities:
     hostile_sessions: bool = False
     """It can be opened with sessions in another time zone: `hostile_store_factory` is given."""
     unreadable_rows: bool = False
-    """What it holds can be damaged: `corrupt` is given."""
+    """Its rows can be damaged: `corrupt` is given."""
     wake_ups: bool = False
     """`subscribe` returns a subscription."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransportCapabilities:
-    """What a transport can do. The defaults describe one with queues that must be declared."""
+    """Capabilities of a transport. The defaults describe one with queues that must be declared."""
 
     unroutable: bool = True
     """A message to a queue that does not exist comes back."""

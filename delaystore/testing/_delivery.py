@@ -39,7 +39,7 @@ ABSENT: Final = Absent.ABSENT
 
 
 class Expected(TypedDict, total=False):
-    """What a test may say of a message, beside its destination and body; see `TestDelivery.assert_sent`."""
+    """Expectations of a message, beside its destination and body; see `TestDelivery.assert_sent`."""
 
     json: Any
     delay: timedelta | float | None
@@ -50,7 +50,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What is None (of `json`: ABSENT) may be anything. `now`: from when `delay` counts.
+    """An expected message. None (of `json`: ABSENT) means any value. `now`: from when `delay` counts.
 
     `headers`: these at least.
     """
@@ -148,7 +148,7 @@ Turn = Callable[[], Any]
 """A call of a handler."""
 
 
-class Handlers:
+class DestinationHandlers:
     """One handler for each destination; what none is for is left alone."""
 
     def __init__(self) -> None:
@@ -183,8 +183,25 @@ class TestDelivery(DelayedDelivery):
     Store, passes, retries and error queue are the real ones; `transport` records messages and answers as configured.
     `start` and `with` start no dispatcher.
 
-    `clock` None: one of its own, which stands at noon of 2027-01-01 UTC. `store` None: in memory. A store that is given
-    must go by `clock`. `settings` None: the defaults. Raises ConfigurationError where the store goes by another clock.
+    Args:
+        endpoint: As of DelayedDelivery.
+        store: A store that goes by `clock`. None: one in memory.
+        clock: The clock. None: a new one, which stands at noon of 2027-01-01 UTC.
+        settings: None: the defaults.
+
+    Raises:
+        ConfigurationError: The store goes by another clock.
+
+    Example:
+        ```python
+        def test_reminder() -> None:
+            with TestDelivery() as delivery:
+                delivery.send("reminders", b"pay me", delay=timedelta(days=3))
+                delivery.assert_sent("reminders", b"pay me", delay=timedelta(days=3))
+                delivery.dispatch_for(days=3)
+                assert len(delivery.delivered("reminders")) == 1
+        ```
+
     """
 
     __test__: ClassVar = False  # pytest takes each class Test... for tests
@@ -203,7 +220,7 @@ class TestDelivery(DelayedDelivery):
         super().__init__(endpoint, store, self.transport, settings)
         if store.now() != self.clock.now():
             raise ConfigurationError(f"{store!r} goes by another clock; make both with the same, as in clock=clock")
-        self._handlers = Handlers()
+        self._handlers = DestinationHandlers()
 
     @override
     def start(self) -> None:
@@ -219,21 +236,34 @@ class TestDelivery(DelayedDelivery):
         return engine
 
     def on(self, destination: str, handler: Handler) -> None:
-        """Call `handler(message)` for each message that arrives at `destination`, in place of an earlier handler.
+        """Handle the messages that arrive at a destination.
 
-        Raises ConfigurationError for one that would have to be awaited.
+        Args:
+            destination: A queue's name or an address.
+            handler: Called with each message, in place of an earlier handler.
+
+        Raises:
+            ConfigurationError: The handler would have to be awaited.
+
         """
         if iscoroutinefunction(handler):
             raise ConfigurationError(f"{handler!r} is asynchronous; give a function, or use AsyncTestDelivery")
         self._handlers.add(destination, handler)
 
     def dispatch_due(self) -> Sequence[DelayedMessage]:
-        """Forward the messages that are due by the clock, and call the handlers; returns what arrived, in that order.
+        """Forward the messages that are due by the clock, and call the handlers.
 
-        What handlers send, and is due at once, arrives in the same call; copies in the error queue are among what
-        arrived. In a pretended outage nothing does. Raises what a handler raises: all that was due has arrived then,
-        and the next call calls the other handlers. Raises AssertionError after 100 rounds in which handlers have sent
-        messages that are due at once.
+        Messages that handlers send, and that are due at once, arrive in the same call. In a pretended outage none
+        arrive.
+
+        Returns:
+            The messages that arrived, in that order, with copies in the error queue.
+
+        Raises:
+            AssertionError: Handlers have sent messages that are due at once in 100 rounds.
+            Exception: What a handler raises. All due messages have arrived then, and the next call calls the other
+                handlers.
+
         """
         arrived: list[DelayedMessage] = []
         for call in self._turns(arrived):
@@ -249,10 +279,24 @@ class TestDelivery(DelayedDelivery):
         minutes: float = 0,
         seconds: float = 0,
     ) -> Sequence[DelayedMessage]:
-        """Let so much time pass as `clock.advance` would, but stop to forward whenever something is due on the way.
+        """Let time pass as `clock.advance` would, but stop to forward whenever a message is due on the way.
 
-        So handlers see the clock of the moment in which their message arrives. Returns and raises as `dispatch_due`;
-        InvalidMessageError also for what is negative, or no length of time.
+        So handlers see the clock of the moment in which their message arrives.
+
+        Args:
+            span: A timedelta or seconds, to which the other arguments are added.
+            days: Days.
+            hours: Hours.
+            minutes: Minutes.
+            seconds: Seconds.
+
+        Returns:
+            As `dispatch_due`.
+
+        Raises:
+            InvalidMessageError: The sum is negative, or no length of time.
+            AssertionError, Exception: As `dispatch_due`.
+
         """
         arrived: list[DelayedMessage] = []
         for call in self._turns_for(sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds), arrived):
@@ -277,11 +321,20 @@ class TestDelivery(DelayedDelivery):
     def assert_sent(
         self, destination: str | None = None, body: bytes | str | None = None, **expected: Unpack[Expected]
     ) -> DelayedMessage:
-        """The first message like this that waits or has arrived; AssertionError, listing all there are, if none is.
+        """Assert that a message like this waits or has arrived. Cancelled and rolled back messages do not count.
 
-        What is left out may be anything. A `body` of str is meant in UTF-8; `json` is what the body holds as JSON;
-        `delay` (a timedelta or seconds) counts from the clock's present, `at` is the due time; `headers`: these at
-        least; `key`. What was cancelled or rolled back was not sent.
+        Args:
+            destination: Its destination. None: any.
+            body: Its body; a str is meant in UTF-8. None: any.
+            **expected: `json`: the body's value as JSON. `delay`: a timedelta or seconds from the clock's present until
+                it is due. `at`: its due time. `headers`: these at least. `key`: its key.
+
+        Returns:
+            The first such message.
+
+        Raises:
+            AssertionError: There is none. The text lists all there are.
+
         """
         __tracebackhide__ = True
         wanted = Expectation(now=self.clock.now(), destination=destination, body=body, **expected)
@@ -294,7 +347,17 @@ class TestDelivery(DelayedDelivery):
     def assert_not_sent(
         self, destination: str | None = None, body: bytes | str | None = None, **expected: Unpack[Expected]
     ) -> None:
-        """Raise AssertionError if a message like this waits or has arrived; without arguments, if any does."""
+        """Assert that no message like this waits or has arrived.
+
+        Args:
+            destination: As in `assert_sent`.
+            body: As in `assert_sent`.
+            **expected: As in `assert_sent`. Without any argument every message counts.
+
+        Raises:
+            AssertionError: There is one. The text lists them.
+
+        """
         __tracebackhide__ = True
         wanted = Expectation(now=self.clock.now(), destination=destination, body=body, **expected)
         waiting = [message for message in self.waiting() if wanted.is_met_by(message)]
@@ -353,10 +416,15 @@ def _for(destination: str | None, messages: Sequence[DelayedMessage]) -> Sequenc
 
 
 class AsyncTestDelivery(AsyncDelayedDelivery):
-    """An AsyncDelayedDelivery with what TestDelivery has, and a store in memory.
+    """An AsyncDelayedDelivery with the methods of TestDelivery, and a store in memory. Belongs to one event loop.
 
-    What it says of methods and arguments holds here. `dispatch_due` and `dispatch_for` are awaited, and so are handlers
-    that ask for it; the others answer at once. Belongs to one event loop.
+    `dispatch_due` and `dispatch_for` are awaited, and so are asynchronous handlers; the other methods return at once.
+
+    Args:
+        endpoint: As of DelayedDelivery.
+        clock: As of TestDelivery.
+        settings: As of TestDelivery.
+
     """
 
     __test__: ClassVar = False  # pytest takes each class Test... for tests

@@ -19,9 +19,14 @@ _START: Final = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
 
 class SettableClock:
-    """A `Clock` for tests; may be shared by threads.
+    """A `Clock` for tests. Threads may share it.
 
-    `now`: aware; where it starts. Raises InvalidMessageError for a naive one.
+    Args:
+        now: Where it starts; aware.
+
+    Raises:
+        InvalidMessageError: `now` is naive.
+
     """
 
     def __init__(self, now: datetime = _START) -> None:
@@ -45,9 +50,21 @@ class SettableClock:
         minutes: float = 0,
         seconds: float = 0,
     ) -> datetime:
-        """Move on by the sum of a timedelta or seconds, and what is named; back, if that is negative.
+        """Move on; back, if the sum of the arguments is negative.
 
-        Returns the new instant. Raises InvalidMessageError for what is no length of time, or leads too far.
+        Args:
+            span: A timedelta or seconds.
+            days: Days.
+            hours: Hours.
+            minutes: Minutes.
+            seconds: Seconds.
+
+        Returns:
+            The new instant.
+
+        Raises:
+            InvalidMessageError: The sum is no length of time, or leads too far.
+
         """
         span = sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds)
         with self._lock:
@@ -84,11 +101,13 @@ Answer = Outcome | Callable[[DelayedMessage], Outcome]
 
 
 class RecordingTransport(Transport):
-    """Delivers everything, but for the destinations in `outcomes`, and keeps a record.
+    """Delivers messages to all destinations except those in `outcomes`, and keeps a record.
 
-    `outcomes`: by destination, an Outcome or a function of the message that returns one; may be changed at any time.
-    UNAVAILABLE pretends that the destination is unavailable, though the broker is there.
-    `unavailable_reason`: why nothing can be sent (a pretended outage); None: it can.
+    Args:
+        outcomes: By destination, an Outcome or a function of the message that returns one; the attribute may be changed
+            at any time. UNAVAILABLE pretends that the destination is unavailable, though the broker is there.
+        unavailable_reason: Why nothing can be sent, in a pretended outage. None: messages can be sent.
+
     """
 
     def __init__(self, outcomes: Mapping[str, Answer] | None = None, *, unavailable_reason: str | None = None) -> None:
@@ -106,7 +125,7 @@ class RecordingTransport(Transport):
 
     @property
     def sent(self) -> Sequence[DelayedMessage]:
-        """What was delivered, in that order."""
+        """The messages that were delivered, in that order."""
         return [message for message, outcome in self.attempts if outcome.kind is OutcomeKind.DELIVERED]
 
     @property
@@ -116,7 +135,19 @@ class RecordingTransport(Transport):
             return frozenset(self._queues)
 
     def wait_for_sent(self, count: int, timeout: float = 30) -> Sequence[DelayedMessage]:
-        """`sent`, once it holds at least `count` messages; TimeoutError when it does not within `timeout` seconds."""
+        """Wait until messages are sent.
+
+        Args:
+            count: Number of messages at least.
+            timeout: Seconds to wait.
+
+        Returns:
+            As `sent`.
+
+        Raises:
+            TimeoutError: Fewer were sent in that time.
+
+        """
         with self._changed:
             self._changed.wait_for(lambda: len(self.sent) >= count, timeout)
             sent = self.sent
@@ -151,7 +182,7 @@ class RecordingTransport(Transport):
     @override
     @contextmanager
     def receive(self, queue: str, limit: int = 1, timeout: float = 0) -> Iterator[Sequence[ReceivedMessage]]:
-        """What was delivered there; raises TransportSetupError for a queue neither declared nor delivered to."""
+        """Take delivered messages; raises TransportSetupError for a queue neither declared nor delivered to."""
         with self._changed:
             if queue not in self._queues:
                 raise TransportSetupError(f"there is no queue {queue!r}; declare it first")
@@ -237,7 +268,7 @@ class AsyncFakeTransaction:
 
     def __init__(self) -> None:
         self.sync_session = FakeTransaction()
-        """What is enlisted in, as in an AsyncSession."""
+        """The transaction to enlist in, as in an AsyncSession."""
 
     def on_commit(self, action: Callable[[], object]) -> None:
         """As `FakeTransaction.on_commit`."""

@@ -26,9 +26,24 @@ __getattr__, __dir__ = lazily(
 
 
 def open_transport(url: str) -> Transport:
-    """The transport for `url`, from the entry points `delaystore.transports`.
+    """Open the transport for a URL, by the entry points `delaystore.transports`.
 
-    Raises UnknownSchemeError, ConfigurationError, MissingDependencyError.
+    Args:
+        url: Such as `amqp://broker`, `sqlite:///queues.db` or `memory://`.
+
+    Returns:
+        The transport. It connects when it is first used.
+
+    Raises:
+        UnknownSchemeError: No transport is registered for the URL's scheme.
+        ConfigurationError: The URL cannot work.
+        MissingDependencyError: The transport needs a library that is not installed.
+
+    Example:
+        ```python
+        transport = open_transport("amqp://user:password@broker/vhost")
+        ```
+
     """
     transport: Transport = open_url("delaystore.transports", "transport", url)
     return transport

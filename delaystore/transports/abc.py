@@ -17,7 +17,7 @@ from delaystore.stores.abc import DelayedMessageStore
 
 
 class OutcomeKind(Enum):
-    """What became of one message."""
+    """The kinds of results of sending a message."""
 
     DELIVERED = "delivered"
     """Confirmed by the broker."""
@@ -52,7 +52,7 @@ class PendingConfirm(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one message, and why (empty when delivered)."""
+    """The result of sending one message, and why (empty when delivered)."""
 
     kind: OutcomeKind
     reason: str = ""

@@ -35,7 +35,7 @@ _FIRST: Final = 16
 _GROWTH: Final = 4
 
 
-class Portions:
+class PortionSizes:
     """Sizes of portions, by the bodies that were seen: a queue does not tell them before."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCal
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher._in_flight import InFlightTracker
 from delaystore.ingress._entries import IngestEntry, IngestResult
-from delaystore.ingress._storing import Storing
+from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
@@ -88,7 +88,7 @@ class History:
         delivery = DelayedDelivery("sales", self.open_store())
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
         calls = StoreCalls(breaker, timedelta(minutes=1))
-        self.storing = Storing(delivery, calls, self.rule, lambda _: None)
+        self.storing = EntryStorage(delivery, calls, self.rule, lambda _: None)
         actions = [*2 * (self.publish, self.take_in, self.settle), self.fetch, self.fetch, self.end]
         for self.step in range(STEPS):
             self.chance.choice(actions)()

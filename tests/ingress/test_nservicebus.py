@@ -11,11 +11,12 @@ import pytest
 
 from delaystore.text import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import text_value
-from tests.arrivals import arrival
 from tests.faults.patience import wait_until
+from tests.incoming import incoming_message
 from tests.ingress.service import Service
 from tests.integration.ingress_path import IngressPath, entries
 from tests.servers import PostgreSQLDatabases, RabbitMQVhosts
@@ -63,7 +64,7 @@ class Endpoint:
     def __init__(self, service: Service, management: str) -> None:
         self.service = service
         self.path = IngressPath(service.url, management)
-        self._publisher = CopyPublisher(broker_from_url(service.url))
+        self._publisher = BatchPublisher(broker_from_url(service.url))
 
     def close(self) -> None:
         self._publisher.close()
@@ -71,7 +72,7 @@ class Endpoint:
 
     def send(self, headers: dict[str, str], **properties: Any) -> None:
         """To its timeout manager, with the broker's confirm."""
-        raw = arrival({name: text_value(value) for name, value in headers.items()}, **PROPERTIES | properties)
+        raw = incoming_message({name: text_value(value) for name, value in headers.items()}, **PROPERTIES | properties)
         copy = Copy(Address(DEFAULT_EXCHANGE, TIMEOUTS), raw.properties, BODY)
         assert self._publisher.publish([copy], 30)[0].kind is OutcomeKind.DELIVERED
 
@@ -118,7 +119,7 @@ def test_a_timeout_becomes_what_the_timeout_manager_would_have_sent(endpoint: En
     assert entries(found) == {name: text_value(value) for name, value in (headers | changed).items()}
     assert found.body == BODY
     assert found.routing_key == ENDPOINT
-    expected = arrival({}, **PROPERTIES, message_id=timeout_id).properties.fields
+    expected = incoming_message({}, **PROPERTIES, message_id=timeout_id).properties.fields
     given = {name: value for name, value in found.properties.fields.items() if name != "headers"}
     assert given == {name: value for name, value in expected.items() if name != "headers"}
 

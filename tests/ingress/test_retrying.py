@@ -10,7 +10,7 @@ import pytest
 from delaystore import RabbitMQTransport
 from delaystore.errors import TransportSetupError
 from delaystore.ingress.rejected import retry_rejected
-from delaystore.transports.rabbitmq.copies import CopyPublisher
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.integration.cli import CommandLine, command_line
 
@@ -163,10 +163,10 @@ def test_nothing_leaves_the_queue_before_it_is_confirmed(
 ) -> None:
     reject(ground, sqlite_url, too_large(ground, 3), 3)
 
-    def die(_publisher: CopyPublisher, _copies: Sequence[Any], _timeout: float) -> Any:
+    def die(_publisher: BatchPublisher, _copies: Sequence[Any], _timeout: float) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CopyPublisher, "publish", die)
+    monkeypatch.setattr(BatchPublisher, "publish", die)
     with pytest.raises(KeyboardInterrupt):
         retry_rejected(RabbitMQTransport(ground.url).broker, REJECTED)
     await_depth(ground, REJECTED, 3)

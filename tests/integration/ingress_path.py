@@ -15,8 +15,9 @@ from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.topology import IngressNames, IngressTopology, create
 from delaystore.text import Address
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import RawProperties
 from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE
@@ -34,7 +35,7 @@ class IngressPath:
             create(client, IngressTopology(names=NAMES, out_type="topic", exchange_type="topic"))
         self.url = url
         self.transport = RabbitMQTransport(url)
-        self._publisher = CopyPublisher(broker_from_url(url))
+        self._publisher = BatchPublisher(broker_from_url(url))
         self._reader = IncomingReader(
             ReadingRules(
                 ingress_queue=NAMES.queue,

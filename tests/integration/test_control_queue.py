@@ -322,7 +322,7 @@ def test_changes_are_noted_with_who_made_them(asker: Asker, delivery: DelayedDel
     asker.ask({"cancel": "not there"}, app_id="shop")
     changes = [(each.by, each.action, each.message_id, each.new_due_time) for each in delivery.operations.changes()]
     assert changes == [
-        ("somebody, by the control queue", "cancel", "m2", None),
+        ("an unknown sender, by the control queue", "cancel", "m2", None),
         ("application sh?op, by the control queue", "reschedule", "m1", LATER),
         (f"{user}, by the control queue", "cancel", "m0", None),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from delaystore.cascades import BrokerClient, FindingKind, TopologyInUseError, check_deletion, create, delete, verify
 from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
-from delaystore.transports.rabbitmq.declaring import DeclarationError, declare_part, ensure_bound, ensure_declared
+from delaystore.transports.rabbitmq.declaring import DeclarationError, declare, declare_part, ensure_bound
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named
 from tests.dispatching import wait_until
 from tests.integration.cascades import channel_to
@@ -222,7 +222,7 @@ def test_what_a_failure_leaves_is_said(broker: BrokerClient, channel: Any) -> No
     topology = custom("mine", levels=3)
     channel.queue_declare("mine.delay-level-01", durable=True)
     with pytest.raises(DeclarationError, match="left so: 5 exchanges, 2 queues") as failure:
-        ensure_declared(broker.connections, topology)
+        declare(broker.connections, topology.layout().parts)
     assert isinstance(failure.value, TransportSetupError)
     assert "\n" not in str(failure.value)
     assert "inequivalent arg" in str(failure.value)
@@ -269,8 +269,8 @@ def test_a_queue_is_bound_where_it_exists(broker: BrokerClient, channel: Any) ->
     channel.queue_declare("billing", durable=True)
     with pytest.raises(TransportSetupError, match="run delaystore delays create"):
         ensure_bound(broker.connections, topology, "billing")
-    ensure_declared(broker.connections, topology)
-    ensure_declared(broker.connections, topology)
+    declare(broker.connections, topology.layout().parts)
+    declare(broker.connections, topology.layout().parts)
     assert ensure_bound(broker.connections, topology, "billing")
     assert ensure_bound(broker.connections, topology, "billing")
     assert not ensure_bound(broker.connections, topology, "nobody")

@@ -406,7 +406,7 @@ def test_what_is_published_only_after_its_sender_has_left_is_known_to_arrive(
     transport.declare("q")
     assert kinds(transport.send([message()], None, LONG)) == [DELIVERED]
     busy = threading.Event()
-    transport._running_owner()._loop.add_callback_threadsafe(lambda: busy.wait(LONG))
+    transport._publisher.owner()._loop.add_callback_threadsafe(lambda: busy.wait(LONG))
     batch = [message() for _ in range(3)]
     outcomes = transport.send(batch, None, 0.3)
     busy.set()

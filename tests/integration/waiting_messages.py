@@ -8,7 +8,7 @@ from typing import Any
 import pika
 
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
-from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 from tests.integration.cascades import channel_to
@@ -21,7 +21,7 @@ Taken = tuple[str, Any, Any, bytes]
 def declare_cascades(url: str, *names: str) -> None:
     for name in names:
         with BrokerCascade(url, topology_named(name), name) as place:
-            ensure_declared(place.connections, place.cascade)
+            declare(place.connections, place.cascade.layout().parts)
 
 
 def nservicebus_headers(delay: int, sent: datetime | None = None) -> dict[str, Any]:

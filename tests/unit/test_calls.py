@@ -20,7 +20,7 @@ class Wire:
         self.did: list[str] = []
         self.ended = threading.Event()
 
-    def ask(self) -> None:
+    def ask_to_end(self) -> None:
         self.did.append("asked")
 
     def cut(self) -> None:

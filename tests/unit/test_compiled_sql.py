@@ -55,8 +55,8 @@ from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_o
 from delaystore.stores.sql.dialects.base import OWN
 from delaystore.stores.sql.dialects.mysql import PATIENCE
 from delaystore.stores.sql.faults import quoted_name
-from delaystore.transports.sql_queue._receiving import LeasedRows, LockedRows
-from delaystore.transports.sql_queue._tables import queue_table
+from delaystore.transports.sql_queue._receiving import LeasedTable, LockedTable, OpenTable
+from delaystore.transports.sql_queue._tables import QueueTables, queue_table
 
 FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
@@ -109,6 +109,7 @@ class FoundRow(tuple[Any, ...]):
 
     __slots__ = ()
     seq, done, there = 1, True, True
+    message_id, body, headers, properties = "m1", b"", None, None
 
 
 class Recorder:
@@ -284,12 +285,24 @@ def test_the_sql_queue(engine: Engine) -> None:
     table = queue_table("billing", "my schema", store_dialect_of(engine))
     book.add("table", *created(table))
     book.add("insert", insert(table).inline())
-    if engine.dialect.name != "sqlite":
-        book.run("locked rows, settled", lambda c: LockedRows(c, table, 10).settle())
-        book.run("locked rows, given back", lambda c: LockedRows(c, table, 10).give_back())
-    else:
-        book.run("leased rows, settled", lambda c: LeasedRows(c, table, 10, timedelta(seconds=60)).settle())
-        book.run("leased rows, given back", lambda c: LeasedRows(c, table, 10, timedelta(seconds=60)).give_back())
+    tables = QueueTables("my schema", store_dialect_of(engine))
+
+    def opened(connections: Any) -> OpenTable:
+        if engine.dialect.name == "sqlite":
+            return LeasedTable(connections, tables, "billing", timedelta(seconds=60))
+        return LockedTable(connections, tables, "billing")
+
+    def consume(connections: Any) -> None:
+        reading = opened(connections)
+        reading.consume(reading.claim(10))
+
+    def give_back(connections: Any) -> None:
+        reading = opened(connections)
+        reading.claim(10)
+        reading.give_back()
+
+    book.run("claimed and consumed", consume)
+    book.run("claimed and given back", give_back)
     book.run("delete", lambda c: store_dialect_of(engine).delete_locked(c, table, "seq", [1, 2]))
     book.run("lock wait", lambda c: store_dialect_of(engine).lock_wait(c, 2.5))
     book.compare("sql_queue")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.ingress.control._protocol import Answer, Asked, Protocol, Read
+from delaystore.ingress.control._protocol import Answer, Protocol, ReadRequest, RequestContext
 from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
@@ -16,7 +16,7 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
-ASKED = Asked(by="ada", now=NOON)
+ASKED = RequestContext(by="ada", now=NOON)
 PROTOCOL = Protocol("sales")
 NAMES = st.sampled_from(["cancel", "reschedule", "get", "ping", "version", "at", "delay", "key", "destroy"])
 VALUES = st.recursive(
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 )
 
 
-def read(request: Any) -> Read | Answer:
+def read(request: Any) -> ReadRequest | Answer:
     return PROTOCOL.read(json.dumps(request).encode(), ASKED)
 
 
@@ -70,7 +70,7 @@ def test_any_object_is_done_or_answered_with_what_is_wrong(request: dict[str, An
 )
 def test_a_request_is_what_it_says(request_: Any, expected: object) -> None:
     found = read(request_)
-    assert isinstance(found, Read)
+    assert isinstance(found, ReadRequest)
     assert found.request == expected
 
 
@@ -83,7 +83,7 @@ def test_a_message_whose_text_no_json_parser_likes_is_answered_nevertheless() ->
         headers={"n": float("nan"), "b": b"\xff"},
     )
     found = read({"get": "a"})
-    assert isinstance(found, Read)
+    assert isinstance(found, ReadRequest)
     result = RequestResult(outcome=ManagementOutcome.DONE, message_id="a", message=message)
     document = json.loads(found.answer(result).body, parse_constant=pytest.fail)
     assert document["message"]["body_base64"] == "/wA="
@@ -97,8 +97,8 @@ def short(text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "somebody, by the control queue"),
-        ({"user_id": short(b"")}, "somebody, by the control queue"),
+        ({}, "an unknown sender, by the control queue"),
+        ({"user_id": short(b"")}, "an unknown sender, by the control queue"),
         ({"user_id": short(b"shop"), "app_id": short(b"till")}, "shop, by the control queue"),
         ({"app_id": short(b"till\0\xff\n")}, "application till?\ufffd?, by the control queue"),
     ],
@@ -107,8 +107,8 @@ def test_the_sender_is_named_as_far_as_it_is_known(fields: dict[str, bytes], exp
     assert sender_of(RawProperties.of(fields)) == expected
 
 
-def test_who_sends_what_cannot_be_read_is_somebody() -> None:
-    assert sender_of(RawProperties(b"\xff")) == "somebody, by the control queue"
+def test_who_sends_what_cannot_be_read_is_an_unknown_sender() -> None:
+    assert sender_of(RawProperties(b"\xff")) == "an unknown sender, by the control queue"
 
 
 def test_properties_are_put_together_as_they_lie_on_the_wire() -> None:

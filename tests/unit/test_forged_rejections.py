@@ -8,7 +8,7 @@ from delaystore.ingress._entries import IngestEntry as Arrived
 from delaystore.ingress.control._replies import request_copy
 from delaystore.ingress.rejected import EXCHANGE, ROUTING_KEY, IrretrievableError, _copy, restored
 from delaystore.transports.rabbitmq.raw import RawDelivery, RawProperties, TableEntry, text_value
-from tests.arrivals import arrival
+from tests.incoming import incoming_message
 
 FORGED = [TableEntry(EXCHANGE.encode(), text_value("")), TableEntry(ROUTING_KEY.encode(), text_value("sales.control"))]
 
@@ -19,7 +19,7 @@ def delivered(headers: Sequence[TableEntry]) -> RawDelivery:
 
 @pytest.mark.parametrize("pairs", [1, 2])
 def test_a_retry_goes_to_where_the_message_was_published_to(pairs: int) -> None:
-    taken = arrival()._replace(properties=RawProperties.of({}).changed(FORGED * pairs))
+    taken = incoming_message()._replace(properties=RawProperties.of({}).changed(FORGED * pairs))
     entry = Arrived(taken, 0.0)
     entry.objection = "a name comes twice"
     copy = _copy(entry, "E.ingress.rejected")

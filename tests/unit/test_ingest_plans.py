@@ -96,8 +96,8 @@ def test_what_waits_in_the_plugin_finds_the_ingress_queue(
     assert [one.routing_key for one in into] == keys
     assert switch.plugin.survives(exchange_type) is survives
     told = " ".join(switch.steps(ingress_exchange=False))
-    assert ("is lost when the exchange is deleted" in told) is not survives
-    assert ("comes to" in told) is survives
+    assert ("are lost when the exchange is deleted" in told) is not survives
+    assert ("come to" in told) is survives
 
 
 def steps(switch: Switch) -> str:

@@ -10,6 +10,7 @@ from pika import frame, spec
 
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
 from delaystore.message import FAR_TIMESTAMPS, DelayedMessage
+from delaystore.text import Address
 from delaystore.transports.rabbitmq.properties import (
     MAX_ENCODED_BYTES,
     check_message,
@@ -17,8 +18,10 @@ from delaystore.transports.rabbitmq.properties import (
     read_headers,
     read_properties,
 )
-from delaystore.transports.rabbitmq.publication import content_header
+from delaystore.transports.rabbitmq.publication import Publication
 from delaystore.transports.rabbitmq.raw import RawProperties, TableEntry
+
+ADDRESS = Address("", "billing")
 
 
 def message(destination: str = "q", message_id: str = "a", **fields: Any) -> DelayedMessage:
@@ -68,7 +71,7 @@ def test_what_is_accepted_comes_back_as_it_was(headers: dict[str, Any], properti
         check_message(sent)
     except UnsupportedMessageError:
         assume(False)
-    _, header = frame.decode_frame(content_header(1, sent))
+    _, header = frame.decode_frame(Publication(sent, ADDRESS).content_header(1))
     received = header.properties
     assert read_headers(received) == headers
     assert read_properties(received) == {"delivery_mode": 2, **properties}
@@ -79,7 +82,7 @@ def test_what_is_accepted_comes_back_as_it_was(headers: dict[str, Any], properti
 def test_a_message_of_id_and_body_alone_is_written_as_pika_would(message_id: str, body: bytes) -> None:
     plain = message(message_id=message_id, body=body)
     with_property = message(message_id=message_id, body=body, properties={"delivery_mode": 2})
-    assert content_header(7, plain) == content_header(7, with_property)
+    assert Publication(plain, ADDRESS).content_header(7) == Publication(with_property, ADDRESS).content_header(7)
 
 
 @pytest.mark.parametrize(

@@ -431,7 +431,7 @@ def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
             threading.Timer(SHORT, os.kill, [os.getpid(), signal.SIGUSR1]).start()
             with pytest.raises(Interrupt):
                 transport.send([a_message("silent")], None, LONG)
-            carriage = transport._running_owner()._pool
+            carriage = transport._publisher.owner()._pool
             assert carriage is not None
             wait_until(lambda: not carriage.batches)
     finally:

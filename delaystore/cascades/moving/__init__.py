@@ -1,3 +1,3 @@
-"""Moving what waits in a cascade into another, on the same broker or on another; see `mover`."""
+"""Moving the waiting messages of a cascade into another, on the same broker or on another; see `mover`."""
 
 __all__: list[str] = []

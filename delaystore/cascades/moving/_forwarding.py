@@ -22,7 +22,7 @@ from delaystore.transports.rabbitmq.queues import exists
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Routing
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Queue
 
-_NO_QUEUE: Final = "delaystore.nobody"
+_NO_QUEUE: Final = "delaystore.no-queue"
 """A queue that does not exist: what is sent to it is dropped."""
 
 
@@ -108,7 +108,7 @@ _PAUSE: Final = 0.5
 
 
 class ResultKind(Enum):
-    """What became of a message."""
+    """The kinds of results of moving a message."""
 
     MOVED = "moved"
     POISONED = "poisoned"
@@ -118,7 +118,7 @@ class ResultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a message. `until`: when a moved copy's delay is over, at the earliest."""
+    """The result of moving a message. `until`: when a moved copy's delay is over, at the earliest."""
 
     kind: ResultKind
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What a move is to do, how fast, and what it says of each message."""
+"""Planning of a move: remaining delays, limits, and the copy of each message."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -100,7 +100,7 @@ def _instant(text: str | None) -> datetime | None:
 
 
 _COUNT: Final = b"x-delivery-count"
-"""What the broker compares with the limit: how often a message was given back; since RabbitMQ 4.3, after failures."""
+"""The count that the broker compares with the limit: of returns of a message; since RabbitMQ 4.3, after failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _given_back(message: LevelMessage) -> int:
 
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
-"""RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
+"""RabbitMQ adds them at each level. It may drop a message that has them, as one in a loop."""
 _COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
 _TOLERANCE: Final = timedelta(minutes=1)
 """How much later than due a cascade may deliver before headers and key are said to disagree."""

@@ -7,9 +7,9 @@ from typing_extensions import override
 
 from delaystore.cascades.management import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
-from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.pika_internals import server_properties, virtual_host_of
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.queues import missing, queue_exists, ready_counts
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 
@@ -26,7 +26,7 @@ class BrokerCascade(BrokerClient):
         self.name = name
         self.queues = tuple(cascade.level(number) for number in range(cascade.levels))
         """The level queues, by level."""
-        self._publisher = CopyPublisher(self.broker)
+        self._publisher = BatchPublisher(self.broker)
         self.publish = self._publisher.publish
 
     def __repr__(self) -> str:

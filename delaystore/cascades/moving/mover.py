@@ -1,12 +1,11 @@
 """Moving messages out of a cascade: read, forwarded, and acknowledged once they are confirmed."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Final
 
 from delaystore.calls import ProgressListener
 from delaystore.cascades.moving._forwarding import BatchResult, CopyForwarder, Result, ResultKind, TargetDestinations
@@ -21,86 +20,36 @@ from delaystore.cascades.moving._planning import (
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.report import MoveReport
 from delaystore.clock import RateLimit
-from delaystore.errors import ConfigurationError, DelaystoreError, TransportError, TransportUnavailableError
+from delaystore.errors import ConfigurationError, DelaystoreError, TransportUnavailableError
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts
 from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
 
 
-class LevelReader:
-    """Consumes what waits in the level queues, the highest level first, since messages walk down meanwhile.
+class LevelReader(Consumer):
+    """Consumes the level queues, the highest level first, since messages walk down meanwhile.
 
-    What is not acknowledged when the block ends goes back to its queue. Used by one thread.
     `prefetch`: how many messages of each queue may be unacknowledged.
     """
 
     def __init__(self, source: BrokerCascade, prefetch: int) -> None:
         ready = ready_counts(source.connections, source.queues)
         self._levels = [level for level, count in reversed(list(enumerate(ready))) if count is not None]
-        self._queues = source.queues
-        self._consumer = Consumer(
-            source.broker, source.name, [source.queues[level] for level in self._levels], prefetch
-        )
-        self.wake = self._consumer.wake
-        self.acknowledge_singly = self._consumer.acknowledge_singly
+        self._names = source.queues
+        queues = [source.queues[level] for level in self._levels]
+        super().__init__(source.broker, source.name, queues, prefetch, remedy=_REMEDY)
 
-    def __enter__(self) -> Self:
-        with _run_again():
-            self._consumer.__enter__()
-        return self
+    def messages(self, most: int, most_bytes: int) -> list[LevelMessage]:
+        """As `take`."""
+        return [self._message(consumed) for consumed in self.take(most, most_bytes)]
 
-    def __exit__(self, *_: object) -> None:
-        self._consumer.__exit__()
-
-    @property
-    def prefetched(self) -> int:
-        """How many messages have come and are not taken yet."""
-        return len(self._consumer.prefetched)
-
-    @property
-    def prefetched_bytes(self) -> int:
-        """Bytes of their bodies."""
-        return self._consumer.prefetched_bytes
-
-    def receive(self, patience: float) -> None:
-        """Add what comes to what is prefetched; returns as soon as there is any, or after `patience` seconds.
-
-        Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
-        """
-        with _run_again():
-            self._consumer.receive(patience)
-
-    def take(self, most: int, most_bytes: int) -> list[LevelMessage]:
-        """Up to `most` messages of those prefetched, and about `most_bytes` bytes of bodies: one at least."""
-        return [self._waiting(consumed) for consumed in self._consumer.take(most, most_bytes)]
-
-    def acknowledge(self, messages: Iterable[LevelMessage]) -> None:
-        """Take `messages` off the source; raises as `receive`."""
-        with _run_again():
-            self._consumer.acknowledge(message.tag for message in messages)
-
-    def finish(self) -> None:
-        """Wait until the broker has all acknowledgements; raises as `receive`."""
-        with _run_again():
-            self._consumer.finish()
-
-    def _waiting(self, consumed: Consumed) -> LevelMessage:
+    def _message(self, consumed: Consumed) -> LevelMessage:
         level = self._levels[consumed.queue]
         _, tag, redelivered, _, key, properties, body = consumed.delivery
-        return LevelMessage(tag, level, self._queues[level], key, properties, body, redelivered)
+        return LevelMessage(tag, level, self._names[level], key, properties, body, redelivered)
 
 
-@contextmanager
-def _run_again() -> Iterator[None]:
-    """Raise errors with what to do about them."""
-    try:
-        yield
-    except TransportUnavailableError as error:
-        raise TransportUnavailableError(f"{error}; run it again, what was not acknowledged is still there") from None
-    except TransportError as error:
-        raise TransportError(f"{error}; run it again") from None
-
-
+_REMEDY: Final = "; run it again, what was not acknowledged is still there"
 BATCH: Final = 500
 """Messages published at a time, at most."""
 WORKERS: Final = 3
@@ -191,7 +140,7 @@ def move_dry(
         came = time.monotonic()
         while not stopping() and time.monotonic() - came < settings.quiet:
             reader.receive(_TICK)
-            messages = reader.take(_FIRST, _BATCH_BYTES)
+            messages = reader.messages(_FIRST, _BATCH_BYTES)
             if messages:
                 came = time.monotonic()
                 results = [_planned(planner, message) for message in messages]
@@ -262,17 +211,17 @@ class _Move:
 
     def _receive(self) -> None:
         """Receive what comes, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
-        enough = self._reader.prefetched >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
+        enough = len(self._reader.prefetched) >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
         if enough:
             wait(self._in_flight, _TICK, FIRST_COMPLETED)
         self._reader.receive(0 if enough else _TICK)
 
     def _start(self, workers: Executor) -> None:
         while len(self._in_flight) < WORKERS:
-            granted = self._rate.take(min(self._reader.prefetched, BATCH))
+            granted = self._rate.take(min(len(self._reader.prefetched), BATCH))
             if not granted:
                 return
-            batch = self._reader.take(granted, _BATCH_BYTES)
+            batch = self._reader.messages(granted, _BATCH_BYTES)
             refuse_worn(self._source, batch, self._limits)
             future = workers.submit(self._forwarder.forward, batch)
             self._in_flight.add(future)
@@ -296,7 +245,7 @@ class _Move:
         settled = [message for message, result in pairs if result is not None and result.kind is not ResultKind.LEFT]
         if len(settled) < len(pairs):
             self._reader.acknowledge_singly()
-        self._reader.acknowledge(settled)
+        self._reader.acknowledge(message.tag for message in settled)
         return None if batch.trouble is None else TransportUnavailableError(batch.trouble)
 
     def _is_at_end(self, now: float) -> bool:

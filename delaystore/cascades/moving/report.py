@@ -1,4 +1,4 @@
-"""What was moved, and whether the numbers add up."""
+"""The report of a move, and whether its numbers add up."""
 
 import time
 from collections import Counter
@@ -83,7 +83,7 @@ class MoveReport:
         return sum(count for second, count in self._leaving.items() if second > since)
 
     def findings(self, now: datetime) -> list[str]:
-        """What does not add up; empty: all is well."""
+        """Numbers that do not add up, a sentence each; empty: all do."""
         found = []
         accounted = self.settled + self.left.total() + self.returned
         if self.read != accounted:

@@ -1,4 +1,4 @@
-"""A control queue: what waits, cancelled, rescheduled and looked up by programs that speak AMQP."""
+"""A control queue: programs that speak AMQP cancel, reschedule and look up waiting messages."""
 
 from delaystore.ingress.control._queue import ControlHealth, ControlQueue
 

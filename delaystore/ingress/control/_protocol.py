@@ -1,7 +1,6 @@
 """Requests and answers of control queues as bytes, and the commands they name; no connection is used here."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,7 +39,7 @@ class ProblemCode(StrEnum):
     BAD_REQUEST = "bad_request"
     """It has a member too many, or too few, or one of the wrong type."""
     BAD_ID = "bad_id"
-    """What can be no message_id, or no key."""
+    """It names no possible message_id or key."""
     BAD_TIME = "bad_time"
     REFUSED = "refused"
     """The store works, and refuses this request."""
@@ -65,7 +64,7 @@ def cut(text: str, most: int = 300) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestContext:
     """In whose name a request is made, and when, by the store's clock."""
 
     by: str
@@ -111,13 +110,14 @@ class GetFields(ControlFields, frozen=True, kw_only=True):
 Taken = TypeVar("Taken", bound=ControlFields)
 
 
-class ControlCommand(ABC, Generic[Taken]):
+class ControlCommand(Generic[Taken]):
     """A command about one message, which the field of its name names: by its message_id, or by `{"key": KEY}`."""
 
     name: ClassVar[str]
     fields: type[Taken]
+    request_type: ClassVar[type[MessageRequest]]
 
-    def read(self, given: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def read(self, given: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
         """Return what the JSON object `given` asks for; raises RequestError."""
         try:
             fields = read_fields(self.fields, given)
@@ -131,9 +131,9 @@ class ControlCommand(ABC, Generic[Taken]):
         except RequestFieldError as error:
             raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
 
-    @abstractmethod
-    def request(self, fields: Taken, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def request(self, fields: Taken, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:  # noqa: ARG002
         """Return the request about `message`, its message_id or key; raises RequestError."""
+        return self.request_type(**message, by=asked.by)
 
     def answer(self, result: RequestResult) -> dict[str, Any]:
         """Return what is answered."""
@@ -155,10 +155,7 @@ class Cancel(ControlCommand[CancelFields]):
 
     name = "cancel"
     fields = CancelFields
-
-    @override
-    def request(self, fields: CancelFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
-        return CancelRequest(**message, by=asked.by)
+    request_type = CancelRequest
 
 
 class Reschedule(ControlCommand[RescheduleFields]):
@@ -166,9 +163,10 @@ class Reschedule(ControlCommand[RescheduleFields]):
 
     name = "reschedule"
     fields = RescheduleFields
+    request_type = RescheduleRequest
 
     @override
-    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
+    def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
         if (fields.at is None) is (fields.delay is None):
             raise RequestError(ProblemCode.BAD_REQUEST, EITHER)
         try:
@@ -192,13 +190,10 @@ class Get(ControlCommand[GetFields]):
 
     name = "get"
     fields = GetFields
+    request_type = LookUpRequest
 
     def __init__(self, *, with_bodies: bool) -> None:
         self._longest_body = LONGEST_BODY if with_bodies else -1
-
-    @override
-    def request(self, fields: GetFields, message: Mapping[str, Any], asked: Asked) -> MessageRequest:
-        return LookUpRequest(**message, by=asked.by)
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:
@@ -225,19 +220,19 @@ def commands(*, with_bodies: bool) -> Mapping[str, ControlCommand[Any]]:
 LARGEST: Final = 64 * 1024
 """Bytes of a request."""
 VERSIONS: Final = (1,)
-"""Those that are known; a request without one is of the last."""
+"""Known versions; a request without one is of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered: JSON. `problem`: why nothing was done, for people; None: the request was done."""
+    """The answer to a request, as JSON. `problem`: why nothing was done, for people; None: the request was done."""
 
     body: bytes
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadRequest:
     """A request about a message, read and not done yet."""
 
     command: ControlCommand[Any]
@@ -255,7 +250,7 @@ class Protocol:
         self._endpoint = endpoint
         self._commands = commands(with_bodies=with_bodies)
 
-    def read(self, body: bytes, asked: Asked) -> Read | Answer:
+    def read(self, body: bytes, asked: RequestContext) -> ReadRequest | Answer:
         """The request in `body`; an Answer where that is known already, as of what is no request."""
         try:
             given = _object_in(body)
@@ -264,7 +259,7 @@ class Protocol:
             if name == PING:
                 return self._ping(given, asked)
             command = self._commands[name]
-            return Read(command, command.read(given, asked))
+            return ReadRequest(command, command.read(given, asked))
         except RequestError as error:
             return problem_answer(error)
 
@@ -292,7 +287,7 @@ class Protocol:
             ProblemCode.UNKNOWN_COMMAND, f"{what}; known are {', '.join(self._names)}", known=self._names
         )
 
-    def _ping(self, given: Mapping[str, Any], asked: Asked) -> Answer:
+    def _ping(self, given: Mapping[str, Any], asked: RequestContext) -> Answer:
         others = set(given) - {"version", PING}
         if others:
             raise RequestError(ProblemCode.BAD_REQUEST, f"unknown field {shown(min(others))}; ping takes none")

@@ -4,15 +4,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from delaystore.breakers import BreakerState, RepeatedFailuresOverTimeCircuitBreaker
+from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, triggered
 from delaystore.calls import StopFlag
+from delaystore.dispatcher.health import HealthReport
 from delaystore.errors import (
     ConfigurationError,
     DelaystoreError,
@@ -23,19 +23,26 @@ from delaystore.errors import (
     TransportError,
 )
 from delaystore.ingress.consuming import BatchHandler, ConsumingLimits, ConsumingLoop, ConsumingWork
-from delaystore.ingress.control._protocol import Answer, Asked, ProblemCode, Protocol, RequestError, cut, problem_answer
+from delaystore.ingress.control._protocol import (
+    Answer,
+    ProblemCode,
+    Protocol,
+    RequestContext,
+    RequestError,
+    cut,
+    problem_answer,
+)
 from delaystore.ingress.control._replies import ControlState, Replies, sender_of
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
-from delaystore.stores import documents
 from delaystore.stores.operable import Way
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
-from delaystore.transports.rabbitmq.copies import CopyPublisher
 from delaystore.transports.rabbitmq.declaring import declare_missing
 from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
 
 logger = logging.getLogger("delaystore.ingress.control")
@@ -48,7 +55,7 @@ class ControlRequest(NamedTuple):
     by: str
 
 
-class Answering:
+class RequestAnswerer:
     """Does requests with the store of `operations`. Used by one thread.
 
     `on_rescheduled`: called with the earliest new due time of each transaction; None: nothing is called.
@@ -72,6 +79,8 @@ class Answering:
         DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. What the store refuses
         is found by halves, and answered by itself.
         """
+        # A transaction of many requests fails as a whole, and the error does not say because of which. So the first
+        # half is tried next, down to one request, which is then answered with its own error.
         most = len(requests)
         while True:
             try:
@@ -85,7 +94,7 @@ class Answering:
 
     def _answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         now = self._operations.now()
-        read = [self._protocol.read(body, Asked(by=by, now=now)) for body, by in requests]
+        read = [self._protocol.read(body, RequestContext(by=by, now=now)) for body, by in requests]
         wanted = [one.request for one in read if not isinstance(one, Answer)]
         done = self._operations.do_all(wanted) if wanted else ()
         self._tell([result.due_time for result in done if result.due_time is not None])
@@ -114,7 +123,7 @@ def _refused(error: Exception) -> Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlHealth:
+class ControlHealth(HealthReport):
     """How the reading of a control queue in this process is doing. Counts are since it was made."""
 
     queue: str
@@ -139,11 +148,7 @@ class ControlHealth:
     """The state of each circuit breaker, `control` (reading) and `control_store`: disarmed, armed or triggered."""
 
     @property
-    def healthy(self) -> bool:
-        """Whether requests are done."""
-        return not self.problems
-
-    @property
+    @override
     def problems(self) -> Sequence[str]:
         """Why it is not healthy, a sentence each; none: it is."""
         found = [] if self.running else [f"the control queue {self.queue!r} is not read by this process"]
@@ -153,13 +158,7 @@ class ControlHealth:
             ("not all answers are given", self.replies),
         ):
             found += [] if why is None else [f"{what}: {why}"]
-        triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
-        return found + [f"the circuit breaker {name!r} has triggered" for name in triggered]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with `healthy` and `problems`."""
-        own = {each.name: documents.field(getattr(self, each.name)) for each in fields(self)}
-        return {"healthy": self.healthy, "problems": list(self.problems), **own}
+        return found + triggered(self.breakers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class ControlNames:
 
     @property
     def layout(self) -> Layout:
-        """What belongs to the control queue, as data."""
+        """The control queue's exchange, queues and binding, as data."""
         queues = tuple(Queue(name, {"x-queue-type": "quorum"}) for name in (self.queue, self.rejected))
         binding = Binding(self.exchange, self.queue, DestinationKind.QUEUE)
         return Layout(exchanges=(Exchange(self.exchange, "fanout"),), queues=queues, bindings=(binding,))
@@ -209,7 +208,7 @@ class ControlHandler(BatchHandler[Consumed]):
 
     def __init__(
         self,
-        answering: Answering,
+        answering: RequestAnswerer,
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         standing: ControlState,
@@ -228,7 +227,7 @@ class ControlHandler(BatchHandler[Consumed]):
     @property
     @override
     def held_bytes(self) -> int:
-        return self.size_of(self._waiting)
+        return sum(each.size for each in self._waiting)
 
     @property
     @override
@@ -248,10 +247,6 @@ class ControlHandler(BatchHandler[Consumed]):
             self._waiting = list(take())
         due = self.due_in
         return None if due is None or due > 0 else list(self._waiting)
-
-    @override
-    def size_of(self, batch: Sequence[Consumed]) -> int:
-        return sum(each.delivery.size for each in batch)
 
     @override
     def handle(self, batch: Sequence[Consumed]) -> None:
@@ -306,6 +301,12 @@ class ControlQueue:
     Raises:
         ConfigurationError: It is another transport, or no queue can have that name.
 
+    Example:
+        ```python
+        control = ControlQueue(delivery.operations, RabbitMQTransport("amqp://broker"))
+        control.run()  # until control.stop(), as in a signal handler
+        ```
+
     """
 
     def __init__(
@@ -320,7 +321,7 @@ class ControlQueue:
     ) -> None:
         self._names = ControlNames(f"{operations.endpoint}.control" if queue is None else queue)
         self._broker = _broker_of(transport)
-        self._answering = Answering(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
+        self._answering = RequestAnswerer(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
         self._reading = RepeatedFailuresOverTimeCircuitBreaker(
             f"reading the control queue {self._names.queue!r}", _TRIGGERED_AFTER, on_critical_error
         )
@@ -369,41 +370,22 @@ class ControlQueue:
         )
 
     @contextmanager
-    def _open_work(self, _stopping: StopFlag) -> Iterator["_ControlWork"]:
+    def _open_work(self, _stopping: StopFlag) -> Iterator[ConsumingWork[Consumed]]:
         with (
-            closing(CopyPublisher(self._broker)) as publisher,
+            closing(BatchPublisher(self._broker)) as publisher,
             closing(BlockingConnections(self._broker)) as connections,
         ):
-            replies = partial(Replies, publisher, self._names.rejected, self._standing)
-            yield _ControlWork(
-                declare=partial(
-                    declare_missing,
-                    self._broker,
-                    connections,
-                    self._names.layout,
-                    optional={self._names.rejected},
-                ),
-                queue=self._names.queue,
-                make_handler=lambda: ControlHandler(self._answering, replies(), self._storing, self._standing),
-            )
 
+            def queues() -> Sequence[str]:
+                names = self._names
+                declare_missing(self._broker, connections, names.layout, optional={names.rejected})
+                return [names.queue]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ControlWork(ConsumingWork[Consumed]):
-    """What a control queue does on each connection."""
+            def handler(_queues: Sequence[str]) -> ControlHandler:
+                replies = Replies(publisher, self._names.rejected, self._standing)
+                return ControlHandler(self._answering, replies, self._storing, self._standing)
 
-    declare: Callable[[], None]
-    queue: str
-    make_handler: Callable[[], ControlHandler]
-
-    @override
-    def queues(self) -> Sequence[str]:
-        self.declare()
-        return [self.queue]
-
-    @override
-    def handler(self, queues: Sequence[str]) -> ControlHandler:
-        return self.make_handler()
+            yield ConsumingWork(queues=queues, handler=handler)
 
 
 def _broker_of(transport: Transport | None) -> Broker:

@@ -11,7 +11,8 @@ from delaystore.ingress.control._protocol import Answer
 from delaystore.message import new_message_id
 from delaystore.text import DEFAULT_EXCHANGE, REJECTED_PROPERTIES, REJECTED_REASON, parse_address
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher, copy_with_reason
+from delaystore.transports.rabbitmq.copies import Copy, copy_with_reason
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
     RawDelivery,
@@ -23,7 +24,7 @@ from delaystore.transports.rabbitmq.raw import (
 
 @dataclass(slots=True)
 class ControlState:
-    """What was done, and what is in the way. Written by one thread, read by any."""
+    """Counts of requests, and present problems. Written by one thread, read by any."""
 
     requests: int = 0
     answered: int = 0
@@ -51,7 +52,7 @@ def sender_of(properties: RawProperties) -> str:
         return f"{_printable(user)}, {_BY}"
     if application:
         return f"application {_printable(application)}, {_BY}"
-    return f"somebody, {_BY}"
+    return f"an unknown sender, {_BY}"
 
 
 def _printable(name: str) -> str:
@@ -116,7 +117,7 @@ logger = logging.getLogger("delaystore.ingress.control")
 
 @dataclass(slots=True)
 class Reply:
-    """What is owed for a request. `copy`: what is published; None: nothing, or nothing more."""
+    """An answer that is to be published. `copy`: the message; None: there is none, or it is published."""
 
     request: RawDelivery
     answer: Answer
@@ -130,7 +131,7 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors without an answer."""
 
-    def __init__(self, publisher: CopyPublisher, rejected: str, standing: ControlState) -> None:
+    def __init__(self, publisher: BatchPublisher, rejected: str, standing: ControlState) -> None:
         self._publisher = publisher
         self._rejected = rejected
         self._standing = standing
@@ -155,7 +156,7 @@ class Replies:
         self._standing.requests += 1
         reply = Reply(request, answer, answer_copy(request, answer))
         if reply.copy is None:
-            self._not_told(reply, "it has no reply_to that can be read")
+            self._note_undeliverable(reply, "it has no reply_to that can be read")
         self._open.append(reply)
 
     def publish(self) -> Sequence[int]:
@@ -186,12 +187,12 @@ class Replies:
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
             self._standing.replies = f"{what}: {outcome.reason}"
         else:
-            self._not_told(reply, outcome.reason)
+            self._note_undeliverable(reply, outcome.reason)
 
     def _may_recover(self, reply: Reply, outcome: Outcome) -> bool:
         return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _PATIENCE
 
-    def _not_told(self, reply: Reply, reason: str) -> None:
+    def _note_undeliverable(self, reply: Reply, reason: str) -> None:
         """The answer cannot be sent: a request in error goes to the rejected queue; what was done is done."""
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:

@@ -37,7 +37,7 @@ class DestinationRule(ABC):
 
 _DEFAULT_EXCHANGE_NAMES: Final = frozenset({DEFAULT_EXCHANGE, "amq.default"})
 _OURS: Final = re.compile(rf".+({re.escape(QUEUE_ENDING)}|\.control|\.Timeouts)(\.(expired|rejected))?")
-"""What queues and exchanges of ingresses and control queues are called, also those of other services."""
+"""Names of queues and exchanges of ingresses and control queues, also those of other services."""
 _ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
 _QUEUES: Final = "/queues/"
 _ALL: Final = "*"

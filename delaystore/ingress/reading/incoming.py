@@ -13,9 +13,9 @@ from delaystore.transports.rabbitmq.raw import MalformedTableError, RawPropertie
 
 @dataclass(frozen=True, slots=True)
 class SagaCleared:
-    """An NServiceBus saga has ended: what waits for it is to be cancelled.
+    """An NServiceBus saga has ended: its waiting timeouts are to be cancelled.
 
-    `id_prefix`: how the message ids of what waits for it begin; see MessageFilter.
+    `id_prefix`: how the message ids of these timeouts begin; see MessageFilter.
     """
 
     id_prefix: str
@@ -57,7 +57,7 @@ _FIXED: Final = {
     ord(kind): struct.Struct(f">{layout}")
     for kind, layout in zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True)
 }
-"""What is fixed in size, by its type (AMQP 0-9-1 errata, 3)."""
+"""Layouts of values of fixed size, by their types (AMQP 0-9-1 errata, 3)."""
 _TEXT, _BYTES, _LIST, _DECIMAL, _NOTHING = b"SxADV"
 _CONVERTED: Final = frozenset(b"TDVfd")
 _FLOATS: Final = frozenset(b"fd")

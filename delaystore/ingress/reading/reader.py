@@ -63,6 +63,8 @@ class ReadingRules:
     check: Callable[[DelayedMessage], None]
     forms_are_usual: bool = field(default=False, init=False)
     """Whether no forms were given. A message that needs one which is off then is rejected."""
+    allowed: AllowedDestinations = field(init=False)
+    """Which destinations a message may name."""
 
     def __post_init__(self) -> None:
         if type(self.most_body_bytes) is not int or self.most_body_bytes < 1:
@@ -74,13 +76,10 @@ class ReadingRules:
         if not self.forms:
             object.__setattr__(self, "forms", usual_forms(self.ingress_queue, self.exchange or ""))
             object.__setattr__(self, "forms_are_usual", True)
-        self.allowed()
-
-    def allowed(self) -> AllowedDestinations:
-        """Which destinations a message may name."""
-        return AllowedDestinations(
+        allowed = AllowedDestinations(
             queue=self.ingress_queue, exchange=self.exchange, patterns=self.allow_destination, own=self.own
         )
+        object.__setattr__(self, "allowed", allowed)
 
 
 _SURE_TO_FIT: Final = 32 * 1024
@@ -96,7 +95,6 @@ class IncomingReader:
 
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
-        self._allowed = rules.allowed()
         self._publish_exchanges: frozenset[str | bytes | None] = frozenset()
         """Exchanges that publishers use: no ingress forwards to them."""
         if rules.destination.routed_by_publishers:
@@ -145,7 +143,7 @@ class IncomingReader:
             raise RejectedMessageError(str(error)) from None
 
     def _check_allowed(self, destination: str) -> None:
-        objection = self._allowed.objection(destination)
+        objection = self._rules.allowed.objection(destination)
         if objection is not None:
             raise RejectedMessageError(objection)
 

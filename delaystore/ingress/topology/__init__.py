@@ -1,4 +1,4 @@
-"""What an ingress needs on a broker: its exchanges, queues and bindings; created, verified, read and deleted."""
+"""An ingress on a broker: its exchanges, queues and bindings; created, verified, read and deleted."""
 
 from delaystore.ingress.settings import IngressNames
 from delaystore.ingress.topology._status import IngressStatus, QueueStatus, read_status

@@ -11,7 +11,7 @@ from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, 
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 
 _UNKNOWN_BY_AMQP: Final = (
-    "rates, what is unacknowledged, and what waits in the plugin: only the management API tells",
+    "rates, unacknowledged messages, and messages in the plugin: only the management API shows them",
     "whether queues are bound to the output exchange: only the management API lists bindings",
 )
 _NO_AGE: Final = (
@@ -66,7 +66,7 @@ class IngressStatus:
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is wrong, and what to do, a sentence each."""
+        """Problems and their remedies, a sentence each."""
         return list(self._problems())
 
     @property
@@ -132,7 +132,7 @@ def _queues(looks: dict[str, QueueLook], snapshot: BrokerSnapshot) -> list[Queue
 
 
 def _at_least(messages: int | None, ready: int | None) -> int | None:
-    """What the management API counts is some seconds old; AMQP tells what is there now."""
+    """The management API's count is some seconds old; AMQP shows the messages of this moment."""
     return None if messages is None else max(messages, ready or 0)
 
 

@@ -78,7 +78,7 @@ def create(
 
 _HARM: Final = {
     "expires": "deletes the queue when it is unused for that long, and what is in it",
-    "message-ttl": "takes out what waits longer, while delaystore does not run",
+    "message-ttl": "takes out messages that wait longer, while delaystore does not run",
 }
 _DROPPING: Final = {
     "max-length": "drops what is more",
@@ -146,10 +146,12 @@ def _topology(
 def _by_snapshot(names: IngressNames, snapshot: BrokerSnapshot) -> Iterator[Finding]:
     behind = snapshot.queues_behind(names.out)
     if names.queue in behind:
-        text = f"leads back to the queue {names.queue!r}: what is due would go round for ever; unbind what leads there"
+        text = (
+            f"leads back to the queue {names.queue!r}, so due messages would loop; remove the bindings that lead there"
+        )
         yield Finding(FindingKind.EXTRA_BINDING, f"exchange {names.out!r}", text)
     if names.out in snapshot.exchanges and not behind:
-        text = "leads to no queue, so that what is due goes to the error queue; bind your queues to it"
+        text = "leads to no queue, so due messages go to the error queue; bind your queues to it"
         yield Finding(FindingKind.UNDELIVERABLE, f"exchange {names.out!r}", text)
     for name in (names.queue, names.expired, names.rejected):
         queue = snapshot.queues.get(name)
@@ -214,9 +216,20 @@ def delete(
 
 
 def check_deletion(broker: BrokerClient, names: IngressNames, *, with_output: bool = False) -> DeletionCheck:
-    """Check what `delete` would delete, and whether it may.
+    """Check what `delete` would delete, and whether it may. Changes nothing.
 
-    Raises ConfigurationError without a management API, TransportUnavailableError, TransportError.
+    Args:
+        broker: The virtual host.
+        names: The names of the ingress' parts.
+        with_output: Whether the output exchange would be deleted too, whatever is bound to it.
+
+    Returns:
+        The parts that exist, and why others stay.
+
+    Raises:
+        ConfigurationError: There is no management API.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     if broker.management is None:
         raise ConfigurationError(_NO_MANAGEMENT)
@@ -307,7 +320,7 @@ class Switch(ABC):
 
     @abstractmethod
     def steps(self, ingress_exchange: bool) -> Sequence[str]:
-        """What is to be done, in this order, a step each. `ingress_exchange`: whether that could be declared."""
+        """The steps to do, in this order. `ingress_exchange`: whether that could be declared."""
 
     def _prepared(self) -> str:
         names, count = self.topology.names, len(self.topology.out_bindings)
@@ -361,7 +374,7 @@ class InPlace(Switch):
         sources = sorted({repr(one.source) for one in self.plugin.sources})
         through = f", and those of {', '.join(sources)}, which lead to it" if sources else ""
         yield f"stop the publishers of {name!r}{through}: what they publish until it is there again is lost or refused"
-        yield from self._about_what_waits()
+        yield from self._about_waiting_messages()
         yield (
             f"delete {name!r}, and declare it again at once: delaystore ingest create {name} --definitions {_BACKUP} "
             "--replace"
@@ -370,22 +383,22 @@ class InPlace(Switch):
         yield f"programs bind their queues to {out!r} only: what is bound to {name!r} gets messages at once"
         if self.plugin.survives(self.topology.exchange_type):
             yield (
-                "keep the plugin enabled for as long as your longest delay, and then disable it: to disable it deletes "
-                "what waits in it"
+                "keep the plugin enabled for as long as your longest delay, and then disable it: disabling deletes "
+                "the messages in it"
             )
 
-    def _about_what_waits(self) -> Iterator[str]:
+    def _about_waiting_messages(self) -> Iterator[str]:
         if self.plugin.survives(self.topology.exchange_type):
             yield (
-                f"what waits in the plugin{self._waiting()} stays there; when it is due it comes to "
-                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
-                "What falls due in the instant in which the exchange is missing is lost: if nothing may be, wait until "
-                "nothing waits, or pass --as"
+                f"messages in the plugin{self._waiting()} stay there; when they are due they come to "
+                f"{self.topology.names.queue!r}, and go on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
+                "Messages that fall due in the instant in which the exchange is missing are lost: if none may be, wait "
+                "until the plugin has no messages, or pass --as"
             )
         else:
             yield (
-                f"wait until nothing waits in the plugin{self._waiting()}; delaystore ingest status tells: what waits "
-                "then is lost when the exchange is deleted"
+                f"wait until the plugin has no messages{self._waiting()}, as delaystore ingest status shows: the "
+                "others are lost when the exchange is deleted"
             )
 
 
@@ -415,10 +428,10 @@ class NewName(Switch):
                 f"{old!r}; what it gets in between comes twice, so pause its publishers if that must not be"
             )
         yield (
-            f"wait until no program publishes to {old!r} and nothing waits in the plugin{self._waiting()}: "
-            f"delaystore ingest status {old} tells"
+            f"wait until no program publishes to {old!r} and the plugin has no messages{self._waiting()}: "
+            f"delaystore ingest status {old} shows that"
         )
-        yield f"delete {old!r}, and disable the plugin once no exchange of its type is left; it deletes what waits"
+        yield f"delete {old!r}, and disable the plugin once no exchange of its type is left; that deletes its messages"
 
 
 def switch_from_plugin(

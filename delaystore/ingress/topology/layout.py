@@ -1,4 +1,4 @@
-"""What an ingress consists of on a broker, as data; an exchange of the delayed-message plugin that it may replace."""
+"""The parts of an ingress on a broker, as data; an exchange of the delayed-message plugin that it may replace."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ class IngressTopology:
 
     `out_arguments`, `out_bindings`: of the exchange `names.out`, copied from another. `sources`: bindings that lead
     from other exchanges to the one to publish to.
-    `old_keys`: by which the ingress queue is bound as well, for what waits in a plugin; see `PluginExchange`.
+    `old_keys`: by which the ingress queue is bound as well, for messages in a plugin; see `PluginExchange`.
     Raises ConfigurationError for an ingress exchange that cannot give everything to one queue.
     """
 
@@ -65,7 +65,9 @@ class IngressTopology:
         Declared last, in one go: what is published before it is bound would be dropped.
         """
         exchange, queue = self.names.exchange, self.names.queue
-        keys = dict.fromkeys((*self.old_keys, CATCH_ALL_KEYS[self.exchange_type]))  # what waits cannot pause
+        keys = dict.fromkeys(
+            (*self.old_keys, CATCH_ALL_KEYS[self.exchange_type])
+        )  # messages in the plugin cannot pause
         bindings = (Binding(exchange, queue, DestinationKind.QUEUE, key) for key in keys)
         return Layout(
             exchanges=(Exchange(exchange, self.exchange_type),),
@@ -147,9 +149,9 @@ class PluginExchange:
         return replace(self, bindings=bindings, sources=sources, remarks=(*self.remarks, *remarks))
 
     def survives(self, exchange_type: str) -> bool:
-        """Whether what waits in the plugin arrives, if an exchange of its name and of that type takes its place.
+        """Whether messages in the plugin arrive, if an exchange of its name and of that type takes its place.
 
-        The plugin delivers what is due by the bindings that the name has by then, as exchanges of its inner type do:
+        The plugin delivers due messages by the bindings that the name has by then, as exchanges of its inner type do:
         also if it is another exchange since. A topic exchange looks into a tree of its own, which others do not fill.
         A direct one looks for the routing key itself, so `direct_keys` must be bound.
         """
@@ -157,7 +159,7 @@ class PluginExchange:
 
     @property
     def direct_keys(self) -> tuple[str, ...]:
-        """The routing keys of its bindings, where only these lead what waits onward; empty for other inner types."""
+        """The routing keys of its bindings, where only these lead its messages onward; empty for other inner types."""
         if self.inner_type != "direct":
             return ()
         return tuple(dict.fromkeys(one.routing_key for one in self.bindings))
@@ -167,7 +169,7 @@ class PluginExchange:
 
 
 def _can_be_bound(binding: Binding, snapshot: BrokerSnapshot) -> bool:
-    """Whether what it leads to is there, and not exclusive: only the program that made such a queue may bind it."""
+    """Whether its destination exists, and is not exclusive: only the program that made such a queue may bind it."""
     if binding.kind is DestinationKind.EXCHANGE:
         return binding.destination in snapshot.exchanges
     queue = snapshot.queues.get(binding.destination)
@@ -244,7 +246,7 @@ _SETTINGS: Final = frozenset({"type", "durable", "auto_delete", "internal", None
 
 
 def declared(topology: IngressTopology, *, ingress_exchange: bool = True) -> DeclaredTopology:
-    """What to declare for `topology`. `ingress_exchange` False: all but the exchange to publish to."""
+    """The topology to declare. `ingress_exchange` False: all but the exchange to publish to."""
     return DeclaredTopology(
         stages=[topology.behind, topology.ingress_exchange] if ingress_exchange else [topology.behind],
         words=words_of(topology.names),

@@ -62,25 +62,26 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 
 _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction", default=None)
+transaction: Final = _transaction.get
+"""Returns what the block around was given; None: there is none."""
 
 
 @contextmanager
 def tasks_in(connection_or_session: Any) -> Iterator[None]:
-    """Within the block, tasks are stored, and revoked there, in the transaction of what `DelayedDelivery.enlist` takes.
+    """Store and revoke tasks in your own transaction, within the block; a rollback undoes both.
 
-    A rollback undoes that. What does not concern the store goes to the broker at once, as usual. Retries are stored by
-    themselves: the exception that ends the attempt would roll them back. Other threads have no part in it.
+    Tasks that the store does not keep go to the broker at once, as usual. Retries are stored in transactions of their
+    own, as the exception that ends the attempt would roll them back. Other threads have no part in it.
+
+    Args:
+        connection_or_session: As `transaction` of `DelayedDelivery.enlist`.
+
     """
     token = _transaction.set(connection_or_session)
     try:
         yield
     finally:
         _transaction.reset(token)
-
-
-def transaction() -> Any:
-    """What the block around was given; None: there is none."""
-    return _transaction.get()
 
 
 def enlisted(delivery: DelayedDelivery) -> EnlistedDelivery | None:
@@ -100,7 +101,7 @@ class LeftToCelery(Exception):  # noqa: N818 - only the sender sees it
     """A further attempt that the store does not take, or not yet; its text says why."""
 
 
-class Keeper:
+class TaskKeeper:
     """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
     A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back. It keeps its
@@ -263,7 +264,7 @@ class StoringProducer:
         return self._producer.channel
 
     def revive(self, connection: Any) -> None:
-        """What Celery does before it tries again."""
+        """Celery calls this before it tries again."""
         self._producer.revive(connection)
 
     def publish(self, body: Any, **options: Any) -> Any:

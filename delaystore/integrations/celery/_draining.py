@@ -63,7 +63,7 @@ def is_counted(raw: Any) -> bool:
 
 
 def unknown_limit(queue: str) -> ConfigurationError:
-    """What to do where nothing tells the limit."""
+    """The remedy where the limit is unknown."""
     return ConfigurationError(
         f"{queue!r} is a quorum queue, and drain gives back what stays, which RabbitMQ drops beyond a delivery limit; "
         "pass the URL of its management API (--management URL), which tells whether there is a limit"
@@ -210,7 +210,7 @@ BATCH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What became of a queue's messages.
+    """The result of draining a queue.
 
     `stored`: moved into the store; of a dry run: what would be. `known`: waited in the store already, from a run that
     was killed, and were taken out of the queue. `left`: are in the queue as before; `conflicting` of them because
@@ -234,19 +234,32 @@ def drain(
     on_progress: Callable[[int, int], object] = lambda _seen, _of: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Drained:
-    """Move the tasks of `queue` that are due later than `threshold` into the store of `DelayedTasks.of(app)`.
+    """Move the delayed tasks of a queue into the store of `DelayedTasks.of(app)`. They come back when they are due.
 
-    They come back to this queue when they are due. `threshold`: a timedelta or seconds; None: what the tasks and the
-    app have. A task is stored, committed, then acknowledged: if this is killed, run it again before the workers start,
-    and each task is in one of both, once. What workers have reserved is not in the queue: stop them first.
-    `on_progress` hears how many messages it has seen of how many. `stop` is asked after each.
+    A task is stored, committed, then acknowledged: if the process is killed, run it again before the workers start, and
+    each task is in one of both, once. Tasks that workers have reserved are not in the queue: stop the workers first.
 
-    `management`: the URL of RabbitMQ's management API, `http[s]://[user[:password]@]host:port`, with the broker's login
-    by default; quorum queues need it, for what stays is given back, and beyond a delivery limit RabbitMQ drops that.
+    Args:
+        app: The Celery app.
+        queue: The queue's name.
+        threshold: A timedelta or seconds; only tasks due later are moved. None: the thresholds of the tasks and of the
+            app.
+        dry_run: Move nothing, and report what would be moved.
+        management: The URL of RabbitMQ's management API, `http[s]://[user[:password]@]host:port`, with the broker's
+            login by default. Quorum queues need it: tasks that stay are given back, and RabbitMQ drops those that were
+            given back more often than a delivery limit allows.
+        on_progress: Called with the number of messages seen, and the total.
+        stop: Asked after each message whether to stop.
 
-    Raises ConfigurationError for an app without delayed tasks, a queue with a delivery limit, and a quorum queue
-    without `management`; TransportSetupError for a queue that is not there; TransportUnavailableError and StoreError
-    for a broker and a store that fail: run it again then.
+    Returns:
+        The number of messages by what became of them.
+
+    Raises:
+        ConfigurationError: The app has no delayed tasks, the queue has a delivery limit, or it is a quorum queue and
+            `management` is missing.
+        TransportSetupError: There is no such queue.
+        TransportUnavailableError, StoreError: Broker or store fail; run it again.
+
     """
     tasks = DelayedTasks.of(app)
     beyond = seconds(threshold, "threshold")

@@ -16,9 +16,9 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.integrations.celery._delivering import (
     Declarations,
-    Keeper,
     LeftToCelery,
     StoringProducer,
+    TaskKeeper,
     enlisted,
     once_committed,
     transaction,
@@ -44,7 +44,7 @@ def revoking(control: Any, is_revoked: Callable[[str], bool]) -> Any:
     """
 
     def revoke(self: Any, task_id: str | Iterable[str], *args: Any, **options: Any) -> Any:
-        """What `app.control`, and results, revoke a task or several by."""
+        """Revoke a task or several; `app.control` and results call it."""
         given = [task_id] if isinstance(task_id, str) else list(task_id)
         others = [each for each in given if not is_revoked(each)]
         if others or not given:
@@ -121,15 +121,28 @@ _OF_APP: Final = "delayed_tasks"
 
 
 class DelayedTasks:
-    """From construction on, tasks of `app` that are due later than `threshold` wait in the store of `delivery`.
+    """Has tasks of a Celery app that are due later than a threshold wait in a store.
 
-    `threshold`: a timedelta or seconds; None: only for tasks that say it themselves, as
-    `@app.task(delayed_threshold=5)` does; with `delayed_threshold=None` a task stays with Celery.
-    Wanted wherever tasks are sent, revoked or retried: also in workers, which need nothing else. `app.delayed_tasks` is
-    this object.
+    Construct it wherever tasks are sent, revoked or retried: also in workers, which need nothing else.
+    `app.delayed_tasks` is this object.
 
-    Raises ConfigurationError for an app that has one already, for a threshold that is no span of time,
-    and for anything else than a DelayedDelivery.
+    Args:
+        app: The Celery app.
+        delivery: Keeps the tasks.
+        threshold: A timedelta or seconds. A task may have its own, as in `@app.task(delayed_threshold=5)`; with
+            `delayed_threshold=None` it stays with Celery. None: only tasks with their own threshold are stored.
+
+    Raises:
+        ConfigurationError: The app has one already, the threshold is no span of time, or `delivery` is no
+            DelayedDelivery.
+
+    Example:
+        ```python
+        app = Celery("shop", broker="amqp://broker")
+        DelayedTasks(app, DelayedDelivery("shop", open_store("postgresql://db/app")))
+        remind.apply_async(countdown=3 * 24 * 3600)
+        ```
+
     """
 
     def __init__(self, app: Any, delivery: DelayedDelivery, *, threshold: timedelta | float | None = THRESHOLD) -> None:
@@ -154,7 +167,7 @@ class DelayedTasks:
 
     @classmethod
     def of(cls, app: Any) -> Self:
-        """Those of `app`; raises ConfigurationError where it has none."""
+        """Return the delayed tasks of `app`; raises ConfigurationError where it has none."""
         found = vars(app).get(_OF_APP)
         if not isinstance(found, cls):
             raise ConfigurationError(
@@ -196,7 +209,7 @@ class DelayedTasks:
         if due is None or not self._takes(due, name, options.get("task_type")):
             return self._celery_send_task(name, args, kwargs, countdown, eta, task_id, producer, connection, **options)
         task_id = task_id or uuid()
-        keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
+        keeper = TaskKeeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
         named = {
             **routed(options),
             "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()},

@@ -19,7 +19,7 @@ DUE: Final = "delayed_until"
 _LONGEST_EXPIRATION: Final = 2**32 - 1
 """RabbitMQ's limit, in milliseconds; a worker looks at the header `expires` anyway."""
 _NOT_FOR_BROKERS: Final = ("declare", "retry", "retry_policy", "mandatory", "immediate", "timeout", "confirm_timeout")
-"""What `kombu.Producer.publish` takes that is no part of the message."""
+"""Arguments of `kombu.Producer.publish` that are no part of the message."""
 _NATIVE_DELAY: Final = re.compile(r"(?:.*_)?celery_delayed_(?:\d+|delivery)", re.DOTALL)
 """The exchanges of Celery's native delays, perhaps with a prefix of the app's."""
 _NOT_KEPT: Final = ("user_id", "cluster_id")
@@ -36,7 +36,7 @@ class Envelope:
 
 
 def envelope(producer: Any, body: Any, due: datetime, seconds_left: float, **options: Any) -> Envelope:
-    """What `producer.publish(body, **options)` would publish, without the eta, as it must arrive at `due`."""
+    """The message of `producer.publish(body, **options)`, without the eta, as it must arrive at `due`."""
     fields = {name: value for name, value in options.items() if name not in _NOT_FOR_BROKERS}
     headers = dict(fields.pop("headers", None) or {})
     exchange, mode = producer._delivery_details(
@@ -94,7 +94,7 @@ def milliseconds(expiration: float | None, headers: Mapping[str, Any], seconds_l
 
 
 def time_to_live(seconds: float) -> str | None:
-    """What a message's property says, in milliseconds; None: nothing is left, or more than RabbitMQ knows."""
+    """The message property, in milliseconds; None: no time is left, or more than RabbitMQ knows."""
     left = int(seconds * 1000)
     return str(left) if 0 < left <= _LONGEST_EXPIRATION else None
 
@@ -110,7 +110,7 @@ def without_eta(headers: Mapping[str, Any], due: datetime) -> dict[str, Any]:
 
 
 def kept_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of AMQP's properties that are set; as Celery does, others are ignored.
+    """The AMQP properties that are set; as Celery does, others are ignored.
 
     Raises UnsupportedMessageError for one that no stored message has.
     """

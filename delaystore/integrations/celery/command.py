@@ -63,7 +63,7 @@ def drain_command(
             )
     except DelaystoreError as error:
         raise click.ClickException(str(error).replace("\n", " ")) from None
-    click.echo(json.dumps(asdict(drained)) if as_json else _told(drained, queue, dry_run=dry_run))
+    click.echo(json.dumps(asdict(drained)) if as_json else _sentence(drained, queue, dry_run=dry_run))
     if drained.stopped:
         context.exit(INTERRUPTED)
 
@@ -78,18 +78,18 @@ def _stopping() -> Iterator[threading.Event]:
     """The first Ctrl-C lets what is being stored be acknowledged; the second one ends the process."""
     stop = threading.Event()
 
-    def ask(_number: int, _frame: object) -> None:
+    def note_signal(_number: int, _frame: object) -> None:
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, note_signal)
     try:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _told(drained: "Drained", queue: str, *, dry_run: bool) -> str:
+def _sentence(drained: "Drained", queue: str, *, dry_run: bool) -> str:
     parts = [f"{'would store' if dry_run else 'stored'} {drained.stored:,} of the tasks in {queue!r}"]
     if drained.known:
         parts.append(f"{drained.known:,} were in the store already")

@@ -62,7 +62,7 @@ class Selection:
         return WaitingMessage.of(message)
 
     def narrowed(self, **given: Any) -> Self:
-        """Those messages that also meet `given`, which are fields of a MessageFilter."""
+        """Select the messages that also meet `given`, which are fields of a MessageFilter."""
         return replace(self, wanted=replace(self.wanted, **given))
 
     def of_search(self, term: str) -> Self:

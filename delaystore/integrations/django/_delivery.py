@@ -129,7 +129,7 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoSettings:
-    """What DELAYSTORE says, in capitals there."""
+    """The setting DELAYSTORE, whose names are in capitals."""
 
     endpoint: str
     database: str = "default"
@@ -190,9 +190,7 @@ class DjangoStore(SqlDelayedMessageStore):
         with self._one_call() as bound:
             return bound.now()
 
-    @override
-    def latest_now(self) -> datetime:
-        return self.now()
+    latest_now = now
 
     @contextmanager
     @override

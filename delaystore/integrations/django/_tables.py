@@ -1,4 +1,4 @@
-"""What Django's migrations do: they create, upgrade and drop the store's tables."""
+"""Operations of Django's migrations: they create, upgrade and drop the store's tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

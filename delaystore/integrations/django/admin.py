@@ -394,12 +394,12 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
 
 
 def _operations(request: HttpRequest) -> Operations:
-    """What operators do, by the user of the request."""
+    """Operations of operators, in the name of the request's user."""
     return delayed.operations.acting_as(request.user.get_username())
 
 
 def _confirmation(selection: Selection) -> str:
-    """What the confirmation page posts. For all that match it is the filter, so that no other filter is confirmed."""
+    """The confirmation page's form data. For all that match it is the filter, so that no other filter is confirmed."""
     return str(selection.wanted) if selection.message_ids is None else "yes"
 
 

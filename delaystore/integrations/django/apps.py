@@ -12,7 +12,7 @@ from delaystore.errors import DelaystoreError
 
 
 class DelaystoreConfig(AppConfig):  # type: ignore[misc] # Django ships no types
-    """What INSTALLED_APPS names by `delaystore.integrations.django`."""
+    """The app that INSTALLED_APPS names by `delaystore.integrations.django`."""
 
     name = "delaystore.integrations.django"
     label = "delaystore"
@@ -26,7 +26,7 @@ class DelaystoreConfig(AppConfig):  # type: ignore[misc] # Django ships no types
 
 
 def check_settings(**_options: Any) -> list[checks.CheckMessage]:
-    """What is wrong with DELAYSTORE, in one line each; connects to nothing."""
+    """Check the setting DELAYSTORE: a line for each mistake. Does not connect."""
     from delaystore.integrations.django._delivery import django_settings, store_url
 
     try:

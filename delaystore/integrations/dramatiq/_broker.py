@@ -75,13 +75,26 @@ THRESHOLD: Final = timedelta(seconds=1)
 
 
 class StoringRabbitmqBroker(RabbitmqBroker):
-    """A RabbitmqBroker whose delayed messages wait in the store of `delivery`, retries too.
+    """A RabbitmqBroker whose delayed messages wait in a store, retries too.
 
     Their message_id there is Dramatiq's. At its due time a message arrives in its queue as `enqueue` without a delay
-    would have published it, so workers need not know of the store. `threshold`: shorter delays stay with Dramatiq's
-    own delay queues. `options`: RabbitmqBroker's.
+    would have published it, so workers need not know of the store.
 
-    Raises ConfigurationError for a negative threshold.
+    Args:
+        delivery: Keeps the messages.
+        threshold: Shorter delays stay with Dramatiq's own delay queues.
+        **options: As of RabbitmqBroker.
+
+    Raises:
+        ConfigurationError: The threshold is negative.
+
+    Example:
+        ```python
+        broker = StoringRabbitmqBroker(DelayedDelivery("shop", store), url="amqp://broker")
+        dramatiq.set_broker(broker)
+        remind.send_with_options(args=(7,), delay=3 * 24 * 3600 * 1000)
+        ```
+
     """
 
     def __init__(self, delivery: DelayedDelivery, *, threshold: timedelta = THRESHOLD, **options: Any) -> None:
@@ -95,10 +108,13 @@ class StoringRabbitmqBroker(RabbitmqBroker):
 
     @contextmanager
     def messages_in(self, connection_or_session: Any) -> Iterator[None]:
-        """Within the block, whatever is enqueued is part of that transaction: if it is rolled back, nothing is sent.
+        """Enqueue messages in your own transaction, within the block: if it is rolled back, nothing is sent.
 
-        This includes messages without a delay, which are due at once. Takes what `DelayedDelivery.enlist` takes, and
-        raises what that raises.
+        This includes messages without a delay, which are due at once.
+
+        Args:
+            connection_or_session: As `transaction` of `DelayedDelivery.enlist`, whose errors are raised.
+
         """
         token = self._transaction.set(self._delivery.enlist(connection_or_session))
         try:

@@ -35,7 +35,7 @@ class Published:
 
 
 async def published(broker: AioPikaBroker, message: BrokerMessage, delay: str) -> Published:
-    """What `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
+    """The message that `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
 
     AioPikaBroker itself says so: it kicks the task into a channel that keeps it. Raises what `kick` raises.
     """
@@ -110,7 +110,7 @@ async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
 
 
 async def _call(delivery: Delivery, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What an operation of `delivery` returns."""
+    """Call an operation of `delivery`."""
     if isinstance(delivery, DelayedDelivery):
         return await in_thread("delaystore-taskiq", partial(operation, *arguments, **options))
     return await operation(*arguments, **options)
@@ -132,11 +132,22 @@ DELAY: Final = "delay"
 
 
 class StoringAioPikaBroker(AioPikaBroker):
-    """An AioPikaBroker for which tasks with the label `delay` (seconds) wait in the store of `delivery`.
+    """An AioPikaBroker for which tasks with the label `delay` (seconds) wait in a store.
 
     Their message_id there is the task's id. At its due time a task arrives as this broker would have published it
-    without a delay, so workers need not know of the store. A DelayedDelivery is called in a thread, an
-    AsyncDelayedDelivery awaited. `url` and `options`: AioPikaBroker's; no delay queue is needed.
+    without a delay, so workers need not know of the store.
+
+    Args:
+        delivery: Keeps the tasks. A DelayedDelivery is called in a thread, an AsyncDelayedDelivery awaited.
+        url: As of AioPikaBroker.
+        **options: As of AioPikaBroker. No delay queue is needed.
+
+    Example:
+        ```python
+        broker = StoringAioPikaBroker(AsyncDelayedDelivery("shop", store), "amqp://broker")
+        await remind.kicker().with_labels(delay=3 * 24 * 3600).kiq(7)
+        ```
+
     """
 
     def __init__(self, delivery: Delivery, url: str | None = None, **options: Any) -> None:
@@ -146,10 +157,14 @@ class StoringAioPikaBroker(AioPikaBroker):
 
     @contextmanager
     def messages_in(self, connection_or_session: Any) -> Iterator[None]:
-        """Within the block, whatever is kicked is part of that transaction: if it is rolled back, nothing is sent.
+        """Kick tasks in your own transaction, within the block: if it is rolled back, nothing is sent.
 
-        This includes tasks without a delay, which are due at once. Takes what the delivery's `enlist` takes, and raises
-        what that raises; with a DelayedDelivery the statements run in the event loop's thread, as the session's do.
+        This includes tasks without a delay, which are due at once. With a DelayedDelivery the statements run in the
+        event loop's thread, as the session's do.
+
+        Args:
+            connection_or_session: As `transaction` of the delivery's `enlist`, whose errors are raised.
+
         """
         token = self._transaction.set(self._delivery.enlist(connection_or_session))
         try:

@@ -421,7 +421,7 @@ class WaitingConnection:
         self._descriptor = descriptor
         self._driver = driver
 
-    def ask(self) -> None:
+    def ask_to_end(self) -> None:
         """Where the server can be asked to end what it does for this connection, ask it; else end the wait."""
         cancel: Callable[[float], object] | None = self._driver.cancellation(self.connection)
         if cancel is None:

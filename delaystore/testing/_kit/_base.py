@@ -1,4 +1,4 @@
-"""What the tests of the conformance kit share: messages, waiting, the base classes."""
+"""Shared parts of the conformance kit's tests: messages, waiting, the base classes."""
 
 import dataclasses
 import time
@@ -167,7 +167,7 @@ def claimed(store: DelayedMessageStore, at: datetime = NOON) -> DelayedMessage:
 
 
 def taken(store: DelayedMessageStore, at: datetime, limit: int = 1000) -> Sequence[DelayedMessage]:
-    """What one block fetches and removes."""
+    """The messages that one block fetches and removes."""
     with store.transaction() as transaction:
         messages = transaction.fetch_due(at, limit)
         assert transaction.remove_many(messages) == len(messages)
@@ -175,7 +175,7 @@ def taken(store: DelayedMessageStore, at: datetime, limit: int = 1000) -> Sequen
 
 
 def all_taken(store: DelayedMessageStore, at: datetime) -> list[DelayedMessage]:
-    """What blocks fetch and remove until nothing is due, in the order fetched."""
+    """The messages that blocks fetch and remove until none is due, in the order fetched."""
     messages: list[DelayedMessage] = []
     while some := taken(store, at):
         messages += some
@@ -334,7 +334,7 @@ def claims_of(store: OperableDelayedMessageStore) -> Iterator[tuple[OperableTran
 def search_all(
     store: OperableDelayedMessageStore, wanted: MessageFilter = EVERYTHING, *, limit: int = 100, examine: int = 1000
 ) -> Sequence[DelayedMessage]:
-    """What all pages of a search have, each key through its text."""
+    """The messages of all pages of a search, each key through its text."""
     found: list[DelayedMessage] = []
     after: Position | None = None
     while True:

@@ -44,7 +44,7 @@ ATTEMPTS = st.lists(SECONDS, min_size=4, max_size=4)
 
 
 def summary(message: DelayedMessage) -> object:
-    """What two stores must agree on: not how many of several duplicates they mark."""
+    """The state on which two stores must agree: not how many of several duplicates they mark."""
     due_time = (message.due_time + SECOND / 2).replace(microsecond=0)
     return message.message_id, due_time, message.next_attempt, message.failure_count, message.body
 
@@ -195,7 +195,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def unless_duplicate(call: Callable[[], Answer]) -> Answer | str:
-    """What `call` returns, or a text if it raises DuplicateMessageError."""
+    """The result of `call`, or a text if it raises DuplicateMessageError."""
     try:
         return call()
     except DuplicateMessageError:

@@ -31,7 +31,7 @@ SOON = timedelta(seconds=90)
 
 
 class BreakDownError(Exception):
-    """What ends a transaction in these tests."""
+    """An error that ends a transaction in these tests."""
 
 
 def a_change(action: ChangeAction = ChangeAction.CANCEL, by: str = ME) -> Change:
@@ -47,7 +47,7 @@ def only_entry(store: OperableDelayedMessageStore) -> AuditEntry:
 
 
 def fields_of(entry: AuditEntry) -> dict[str, object]:
-    """What it says, without the time and the words."""
+    """The entry's facts, without the time and the words."""
     fields = {name: getattr(entry, name) for name in AuditEntry.__slots__ if name not in ("at", "about")}
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -40,7 +40,7 @@ ROUNDS = 5
 
 
 def destination_of(store: OperableDelayedMessageStore, name: str = "billing") -> Destination | None:
-    """What the store says of a destination; None: nothing."""
+    """The store's record of a destination; None: it has none."""
     return next((each for each in store.destinations() if each.name == name), None)
 
 

@@ -1,4 +1,4 @@
-"""What dispatchers tell the store of themselves, and who changed what."""
+"""Reports of dispatchers and ingresses to the store."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -201,7 +201,7 @@ def ingress_ids(store: OperableDelayedMessageStore) -> list[str]:
 
 @needs("operations", "ingresses")
 class IngressReportTests(StoreTests):
-    """What ingresses tell of themselves."""
+    """Reports of ingresses."""
 
     def test_an_ingress_is_known_as_it_describes_itself(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore

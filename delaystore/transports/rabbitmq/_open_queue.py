@@ -31,7 +31,7 @@ from delaystore.transports.rabbitmq.queues import (
     read_delivery,
     ready_on,
 )
-from delaystore.transports.shared import Portions
+from delaystore.transports.shared import PortionSizes
 
 _BY_DEFAULT: Final = 20
 """https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""
@@ -52,12 +52,12 @@ def delivery_limit(channel: Any, name: str) -> int | None:
         with quiet_pika():
             probe.queue_declare(name, durable=True, arguments=arguments)
     except exceptions.ChannelClosedByBroker as error:
-        return _told(error.reply_text)
+        return _limit_in(error.reply_text)
     probe.close()
     return None
 
 
-def _told(refusal: str) -> int | None:
+def _limit_in(refusal: str) -> int | None:
     if _OTHER_TYPE.search(refusal):
         return None  # a classic queue counts nothing
     limit = _OTHER_LIMIT.search(refusal)
@@ -164,10 +164,10 @@ class OpenRabbitMQQueue(OpenQueue):
         """By earlier channels than the last one."""
         self._kept: dict[Any, set[int]] = {channel: set()}
         self._ahead: list[TakenMessage] = []
-        """What a removal has fetched for the next `take`."""
+        """Messages that a removal has fetched for the next `take`."""
         self._among_returned = False
         """Whether the last one that came was given back before."""
-        self._portions = Portions()
+        self._portions = PortionSizes()
         self._last_limit = 1
 
     @override

@@ -1,7 +1,6 @@
 """The transport for RabbitMQ, and the queues that it declares once there is a broker."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -26,11 +25,10 @@ from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedM
 from delaystore.transports.rabbitmq._open_queue import open_queue
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
-from delaystore.transports.rabbitmq.owner import ConnectionOwner
 from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
 from delaystore.transports.rabbitmq.properties import check_message
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
-from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, PublishedBatch, look_at_all
+from delaystore.transports.rabbitmq.publisher import LOOK_SECONDS, BatchPublisher, look_at_all
 from delaystore.transports.rabbitmq.queues import (
     QUEUE_TYPES,
     QueueAvailability,
@@ -142,9 +140,7 @@ class RabbitMQTransport(Transport):
         self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_IMPATIENCE)
         self._looking = BlockingConnections(self._broker, answer=LOOK_SECONDS, **_IMPATIENCE)
         self._wanted = WantedQueues(queues, lambda queue: declare_queue(self._preparing, queue, self._queue_type))
-        self._lock = threading.Lock()
-        self._quarantine = threading.Lock()
-        self._owner: ConnectionOwner | None = None
+        self._publisher = BatchPublisher(self._broker, partial(look_at_all, self._looking))
         renew_in_children(self, RabbitMQTransport._forget)
 
     def __repr__(self) -> str:
@@ -172,7 +168,7 @@ class RabbitMQTransport(Transport):
             self._wanted.ensure()
         except TransportUnavailableError as error:
             return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
-        return self._publish([publication_of(message) for message in messages], timeout)
+        return self._publisher.publish([publication_of(message) for message in messages], timeout)
 
     @property
     @override
@@ -196,7 +192,7 @@ class RabbitMQTransport(Transport):
             return [Outcome(OutcomeKind.UNCONFIRMED, str(error))] * len(messages)
         except TransportError as error:
             return [Outcome(OutcomeKind.NOT_DELAYABLE, str(error))] * len(messages)
-        outcomes = self._publish(publications, timeout)
+        outcomes = self._publisher.publish(publications, timeout)
         return [
             self._of_native_delay(outcome) if isinstance(one, Publication) else outcome
             for one, outcome in zip(publications, outcomes, strict=True)
@@ -295,15 +291,12 @@ class RabbitMQTransport(Transport):
     @override
     def unavailable(self) -> str | None:
         """Why nothing can be sent at present: connecting, not reachable, login refused, blocked by an alarm."""
-        return self._running_owner().obstacle
+        return self._publisher.owner().obstacle
 
     @override
     def close(self) -> None:
         """Close the connections; sends under way end as UNCONFIRMED. May be called twice, and followed by more use."""
-        with self._lock:
-            owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.close()
+        self._publisher.close()
         self._blocking.close()
         self._preparing.close()
         self._looking.close()
@@ -319,24 +312,9 @@ class RabbitMQTransport(Transport):
             OutcomeKind.UNCONFIRMED, f"the native delay is incomplete, and will be declared: {outcome.reason}"
         )
 
-    def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
-        return PublishedBatch(
-            batch, timeout, self._running_owner, self._quarantine, partial(look_at_all, self._looking)
-        ).run()
-
-    def _running_owner(self) -> ConnectionOwner:
-        with self._lock:
-            if self._owner is None or not self._owner.alive:
-                self._owner = ConnectionOwner(self._broker)
-            return self._owner
-
     def _forget(self) -> None:
         """In a forked child: thread and sockets are the parent's."""
-        self._lock = threading.Lock()
-        self._quarantine = threading.Lock()
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.disown()
+        self._publisher.disown()
         self._blocking.disown()
         self._preparing.disown()
         self._looking.disown()

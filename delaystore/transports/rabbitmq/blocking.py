@@ -21,7 +21,7 @@ from delaystore.transports.rabbitmq.pika_internals import (
 )
 
 _NOT_CONNECTED: Final = (exceptions.AMQPError, AMQPConnectorException, OSError)
-"""What pika raises where there is no connection to be had."""
+"""Errors of pika where no connection can be made."""
 
 
 def open_connection(

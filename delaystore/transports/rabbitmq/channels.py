@@ -132,6 +132,8 @@ class InFlightBatch:
         A return carries no delivery tag. Where several publications look alike, none is blamed: they are doubtful,
         and to be sent again one at a time.
         """
+        # RabbitMQ sends a return before the confirm of the same publication. So it is noted here, and `answered` takes
+        # it in place of the confirm. A publication that has an outcome already cannot be meant.
         alike = [
             position
             for position in self._by_looks().get((message_id, *address), [])
@@ -144,6 +146,8 @@ class InFlightBatch:
 
     def leave(self) -> None:
         """Its sender waits no more: what is on the wire goes on, and the rest is not sent."""
+        # Returns can still come, so the index is built while the publications are there. Then they go: a batch that no
+        # sender waits for may stay for a minute, and its bodies must not fill the memory meanwhile.
         self._by_looks()
         self.total = self.next
         self.publications = ()
@@ -167,7 +171,7 @@ class InFlightBatch:
 
 
 class BatchPendingConfirm(PendingConfirm):
-    """What becomes of one publication of a batch whose sender has left."""
+    """The pending confirm of one publication of a batch whose sender has left."""
 
     def __init__(self, batch: InFlightBatch, position: int) -> None:
         self._batch = batch
@@ -285,7 +289,7 @@ class ConfirmChannel:
         self.pump()
 
     def _requirements(self, batch: InFlightBatch) -> list[bytes]:
-        """What the batch needs, each once. It goes first: where it is refused, nothing has been published."""
+        """Frames for the parts that the batch needs, each once. They go first: if one is refused, none is published."""
         parts = dict.fromkeys(part for publication in batch.publications for part in publication.requires)
         return [requirement(self._pika.channel_number, part) for part in parts]
 
@@ -389,14 +393,11 @@ class ChannelPool:
         self._connection = connection
         self._on_end = on_end
         self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
+        self.batches: Final[Collection[InFlightBatch]] = self._carrying.keys()
+        """The batches that are being carried, at any moment."""
         self._left: dict[InFlightBatch, None] = {}
-        """Those that no `send` waits for, the oldest first."""
+        """Batches that no `send` waits for, the oldest first."""
         self._idle: list[ConfirmChannel] = []
-
-    @property
-    def batches(self) -> Collection[InFlightBatch]:
-        """What is being carried."""
-        return self._carrying.keys()
 
     def carry(self, batch: InFlightBatch) -> None:
         """Publish `batch` on a channel of its own. Raises pika's NoFreeChannels."""
@@ -410,6 +411,8 @@ class ChannelPool:
         if channel is None:
             return
         batch.leave()
+        # The broker has not opened this channel yet, which is no fault of a queue: the next batch takes it as it is.
+        # Otherwise each batch would ask a slow broker for one more channel.
         if channel.unused and time.monotonic() - channel.made_at < PATIENCE:
             self._take_off(channel)
             self._idle.append(channel)
@@ -438,7 +441,7 @@ class ChannelPool:
                 self._drop(batch, Closure(f"no answer within {PATIENCE:g} s"))
 
     def _wear(self, channel: ConfirmChannel) -> None:
-        """Let nothing more be published on `channel`, nor on those that are idle: they may know an old leader.
+        """Let nothing more be published on `channel`, or on those that are idle: they may know an old leader.
 
         Those that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
         there for the next batch.

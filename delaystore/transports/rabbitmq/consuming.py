@@ -38,8 +38,10 @@ class Acknowledgements:
         self._unacknowledged = False
 
     def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
-        """What to acknowledge now that these are done."""
+        """Return the acknowledgements to send now that these are done."""
         fresh = sorted(tags)
+        # `multiple` covers every earlier tag of the channel, also of messages that are still being handled. So it goes
+        # only as far as all are done, and not at all once one message stays unacknowledged.
         if not self._unacknowledged:
             self._behind.update(fresh)
             while self._before + 1 in self._behind:
@@ -68,6 +70,11 @@ class Consumed(NamedTuple):
     delivery: RawDelivery
     at: float
 
+    @property
+    def size(self) -> int:
+        """Bytes of its body and of its properties."""
+        return self.delivery.size
+
 
 class Consumer:
     """Consumes queues, in their order, on one channel; what is not acknowledged when the block ends goes back.
@@ -76,16 +83,18 @@ class Consumer:
     caller bounds what is in memory, in bytes too, by calling it only while there is room, and `keep_alive` else.
 
     `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
-    `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with properties.
+    `remedy`: what errors end with. `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with
+    properties.
     """
 
-    def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int) -> None:
+    def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int, *, remedy: str = "") -> None:
         self.prefetched: deque[Consumed] = deque()
         self.prefetched_bytes = 0
         self._broker = broker
         self._name = name
         self._queues = queues
         self._prefetch = prefetch
+        self._remedy = remedy
         self._acknowledgements = Acknowledgements()
         self.acknowledge_singly = self._acknowledgements.acknowledge_singly
         """To be called once a message that was taken may stay in its queue."""
@@ -146,7 +155,7 @@ class Consumer:
         size = 0
         waiting = self.prefetched
         while waiting and len(taken) < most:
-            after = size + waiting[0].delivery.size
+            after = size + waiting[0].size
             if taken and after > most_bytes:
                 break
             taken.append(waiting.popleft())
@@ -203,7 +212,7 @@ class Consumer:
         queue = self._queues[int(frame.method.consumer_tag)]
         raise TransportError(
             f"the broker ended the reading of the queue {queue!r}: it was deleted, or its node went, or a message that "
-            "was taken from it stayed unacknowledged for longer than consumer_timeout"
+            f"was taken from it stayed unacknowledged for longer than consumer_timeout{self._remedy}"
         )
 
     @contextmanager
@@ -212,8 +221,10 @@ class Consumer:
             with quiet_pika():
                 yield
         except exceptions.ChannelClosedByBroker as error:
-            raise TransportError(f"{self._name} on {self._broker.label} {what}: {reason_of(error)}") from None
+            raise TransportError(
+                f"{self._name} on {self._broker.label} {what}: {reason_of(error)}{self._remedy}"
+            ) from None
         except exceptions.AMQPError as error:
             raise TransportUnavailableError(
-                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
+                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}{self._remedy}"
             ) from None

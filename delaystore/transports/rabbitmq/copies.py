@@ -1,18 +1,12 @@
 """Copies of messages: published as they came, or kept with a reason until they are restored."""
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from delaystore import text
 from delaystore.text import DEFAULT_EXCHANGE, EXPIRATION, Address
-from delaystore.transports.abc import Outcome
-from delaystore.transports.rabbitmq.owner import ConnectionOwner
-from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.publisher import PublishedBatch
 from delaystore.transports.rabbitmq.raw import (
     MalformedPropertiesError,
     RawProperties,
@@ -28,7 +22,7 @@ from delaystore.transports.rabbitmq.topology import Binding, Queue
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What is published in a message's place; a `Publishable`."""
+    """A copy that is published in a message's place; a `Publishable`."""
 
     address: Address
     properties: RawProperties
@@ -51,42 +45,6 @@ class Copy:
         return self.properties.content_header(channel_number, len(self.body))
 
 
-class CopyPublisher:
-    """Publishes copies with confirms, on a connection of its own. Several threads may share it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._lock = threading.Lock()
-        self._quarantine = threading.Lock()
-        self._owner: ConnectionOwner | None = None
-
-    def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
-        """Publish messages with confirms.
-
-        Args:
-            copies: What to publish.
-            timeout: Seconds for all of them.
-
-        Returns:
-            One outcome for each, in their order.
-
-        """
-        return PublishedBatch(copies, timeout, self._running_owner, self._quarantine).run()
-
-    def close(self) -> None:
-        """End the connection; may be called twice."""
-        with self._lock:
-            owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.close()
-
-    def _running_owner(self) -> ConnectionOwner:
-        with self._lock:
-            if self._owner is None or not self._owner.alive:
-                self._owner = ConnectionOwner(self._broker)
-            return self._owner
-
-
 _MOVED_HEADERS: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARBON_COPIES.items()}
@@ -94,7 +52,7 @@ CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARB
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
 _PERSISTENT: Final = {"delivery_mode": b"\x02"}
-"""What a copy has in place of properties that it cannot have: a queue that is no quorum queue keeps it as well."""
+"""A copy's properties where it cannot have the message's: a queue that is no quorum queue keeps it as well."""
 _MOST: Final = 112 * 1024
 """Bytes of properties that fit into a frame, whatever it is that is said beside them."""
 
@@ -121,7 +79,7 @@ def copy_with_reason(
 
 
 def restored(properties: RawProperties, whole: str) -> RawProperties:
-    """What `copy_with_reason` was given, with the headers `said` beside its own. `whole`: as given there.
+    """The properties that `copy_with_reason` was given, and the headers `said`. `whole`: as given there.
 
     user_id stays in its header: the broker takes it from that user alone. Raises PropertiesKeptAsBytesError, and
     MalformedPropertiesError.

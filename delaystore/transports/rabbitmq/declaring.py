@@ -30,11 +30,6 @@ class DeclarationError(TransportSetupError):
         return type(self), (self.failed, self.reason, self.declared)
 
 
-def ensure_declared(connections: BlockingConnections, topology: CascadeTopology) -> None:
-    """Declare everything the cascade itself consists of; raises as `declare`."""
-    declare(connections, topology.layout())
-
-
 def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, destination: str) -> bool:
     """Bind the queue `destination` to the cascade's end; False: there is no such queue.
 
@@ -45,7 +40,7 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
     if not queue_exists(connections, destination):
         return False
     try:
-        declare(connections, Layout(bindings=bindings))
+        declare(connections, bindings)
     except DeclarationError as error:
         if not queue_exists(connections, destination):  # deleted meanwhile
             return False
@@ -57,13 +52,6 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
 
 
 def declare(
-    connections: BlockingConnections, layout: Layout, on_declared: Callable[[Part], object] = lambda _part: None
-) -> None:
-    """Declare all of `layout` in its order; see `declare_parts`."""
-    declare_parts(connections, layout.parts, on_declared)
-
-
-def declare_parts(
     connections: BlockingConnections, parts: Iterable[Part], on_declared: Callable[[Part], object] = lambda _part: None
 ) -> None:
     """Declare all of `parts` in this order, calling `on_declared` after each; what exists already stays as it is.
@@ -113,10 +101,10 @@ def declare_missing(
         if queue in absent:
             declare_queue(connections, queue.name, queue.type, lift_limit=True)
     names = {node.name for node in absent}
-    bindings = tuple(one for one in layout.bindings if not names.isdisjoint((one.source, one.destination)))
-    exchanges = tuple(one for one in layout.exchanges if one in absent)
-    if exchanges or bindings:
-        declare(connections, Layout(exchanges=exchanges, bindings=bindings))
+    bindings = [one for one in layout.bindings if not names.isdisjoint((one.source, one.destination))]
+    parts: list[Part] = [*(one for one in layout.exchanges if one in absent), *bindings]
+    if parts:
+        declare(connections, parts)
 
 
 def declare_part(channel: Any, part: Part) -> None:

@@ -16,7 +16,7 @@ TIME_SENT: Final = "NServiceBus.TimeSent"
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
 _SECOND: Final = timedelta(seconds=1)
 _LONGEST: Final = (2**31 - 1) * _SECOND
-"""What DELAY_IN_SECONDS can say."""
+"""The longest delay that DELAY_IN_SECONDS can hold."""
 DEAD_LETTER_HEADERS: Final = ("x-death", "x-first-death-", "x-last-death-")
 """How the names of the headers begin that dead-lettering adds."""
 COUNTED_BY_QUEUE: Final = ("x-delivery-count", "x-acquired-count")

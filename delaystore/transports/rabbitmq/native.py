@@ -88,7 +88,7 @@ class NativeDelay(ABC):
 
     @abstractmethod
     def address(self, handover: Handover) -> Publication:
-        """What to publish, and where. Raises UnsupportedMessageError for what cannot be delayed this way."""
+        """The message to publish, and where. Raises UnsupportedMessageError if it cannot be delayed this way."""
 
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         """Declare what `batch` needs; returns the queues that nothing can be delayed for, each with the reason.
@@ -100,7 +100,7 @@ class NativeDelay(ABC):
         queues = {handover.queue for handover in batch}
         stale = {name for name in (_OWN_LAYOUT, *queues) if now - prepared.get(name, -inf) >= ASK_AGAIN_AFTER}
         if self._layout is not None and _OWN_LAYOUT in stale:
-            declare(connections, self._layout)
+            declare(connections, self._layout.parts)
             prepared[_OWN_LAYOUT] = time.monotonic()
             stale |= queues  # an exchange that is declared again has lost its bindings
         reasons, unanswered = {}, False
@@ -127,9 +127,9 @@ class NativeDelay(ABC):
         return queue_exists(connections, queue)
 
     def required(self, queue: str) -> Sequence[Queue | Binding]:
-        """What a message for `queue` needs, and is asked for right before it is published.
+        """Queues and bindings that a message for `queue` needs. They are checked right before it is published.
 
-        What was prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
+        Parts that were prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
         """
         return (Queue(queue),)
 
@@ -140,7 +140,7 @@ class NativeDelay(ABC):
     def publications(
         self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
     ) -> Sequence[Publication | Outcome]:
-        """What to publish for each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
+        """Make the publication of each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
 
         Delays are counted when everything is prepared, so that preparing makes nothing late.
         """
@@ -247,8 +247,7 @@ class EphemeralQueueDelay(NativeDelay):
     @override
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         reasons = super().prepare(connections, batch)
-        own = tuple(self._queue(handover) for handover in batch if handover.queue not in reasons)
-        declare(connections, Layout(queues=own))
+        declare(connections, [self._queue(handover) for handover in batch if handover.queue not in reasons])
         return reasons
 
     def _name(self, handover: Handover) -> str:
@@ -313,7 +312,7 @@ class DelayedMessagePluginDelay(NativeDelay):
     It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
     `mandatory`: every delayed message would come back as unroutable, so they are published without it.
 
-    `exchange`: its name. What is due goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
+    `exchange`: its name. A due message goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
     queue is bound by its own name. What has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the plugin
     would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
     delayed, it counts as unroutable.
@@ -357,14 +356,11 @@ class DelayedMessagePluginDelay(NativeDelay):
     def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
         if not queue_exists(connections, queue):
             return False
-        declare(connections, Layout(bindings=self._bindings(queue)))
+        declare(connections, self.required(queue))
         return True
 
     @override
     def required(self, queue: str) -> Sequence[Queue | Binding]:
-        return self._bindings(queue)
-
-    def _bindings(self, queue: str) -> tuple[Binding, Binding]:
         return (
             Binding(self._exchange, self._delivery, DestinationKind.EXCHANGE, queue),
             Binding(self._delivery, queue, DestinationKind.QUEUE, queue),

@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What the hosts of a broker are at present. `unknown`: why a host has no address, or none of use, by its label."""
+    """The present addresses of a broker's hosts. `unknown`: why a host has no address, or none of use, by its label."""
 
     found: Sequence[Node]
     unknown: Mapping[str, str]

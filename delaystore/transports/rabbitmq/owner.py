@@ -26,7 +26,7 @@ _BACKLOG: Final = 4096
 """Bytes yet to leave from which on their leaving is progress: fewer are a heartbeat, or the question itself."""
 
 
-class Watch:
+class LivenessWatch:
     """Watches one connection: a round trip on a channel of its own tells whether the broker lives.
 
     Answers to a batch say that too, and heartbeats do not: a broker sends them whatever it reads. Bytes that leave the
@@ -92,14 +92,14 @@ class Watch:
         if alarm and self._asked_at is not None:
             self._asked_at = now
         elif not alarm and now - max(self._signed_at, self._moved_at, first) >= QUIET:
-            self.ask()
+            self.ask_for_sign()
 
     def doubt(self) -> None:
         """Take the broker to be silent until it gives a sign of life, and ask for one."""
         self._doubted = True
-        self.ask()
+        self.ask_for_sign()
 
-    def ask(self) -> None:
+    def ask_for_sign(self) -> None:
         """Ask for a sign of life, unless the answer to an earlier question is awaited. Raises pika's NoFreeChannels."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
@@ -167,11 +167,11 @@ class ConnectionOwner:
         )
         self._pool: ChannelPool | None = None
         """The channels of the connection; None: it is not open."""
-        self._watch: Watch | None = None
+        self._watch: LivenessWatch | None = None
         self._ticking = False
         self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
-        self._told = False
+        self._logged = False
         """Whether the log knows of this outage."""
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_NAME} {broker.label}", daemon=True)
         self._thread.start()
@@ -196,6 +196,8 @@ class ConnectionOwner:
 
     def publish(self, batch: InFlightBatch) -> None:
         """Have `batch` published; it ends at once if there is no connection."""
+        # Checked and added within the lock under which `_lose` takes all batches: a batch that came in between would
+        # never end, and its sender would wait for ever.
         with self._changed:
             if not self.alive:
                 batch.end(Closure("the transport was closed"))
@@ -209,6 +211,8 @@ class ConnectionOwner:
         Where the broker has not just shown that it lives, `obstacle` says that it is silent until it does. This waits a
         moment for that, so that the caller can tell an outage from destinations that do not answer.
         """
+        # The two waits are bounded: the owner thread may be busy with a large write, and a broker that is silent gives
+        # no sign. Waiting releases the lock, so that the owner thread can report.
         abandoned = AbandonedBatch(batch)
         with self._changed:
             if self.alive:
@@ -273,8 +277,8 @@ class ConnectionOwner:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
         self._pool = ChannelPool(connection, self._ended)
-        self._watch = Watch(connection, self._report)
-        self._told = False
+        self._watch = LivenessWatch(connection, self._report)
+        self._logged = False
         self._silence = f"RabbitMQ at {self._node} does not answer"
         log.info("connected to RabbitMQ at %s", self._node)
         self._report()
@@ -290,9 +294,9 @@ class ConnectionOwner:
         self._report()
 
     def _failed(self, reason: str) -> None:
-        if not self._told and not self._closing:
+        if not self._logged and not self._closing:
             log.warning("%s; trying again", reason)
-        self._told = True
+        self._logged = True
         self._lose(Closure(reason), reason)
         if self._closing:
             self._loop.stop()
@@ -303,7 +307,7 @@ class ConnectionOwner:
         reason = f"the connection to RabbitMQ at {self._node} was lost: {why}"
         if not self._closing:
             log.warning("%s; reconnecting", reason)
-        self._told = True
+        self._logged = True
         by_message = code in _MESSAGE_FAULTS
         self._lose(Closure(why if by_message else reason, code, by_message=by_message), reason)
         if self._closing:
@@ -314,6 +318,8 @@ class ConnectionOwner:
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all batches with `closure`."""
         self._alarm = None
+        # Channels and their confirms are gone with the connection. Whether their messages arrived will never be known
+        # here, so all batches end, also those whose senders have left: the messages are sent again.
         self._pool = self._watch = None
         with self._changed:
             self._obstacle = obstacle
@@ -325,8 +331,7 @@ class ConnectionOwner:
     def _report(self) -> None:
         """Update `obstacle` while the connection is open: an alarm, or silence.
 
-        As long as the broker is silent nothing more is written to it: what waits in the socket's buffer may still
-        arrive.
+        As long as the broker is silent nothing more is written to it: bytes in the socket's buffer may still arrive.
         """
         if self._watch is None:
             return
@@ -365,8 +370,9 @@ class ConnectionOwner:
                 watch.heed(pool.batches, alarm=self._alarm is not None)
         self._report()
         dead = watch.dead
+        # A broker with an alarm says itself that it reads nothing: its silence is expected, and the connection stays.
         if dead is not None and self._alarm is None:
-            self._give_up(dead)
+            end_stream(self._connection, dead)
         elif pool.batches or watch.awaiting:
             self._ticking = True
             self._loop.call_later(_TICK, self._tick)
@@ -392,11 +398,7 @@ class ConnectionOwner:
         try:
             yield
         except exceptions.NoFreeChannels:
-            self._give_up(SilenceError("all channels wait for answers"))
-
-    def _give_up(self, reason: Exception) -> None:
-        """End the connection, as after missed heartbeats."""
-        end_stream(self._connection, reason)
+            end_stream(self._connection, SilenceError("all channels wait for answers"))
 
     def _shut(self) -> None:
         self._connector.stop()

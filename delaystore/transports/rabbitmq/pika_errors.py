@@ -21,7 +21,7 @@ from typing_extensions import override
 _RESOLVER: Final = "pika.adapters.utils.selector_ioloop_adapter"
 """Logs failed name look-ups from a thread of its own, which hides whose connection they are for; raises them too."""
 _GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)
-"""What pika raises, beside TimeoutError, for a connection that it did not have in time."""
+"""Errors of pika, beside TimeoutError, for a connection that it did not have in time."""
 _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
 NOT_FOUND: Final = 404
@@ -56,7 +56,7 @@ def quiet_pika() -> Iterator[None]:
 
 
 def reason_of(error: BaseException | None, patience: float | None = None) -> str:
-    """What `error`, as pika reports it, means to a person. `patience`: seconds that an attempt to connect had."""
+    """Explain an error of pika's in one sentence. `patience`: seconds that an attempt to connect had."""
     error = _innermost(error)
     text = " ".join(str(argument) for argument in getattr(error, "args", ())) or type(error).__name__
     if _login_refused(error):

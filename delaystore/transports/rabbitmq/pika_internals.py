@@ -256,7 +256,7 @@ def write_frames(connection: Any, frames: Sequence[bytes | memoryview]) -> None:
 
 
 def server_properties(channel: Any) -> Mapping[str, Any]:
-    """What the broker said of itself when the BlockingChannel's connection was opened."""
+    """The broker's own properties, as it sent them when the BlockingChannel's connection was opened."""
     properties: Mapping[str, Any] = channel.connection._impl.server_properties
     return properties
 

@@ -95,7 +95,7 @@ UNENCODABLE: Final = (
     exceptions.ShortStringTooLong,
     exceptions.UnsupportedAMQPFieldException,
 )
-"""What pika's encoders raise for a value AMQP cannot hold."""
+"""Errors of pika's encoders for a value that AMQP cannot hold."""
 
 
 def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
@@ -133,7 +133,7 @@ def read_properties(properties: spec.BasicProperties) -> dict[str, Any]:
 
 
 def encoded_properties(message: DelayedMessage) -> bytes:
-    """What the content header holds of `message`; UnsupportedMessageError if AMQP cannot hold it."""
+    """The content header's bytes for `message`; UnsupportedMessageError if AMQP cannot hold it."""
     with encoding_errors(message):
         pieces: list[bytes] = amqp_properties(message).encode()
     return b"".join(pieces)

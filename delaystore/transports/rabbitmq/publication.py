@@ -1,4 +1,4 @@
-"""What is published, and its bytes on the wire.
+"""Publications, and their bytes on the wire.
 
 pika marshals three objects a message and writes each to the socket by itself, which costs more than the broker's
 work. A publish's method frame is the same for every message of a destination and the header of a plain message is a
@@ -30,7 +30,7 @@ _PLAIN_FIXED_SIZE: Final = _PLAIN_HEADER.size - _FRAME.size
 
 
 class Publishable(Protocol):
-    """What can be published, and where to."""
+    """A message that can be published, and its address."""
 
     @property
     def address(self) -> Address:
@@ -88,7 +88,25 @@ class Publication:
 
     def content_header(self, channel_number: int) -> bytes:
         """The frame that holds the message's properties; raises UnsupportedMessageError."""
-        return content_header(channel_number, self.message)
+        message = self.message
+        if message.headers or message.properties:
+            with encoding_errors(message):
+                marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
+            return marshalled
+        message_id = message.message_id.encode()
+        size = _PLAIN_FIXED_SIZE + len(message_id)
+        fields = _PLAIN_HEADER.pack(
+            spec.FRAME_HEADER,
+            channel_number,
+            size,
+            spec.BasicProperties.INDEX,
+            0,
+            len(message.body),
+            _PLAIN_FLAGS,
+            PERSISTENT,
+            len(message_id),
+        )
+        return fields + message_id + _END
 
 
 def publication_of(message: DelayedMessage) -> Publication | Outcome:
@@ -123,28 +141,6 @@ def publish_method(channel_number: int, address: Address, *, mandatory: bool = T
     method = spec.Basic.Publish(exchange=address.exchange, routing_key=address.routing_key, mandatory=mandatory)
     marshalled: bytes = frame.Method(channel_number, method).marshal()
     return marshalled
-
-
-def content_header(channel_number: int, message: DelayedMessage) -> bytes:
-    """The frame that holds a message's properties; UnsupportedMessageError if they cannot be encoded."""
-    if message.headers or message.properties:
-        with encoding_errors(message):
-            marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
-        return marshalled
-    message_id = message.message_id.encode()
-    size = _PLAIN_FIXED_SIZE + len(message_id)
-    fields = _PLAIN_HEADER.pack(
-        spec.FRAME_HEADER,
-        channel_number,
-        size,
-        spec.BasicProperties.INDEX,
-        0,
-        len(message.body),
-        _PLAIN_FLAGS,
-        PERSISTENT,
-        len(message_id),
-    )
-    return fields + message_id + _END
 
 
 def body_frames(channel_number: int, body: bytes, frame_max: int) -> bytes:

@@ -13,6 +13,7 @@ from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.channels import NACKED, AbandonedBatch, BatchPendingConfirm, Closure, InFlightBatch
 from delaystore.transports.rabbitmq.owner import ConnectionOwner
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND
 from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.queues import QueueAvailability, QueueLook, look_at
@@ -42,7 +43,7 @@ def look_at_all(
 
 
 def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
-    """What the return of a message means. `look`: at its queue; None: it was for an exchange.
+    """The outcome of a message that was returned. `look`: at its queue; None: it was for an exchange.
 
     A queue that exists has no route to it while its node is down. For an exchange it is unknown which queues are bound
     to it: no route is no route.
@@ -63,7 +64,7 @@ def may_refuse(look: QueueLook) -> bool:
 
 
 def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
-    """What a nack means from a queue that is not known to refuse."""
+    """The outcome of a nack by a queue that is not known to refuse."""
     if look is None:
         return nacked
     if look.standing is QueueAvailability.THERE:
@@ -72,7 +73,7 @@ def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
 
 
 def of_second_nack(look: QueueLook) -> Outcome:
-    """What the nack means that follows such a look."""
+    """The outcome of the nack that follows such a look."""
     return Outcome(
         OutcomeKind.REFUSED,
         f"nacked by the broker, and again after a look at the queue, which holds "
@@ -151,6 +152,8 @@ class PublishedBatch:
                     return self._silence
                 positions = self._waiting.popleft()
                 in_flight = InFlightBatch([self._publications[position] for position in positions])
+                # From here on the owner thread writes the outcomes. They are read once the batch has ended, or was
+                # left; those that come after that are found by BatchPendingConfirm.
                 try:
                     owner.publish(in_flight)
                     in_flight.news.wait(self._remaining())
@@ -199,6 +202,8 @@ class PublishedBatch:
         indexes = {position: index for index, position in enumerate(positions)}
         sent = [position for position in rest if not abandoned.seen or indexes[position] < abandoned.batch.next]
         for position in sent:
+            # The caller keeps this and asks later. Without it the message would be sent again while the first copy is
+            # still on its way, and arrive twice.
             late = BatchPendingConfirm(abandoned.batch, indexes[position])
             self._outcomes[position] = Outcome(kind, reason, late)
         if kind is OutcomeKind.UNAVAILABLE:
@@ -275,7 +280,7 @@ class PublishedBatch:
 
 
 def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
-    """What a message is that is on its way without an answer, and why."""
+    """The outcome of a message that is in flight without an answer, and why."""
     if abandoned.obstacle is not None:
         return OutcomeKind.UNCONFIRMED, abandoned.obstacle
     if not abandoned.seen:
@@ -288,3 +293,54 @@ def _of_silence(abandoned: AbandonedBatch) -> tuple[OutcomeKind, str]:
 def _halves(positions: list[int]) -> list[list[int]]:
     middle = len(positions) // 2
     return [part for part in (positions[:middle], positions[middle:]) if part]
+
+
+class BatchPublisher:
+    """Publishes batches with confirms, on a connection of its own that opens at the first use. Threads may share it.
+
+    Args:
+        broker: Where the messages go.
+        look: Looks at the queues that have nacked or returned something.
+
+    """
+
+    def __init__(self, broker: Broker, look: Look = no_look) -> None:
+        self._broker = broker
+        self._look = look
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        self._owner: ConnectionOwner | None = None
+
+    def publish(self, batch: Sequence[Publishable | Outcome], timeout: float) -> Sequence[Outcome]:
+        """Publish messages with confirms.
+
+        Args:
+            batch: What to publish. Outcomes among them are returned as they are.
+            timeout: Seconds for all of them.
+
+        Returns:
+            One outcome for each, in their order.
+
+        """
+        return PublishedBatch(batch, timeout, self.owner, self._quarantine, self._look).run()
+
+    def owner(self) -> ConnectionOwner:
+        """The connection's owner. A new one, which connects, where there is none, or its connection was closed."""
+        with self._lock:
+            if self._owner is None or not self._owner.alive:
+                self._owner = ConnectionOwner(self._broker)
+            return self._owner
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        with self._lock:
+            owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+
+    def disown(self) -> None:
+        """In a forked child: thread and socket are the parent's, and its locks may be taken."""
+        self._lock, self._quarantine = threading.Lock(), threading.Lock()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.disown()

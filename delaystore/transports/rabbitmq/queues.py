@@ -38,7 +38,7 @@ class QueueAvailability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueLook:
-    """What a look at a queue has shown. `ready`: messages in it that wait for a consumer. `consumers`: how many."""
+    """The result of a look at a queue. `ready`: messages in it that wait for a consumer. `consumers`: how many."""
 
     standing: QueueAvailability
     ready: int = 0
@@ -60,7 +60,7 @@ def exists(connections: BlockingConnections, part: Exchange | Queue) -> bool:
 
 
 def missing(connections: BlockingConnections, parts: Iterable[Exchange | Queue]) -> list[Exchange | Queue]:
-    """Those of `parts` that do not exist; raises as `exists`."""
+    """Return the parts that do not exist; raises as `exists`."""
     parts = list(parts)
     counts = _counts(connections, parts)
     return [part for part, count in zip(parts, counts, strict=True) if count is None]
@@ -100,7 +100,7 @@ def ready_on(channel: Any, queue: str) -> int:
 
 
 def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue]) -> list[int | None]:
-    """What is ready in each queue, 0 for each exchange, None for what does not exist. One channel for all."""
+    """Ready messages of each queue, 0 for each exchange, None for missing parts. One channel for all."""
     counts: list[int | None] = []
     while len(counts) < len(parts):
         try:
@@ -256,7 +256,7 @@ def receive(
 
 
 def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[DecodedDelivery]:
-    """What is ready, or else the first message to come and what follows it shortly.
+    """Receive ready messages, or else the first message to come and those that follow it shortly.
 
     No more is asked for than is ready, so that nothing is on its way when the consumer is cancelled: such messages go
     back out of order on a quorum queue, and count against its delivery limit.

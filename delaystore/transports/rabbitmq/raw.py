@@ -162,7 +162,7 @@ class RawProperties:
 
     @classmethod
     def of(cls, fields: Mapping[str, bytes]) -> Self:
-        """Those that are set, by name, each as on the wire."""
+        """Make properties of these fields, each as on the wire."""
         set_here = [field for field in _FIELDS if field.name in fields]
         flags = sum(field.flag for field in set_here)
         return cls(_FLAGS.pack(flags) + b"".join(fields[field.name] for field in set_here))
@@ -238,7 +238,7 @@ def _split(encoded: bytes) -> dict[str, bytes]:
 
 @lru_cache(maxsize=64)
 def _fields_of(flags: int) -> tuple[_PropertyField, ...]:
-    """Those that are set; messages of one publisher have the same, and it is asked for each."""
+    """The fields that flags say are set. Cached, as messages of one publisher have the same flags."""
     if flags & 3:
         raise MalformedPropertiesError(f"flags of unknown properties: {flags:016b}")
     return tuple(field for field in _FIELDS if flags & field.flag)
@@ -296,7 +296,7 @@ def end_of_content(data: bytes, at: int, channel: int) -> int:
 
 
 def delivery_in(data: bytes, start: int, header: int) -> RawDelivery:
-    """What a basic.deliver at `start`, a header at `header` and the body behind it say."""
+    """Read the delivery of a basic.deliver at `start`, a header at `header` and the body behind it."""
     at = start + FRAME.size + len(DELIVER)
     exchange = at + 1 + data[at] + _TAG.size
     key = exchange + 1 + data[exchange]

@@ -199,7 +199,7 @@ class Expired(StrEnum):
 
 
 class RetryResult(StrEnum):
-    """What became of a message.
+    """The result of a retry.
 
     DELAYED: it waits in the cascade. FAILED: it is in the error queue. EXPIRED: its time to live would have ended.
     """
@@ -211,7 +211,7 @@ class RetryResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do with a message: publish it to `address` with `properties`, then acknowledge the original.
+    """The next step for a message: publish it to `address` with `properties`, then acknowledge the original.
 
     `address` None, with RetryResult.EXPIRED: publish nothing; acknowledge, or reject without requeueing.
     """
@@ -300,7 +300,7 @@ def next_step(
     error: BaseException | None = None,
     now: datetime | None = None,
 ) -> NextStep:
-    """What `retry_later` would do, for SelectConnection and other clients. Arguments and errors as there.
+    """Plan the step of `retry_later`, for SelectConnection and other clients. Arguments and errors as there.
 
     Publish `mandatory`, on a channel in confirm mode, and acknowledge the original (`basic_ack`) only in the callback
     for the confirm; where the broker nacks or returns the copy, `basic_nack` the original. Bind the queue to the

@@ -1,114 +1,24 @@
 """Messages of SQL queues that a consumer claims, inspects or takes."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, or_, select, update
+from sqlalchemy import Connection, Row, delete, or_, select, update
 from typing_extensions import override
 
 from delaystore.calls import Call
 from delaystore.errors import TransportError
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql.codec import decode_mapping
-from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.engine import Connections
 from delaystore.text import UNDECODED
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, TakenMessage
-from delaystore.transports.shared import Portions
+from delaystore.transports.shared import PortionSizes
 from delaystore.transports.sql_queue._tables import Insertion, QueueTables, transport_errors, writing
-
-
-class QueueClaim(ABC):
-    """Rows that no other reader gets, until `settle` or `give_back`."""
-
-    rows: Sequence[Row[Any]]
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Delete the rows: they were consumed."""
-
-    @abstractmethod
-    def give_back(self) -> None:
-        """Let other readers have the rows."""
-
-
-class LockedRows(QueueClaim):
-    """Rows locked in a transaction of their own; a reader that dies gives them back at once."""
-
-    def __init__(self, connections: Connections, table: Table, limit: int) -> None:
-        self._table = table
-        self._connection: Connection = connections.connect()
-        try:
-            query = select(table).order_by(table.c.seq).limit(limit).with_for_update(skip_locked=True)
-            self.rows = self._connection.execute(query).all()
-        except BaseException:
-            self._connection.close()
-            raise
-
-    @override
-    def settle(self) -> None:
-        with self._connection:
-            if self.rows:
-                numbers = [row.seq for row in self.rows]
-                store_dialect_of(self._connection).delete_locked(self._connection, self._table, "seq", numbers)
-            self._connection.commit()
-
-    @override
-    def give_back(self) -> None:
-        self._connection.close()
-
-
-class LeasedRows(QueueClaim):
-    """Rows marked in a short transaction, for databases without row locks.
-
-    Writers are not locked out while the rows are read. When the lease ends, others may have the rows: of a reader that
-    died, and of one that takes longer, whose messages may then be read twice.
-    """
-
-    def __init__(self, connections: Connections, table: Table, limit: int, lease: timedelta) -> None:
-        self._connections = connections
-        self._table = table
-        self._reader = str(uuid4())
-        self.rows = self._mark(limit, lease) if self._any_free() else []
-
-    @override
-    def settle(self) -> None:
-        """Delete the rows that are still ours."""
-        if self.rows:
-            with writing(self._connections) as connection:
-                connection.execute(delete(self._table).where(self._ours()))
-
-    @override
-    def give_back(self) -> None:
-        if self.rows:
-            with writing(self._connections) as connection:
-                unclaimed = {"claimed_by": None, "claimed_until": None}
-                connection.execute(update(self._table).where(self._ours()).values(unclaimed))
-
-    def _any_free(self) -> bool:
-        """Whether there is a free row, asked without the write lock, so that waiting readers do not delay writers."""
-        with self._connections.connect() as connection:
-            return connection.execute(select(self._table.c.seq).where(self._free()).limit(1)).first() is not None
-
-    def _mark(self, limit: int, lease: timedelta) -> Sequence[Row[Any]]:
-        seq = self._table.c.seq
-        oldest = select(seq).where(self._free()).order_by(seq).limit(limit)
-        marks = {"claimed_by": self._reader, "claimed_until": datetime.now(UTC) + lease}
-        with writing(self._connections) as connection:
-            statement = update(self._table).where(seq.in_(oldest)).values(marks).returning(self._table)
-            return sorted(connection.execute(statement).all(), key=lambda row: row.seq)
-
-    def _free(self) -> ColumnElement[bool]:
-        until = self._table.c.claimed_until
-        return or_(until.is_(None), until <= datetime.now(UTC))
-
-    def _ours(self) -> ColumnElement[bool]:
-        seq = self._table.c.seq
-        return seq.between(self.rows[0].seq, self.rows[-1].seq) & (self._table.c.claimed_by == self._reader)
 
 
 def received(row: Row[Any]) -> ReceivedMessage:
@@ -131,21 +41,26 @@ _UNANSWERED: Final = 60.0
 
 
 class OpenTable(OpenQueue):
-    """What both kinds have in common: rows are taken in the order of `seq`, each once, and moved in one transaction."""
+    """Rows are taken in the order of `seq`, each once, and moved or removed in one transaction."""
 
     def __init__(self, connections: Connections, tables: QueueTables, queue: str) -> None:
         self._connections = connections
         self._tables = tables
         self._queue = queue
         self._table = tables.table(queue)
-        self._portions = Portions()
+        self._portions = PortionSizes()
         self._after = 0
 
     @override
     def take(self, limit: int) -> Sequence[TakenMessage]:
+        taken = self.claim(self._portions.next(limit))
+        self._portions.seen(len(one.message.body) for one in taken)
+        return taken
+
+    def claim(self, limit: int) -> Sequence[TakenMessage]:
+        """As `take`, in one portion, however large the bodies are."""
         with transport_errors(self._queue):
-            rows = self._next_rows(self._portions.next(limit))
-        self._portions.seen(len(row.body) for row in rows)
+            rows = self._next_rows(limit)
         if rows:
             self._after = rows[-1].seq
         return [TakenMessage(message=received(row), tag=row.seq) for row in rows]
@@ -168,6 +83,10 @@ class OpenTable(OpenQueue):
             pairs = zip(taken, outcomes, strict=True)
             self._delete(connection, [one for one, outcome in pairs if outcome.kind is OutcomeKind.DELIVERED])
         return outcomes
+
+    @abstractmethod
+    def consume(self, taken: Sequence[TakenMessage]) -> None:
+        """Remove all that was taken, except rows that another reader has by now, and end."""
 
     @abstractmethod
     def give_back(self) -> None:
@@ -203,6 +122,15 @@ class LockedTable(OpenTable):
     def __init__(self, connections: Connections, tables: QueueTables, queue: str) -> None:
         super().__init__(connections, tables, queue)
         self._connection: Connection | None = None
+
+    @override
+    def consume(self, taken: Sequence[TakenMessage]) -> None:
+        with transport_errors(self._queue), self._opened() as connection:
+            if taken:
+                numbers = [one.tag for one in taken]
+                self._tables.dialect.delete_locked(connection, self._table, "seq", numbers)
+            connection.commit()
+        self._connection = None
 
     @override
     def give_back(self) -> None:
@@ -253,6 +181,13 @@ class LeasedTable(OpenTable):
         self._marked = False
 
     @override
+    def consume(self, taken: Sequence[TakenMessage]) -> None:
+        if taken:
+            ours = self._table.c.seq.between(taken[0].tag, taken[-1].tag) & (self._table.c.claimed_by == self._reader)
+            with transport_errors(self._queue), writing(self._connections) as connection:
+                connection.execute(delete(self._table).where(ours))
+
+    @override
     def give_back(self) -> None:
         if self._marked:
             with transport_errors(self._queue), writing(self._connections) as connection:
@@ -264,8 +199,11 @@ class LeasedTable(OpenTable):
     def _next_rows(self, limit: int) -> Sequence[Row[Any]]:
         seq, until = self._table.c.seq, self._table.c.claimed_until
         now = datetime.now(UTC)
-        free = or_(until.is_(None), until <= now)
-        oldest = select(seq).where(seq > self._after, free).order_by(seq).limit(limit)
+        oldest = select(seq).where(seq > self._after, or_(until.is_(None), until <= now)).order_by(seq).limit(limit)
+        # Asked first without the write lock, so that waiting readers do not delay writers.
+        with self._connections.connect() as connection:
+            if connection.execute(oldest.limit(1)).first() is None:
+                return []
         marks = {"claimed_by": self._reader, "claimed_until": now + self._lease}
         statement = update(self._table).where(seq.in_(oldest)).values(marks).returning(self._table)
         with writing(self._connections) as connection:

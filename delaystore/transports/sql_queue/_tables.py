@@ -31,7 +31,7 @@ from delaystore.text import queue_of
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 SUFFIX: Final = "_queue"
-"""What follows a queue's name in its table's name."""
+"""The end of a table's name, behind its queue's name."""
 
 
 def table_name(queue: str, dialect: StoreDialect) -> str:
@@ -78,6 +78,8 @@ class QueueTables:
         self.schema = schema
         self.dialect = dialect
         self._seen: set[str] = set()
+        self.forget: Final = self._seen.discard
+        """Has the database asked again: the table of a queue may have been dropped."""
 
     def table(self, queue: str) -> Table:
         """The table of `queue`, whether it exists or not; raises ConfigurationError for an impossible name."""
@@ -89,10 +91,6 @@ class QueueTables:
             self._seen.add(queue)
         return queue in self._seen
 
-    def forget(self, queue: str) -> None:
-        """Ask the database again: the table of `queue` may have been dropped."""
-        self._seen.discard(queue)
-
 
 Row = Mapping[str, Any]
 
@@ -100,8 +98,8 @@ Row = Mapping[str, Any]
 class Insertion:
     """One batch on its way into queue tables, within a transaction that the caller ends.
 
-    Each queue's rows are inserted behind a savepoint, so that a failing queue harms neither the others nor the
-    transaction. But some failures undo the whole transaction; then `run` raises.
+    Each queue's rows are inserted behind a savepoint, so that a failing queue does not harm the others and
+    the transaction. But some failures undo the whole transaction; then `run` raises.
     """
 
     def __init__(self, connection: Connection, tables: QueueTables, messages: Sequence[DelayedMessage]) -> None:

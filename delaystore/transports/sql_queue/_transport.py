@@ -27,16 +27,8 @@ from delaystore.stores.sql.engine import Connections, connections_of, create_sto
 from delaystore.stores.sql.errors import translate
 from delaystore.stores.sql.urls import check_identifier, url_label
 from delaystore.text import named_queue, queue_of
-from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
-from delaystore.transports.sql_queue._receiving import (
-    LeasedRows,
-    LeasedTable,
-    LockedRows,
-    LockedTable,
-    OpenTable,
-    QueueClaim,
-    received,
-)
+from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, TakenMessage, Transport
+from delaystore.transports.sql_queue._receiving import LeasedTable, LockedTable, OpenTable
 from delaystore.transports.sql_queue._tables import Insertion, QueueTables, transport_errors, writing
 
 LEASE: Final = timedelta(seconds=60)
@@ -122,15 +114,14 @@ class SqlQueueTransport(Transport):
         On SQLite a block that takes longer than a minute may lose its messages to another reader.
         Raises TransportSetupError for a queue that does not exist, TransportUnavailableError.
         """
-        claim = self._wait_for_rows(queue, limit, time.monotonic() + timeout)
+        opened = self._opened(named_queue(queue))
         try:
-            yield [received(row) for row in claim.rows]
+            taken = _wait_for_messages(opened, limit, time.monotonic() + timeout)
+            yield [one.message for one in taken]
         except BaseException:
-            with transport_errors(queue):
-                claim.give_back()
+            opened.give_back()
             raise
-        with transport_errors(queue):
-            claim.settle()
+        opened.consume(taken)
 
     @override
     @contextmanager
@@ -212,22 +203,17 @@ class SqlQueueTransport(Transport):
             return LeasedTable(self._connections, self._tables, queue, LEASE)
         return LockedTable(self._connections, self._tables, queue)
 
-    def _wait_for_rows(self, queue: str, limit: int, deadline: float) -> QueueClaim:
-        pause = _FIRST_PAUSE
-        while True:
-            with transport_errors(queue):
-                claim = self._claim(queue, limit)
-                left = deadline - time.monotonic()
-                if claim.rows or left <= 0:
-                    return claim
-                claim.give_back()
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _claim(self, queue: str, limit: int) -> QueueClaim:
-        if self._dialect.claiming is Claiming.LEASES:
-            return LeasedRows(self._connections, self._table(queue), limit, LEASE)
-        return LockedRows(self._connections, self._table(queue), limit)
+def _wait_for_messages(opened: OpenTable, limit: int, deadline: float) -> Sequence[TakenMessage]:
+    pause = _FIRST_PAUSE
+    while True:
+        taken = opened.claim(limit)
+        left = deadline - time.monotonic()
+        if taken or left <= 0:
+            return taken
+        opened.give_back()  # a transaction that stays open may not see messages that come later
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def open_sql_queue(url: str) -> SqlQueueTransport:

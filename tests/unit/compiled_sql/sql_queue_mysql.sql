@@ -13,21 +13,23 @@ CREATE TABLE `my schema`.`billing_queue` (
 -- # insert
 INSERT INTO `my schema`.`billing_queue` (seq, message_id, due_time, headers, properties, body, enqueued_at) VALUES (%(seq)s, %(message_id)s, %(due_time)s, %(headers)s, %(properties)s, %(body)s, %(enqueued_at)s)
 
--- # locked rows, settled
+-- # claimed and consumed
 SELECT `my schema`.`billing_queue`.seq, `my schema`.`billing_queue`.message_id, `my schema`.`billing_queue`.due_time, `my schema`.`billing_queue`.headers, `my schema`.`billing_queue`.properties, `my schema`.`billing_queue`.body, `my schema`.`billing_queue`.enqueued_at
-FROM `my schema`.`billing_queue` ORDER BY `my schema`.`billing_queue`.seq
+FROM `my schema`.`billing_queue`
+WHERE `my schema`.`billing_queue`.seq > %(seq_1)s ORDER BY `my schema`.`billing_queue`.seq
  LIMIT %(param_1)s FOR UPDATE SKIP LOCKED
--- {'param_1': 10}
+-- {'seq_1': 0, 'param_1': 10}
 ;
 DELETE waiting FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken STRAIGHT_JOIN `my schema`.`billing_queue` AS waiting FORCE INDEX (PRIMARY) ON waiting.seq = taken.seq
 ;
 (commit)
 
--- # locked rows, given back
+-- # claimed and given back
 SELECT `my schema`.`billing_queue`.seq, `my schema`.`billing_queue`.message_id, `my schema`.`billing_queue`.due_time, `my schema`.`billing_queue`.headers, `my schema`.`billing_queue`.properties, `my schema`.`billing_queue`.body, `my schema`.`billing_queue`.enqueued_at
-FROM `my schema`.`billing_queue` ORDER BY `my schema`.`billing_queue`.seq
+FROM `my schema`.`billing_queue`
+WHERE `my schema`.`billing_queue`.seq > %(seq_1)s ORDER BY `my schema`.`billing_queue`.seq
  LIMIT %(param_1)s FOR UPDATE SKIP LOCKED
--- {'param_1': 10}
+-- {'seq_1': 0, 'param_1': 10}
 ;
 (close)
 

@@ -15,12 +15,12 @@ CREATE TABLE "my schema"."billing_queue" (
 -- # insert
 INSERT INTO "my schema"."billing_queue" (seq, message_id, due_time, headers, properties, body, enqueued_at, claimed_by, claimed_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- # leased rows, settled
+-- # claimed and consumed
 SELECT "my schema"."billing_queue".seq
 FROM "my schema"."billing_queue"
-WHERE "my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?
+WHERE "my schema"."billing_queue".seq > ? AND ("my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?) ORDER BY "my schema"."billing_queue".seq
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'seq_1': 0, 'param_1': 1, 'param_2': 0}
 ;
 (begin)
 ;
@@ -28,9 +28,9 @@ BEGIN IMMEDIATE
 ;
 UPDATE "my schema"."billing_queue" SET claimed_by=?, claimed_until=? WHERE "my schema"."billing_queue".seq IN (SELECT "my schema"."billing_queue".seq
 FROM "my schema"."billing_queue"
-WHERE "my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ? ORDER BY "my schema"."billing_queue".seq
+WHERE "my schema"."billing_queue".seq > ? AND ("my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?) ORDER BY "my schema"."billing_queue".seq
  LIMIT ? OFFSET ?) RETURNING seq, message_id, due_time, headers, properties, body, enqueued_at, claimed_by, claimed_until
--- {'param_1': 10, 'param_2': 0}
+-- {'seq_1': 0, 'param_1': 10, 'param_2': 0}
 ;
 (begin)
 ;
@@ -39,12 +39,12 @@ BEGIN IMMEDIATE
 DELETE FROM "my schema"."billing_queue" WHERE "my schema"."billing_queue".seq BETWEEN ? AND ? AND "my schema"."billing_queue".claimed_by = ?
 -- {'seq_1': 1, 'seq_2': 1}
 
--- # leased rows, given back
+-- # claimed and given back
 SELECT "my schema"."billing_queue".seq
 FROM "my schema"."billing_queue"
-WHERE "my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?
+WHERE "my schema"."billing_queue".seq > ? AND ("my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?) ORDER BY "my schema"."billing_queue".seq
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'seq_1': 0, 'param_1': 1, 'param_2': 0}
 ;
 (begin)
 ;
@@ -52,16 +52,15 @@ BEGIN IMMEDIATE
 ;
 UPDATE "my schema"."billing_queue" SET claimed_by=?, claimed_until=? WHERE "my schema"."billing_queue".seq IN (SELECT "my schema"."billing_queue".seq
 FROM "my schema"."billing_queue"
-WHERE "my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ? ORDER BY "my schema"."billing_queue".seq
+WHERE "my schema"."billing_queue".seq > ? AND ("my schema"."billing_queue".claimed_until IS NULL OR "my schema"."billing_queue".claimed_until <= ?) ORDER BY "my schema"."billing_queue".seq
  LIMIT ? OFFSET ?) RETURNING seq, message_id, due_time, headers, properties, body, enqueued_at, claimed_by, claimed_until
--- {'param_1': 10, 'param_2': 0}
+-- {'seq_1': 0, 'param_1': 10, 'param_2': 0}
 ;
 (begin)
 ;
 BEGIN IMMEDIATE
 ;
-UPDATE "my schema"."billing_queue" SET claimed_by=?, claimed_until=? WHERE "my schema"."billing_queue".seq BETWEEN ? AND ? AND "my schema"."billing_queue".claimed_by = ?
--- {'seq_1': 1, 'seq_2': 1}
+UPDATE "my schema"."billing_queue" SET claimed_by=?, claimed_until=? WHERE "my schema"."billing_queue".claimed_by = ?
 
 -- # delete
 DELETE FROM "my schema"."billing_queue" WHERE "my schema"."billing_queue".seq = ?

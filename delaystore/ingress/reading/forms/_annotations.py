@@ -32,11 +32,11 @@ _NUMBERS: Final = {
 _FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 """Bytes of a value, by the first half of its constructor."""
 _SIZED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
-"""Bytes of a value's size, likewise."""
+"""Bytes of a value's size, by its type."""
 
 
 def read_annotations(section: bytes) -> dict[str, int | str]:
-    """Those annotations that are whole numbers, timestamps (in milliseconds since 1970) or texts, by name.
+    """Read annotations that are whole numbers, timestamps (in milliseconds since 1970) or texts, by name.
 
     Raises ValueError for what is no such section.
     """

@@ -1,4 +1,4 @@
-"""What a delay form is."""
+"""The contract of delay forms."""
 
 from abc import ABC, abstractmethod
 from datetime import datetime
@@ -9,7 +9,7 @@ from delaystore.ingress.reading.incoming import SagaCleared
 
 
 class Delay(NamedTuple):
-    """What a form says of a message.
+    """The delay that a form has read from a message.
 
     `due_time`: as it says, perhaps in the past. `destination`: where it is to go; None: the form does not say.
     `message_id`: under which it is stored and forwarded; None: its own. `taken_off`: whether the forwarded message no
@@ -32,7 +32,7 @@ class DelayForm(ABC):
 
     @abstractmethod
     def read(self, content: IncomingContent, start: datetime) -> Delay | SagaCleared | None:
-        """What the message says in this form; None: nothing.
+        """Read the delay that a message asks for in this form; None: it asks for none.
 
         `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises
         RejectedMessageError for what is meant to be of this form and cannot be read.

@@ -1,4 +1,4 @@
-"""What endpoints of NServiceBus send to their timeout manager (5 and 6, Particular/NServiceBus)."""
+"""Messages that endpoints of NServiceBus send to their timeout manager (5 and 6, Particular/NServiceBus)."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ CLEAR: Final = "NServiceBus.ClearTimeouts"
 RELATED_TO: Final = "NServiceBus.RelatedToTimeoutId"
 _REPLY_TO: Final = "NServiceBus.ReplyToAddress"
 _AT_ONCE: Final = timedelta(seconds=1)
-"""A timeout manager sends on what is due within it as it is."""
+"""A timeout manager forwards messages that are due within it unchanged."""
 
 
 class NServiceBusForm(DelayForm):
@@ -57,7 +57,7 @@ class NServiceBusForm(DelayForm):
 
 
 def is_timeout(content: IncomingContent, start: datetime) -> bool:
-    """Whether a message is a timeout that is due after `start`; a timeout manager has sent on what is due."""
+    """Whether a message is a timeout that is due after `start`; a timeout manager has forwarded due ones."""
     due_time = parsed_time(content.headers.get(EXPIRE))
     return due_time is not None and due_time > start
 

@@ -12,7 +12,7 @@ from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 
 HEADER: Final = "x-delay"
 _INTEGERS: Final = range(-(2**63), 2**63)
-"""Those that AMQP has."""
+"""Whole numbers that AMQP has."""
 
 
 class XDelayForm(DelayForm):

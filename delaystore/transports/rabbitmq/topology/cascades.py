@@ -71,7 +71,7 @@ class Routing(StrEnum):
 
 
 class DelayKey(NamedTuple):
-    """What a cascade's routing key says."""
+    """Delay and address in a cascade's routing key."""
 
     units: int
     address: str
@@ -169,7 +169,7 @@ class CascadeTopology(ABC):
         return f"{'.'.join(f'{units:0{self.levels}b}')}.{address}"
 
     def read_key(self, key: str) -> DelayKey | None:
-        """What a routing key says; None: it is not a key of this cascade."""
+        """Read a routing key; None: it is not a key of this cascade."""
         *digits, address = key.split(".", self.levels)
         if len(digits) < self.levels or not set(digits) <= {"0", "1"}:
             return None
@@ -374,13 +374,13 @@ def celery(queue_type: str = "quorum", prefix: str | None = None) -> WalkingCasc
 def custom(
     prefix: str, *, levels: int = 28, unit: timedelta = SECOND, skipping: bool = False, addresses: bool = True
 ) -> CascadeTopology:
-    """A cascade of your own, with quorum queues, and a queue `PREFIX.undeliverable`.
+    """Your own cascade, with quorum queues, and a queue `PREFIX.undeliverable`.
 
     `unit`: one second or one millisecond. `skipping`, `addresses`: see `SkippingCascade`.
     Raises ConfigurationError for names or levels that no broker allows.
     """
     if not prefix:
-        raise ConfigurationError("a cascade of your own needs a prefix for its names")
+        raise ConfigurationError("your own cascade needs a prefix for its names")
     start = _literal(prefix)
     if skipping:
         return SkippingCascade(

@@ -14,7 +14,7 @@ WILDCARDS: Final = frozenset({ONE_WORD, ANY_WORDS})
 
 
 class DestinationKind(StrEnum):
-    """What a binding leads to."""
+    """The kind of a binding's destination."""
 
     QUEUE = "queue"
     EXCHANGE = "exchange"

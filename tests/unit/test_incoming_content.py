@@ -15,7 +15,7 @@ from delaystore.message import DelayedMessage
 from delaystore.stores.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
 from delaystore.transports.rabbitmq.raw import RawProperties
-from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
+from tests.incoming import array, bytes_value, incoming_message, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ def entries(properties: RawProperties) -> dict[str, bytes]:
     ],
 )
 def test_a_header_arrives_byte_for_byte(value: bytes, kept: Any) -> None:
-    message = read(arrival({"h": value}))
+    message = read(incoming_message({"h": value}))
     assert message.headers == {"h": kept}
     assert type(message.headers["h"]) is type(kept)
     assert entries(forwarded(message)) == {"h": value}
@@ -92,7 +92,7 @@ def test_a_header_arrives_byte_for_byte(value: bytes, kept: Any) -> None:
     ],
 )
 def test_a_header_of_the_same_value_in_another_width(value: bytes, kept: Any, written: bytes) -> None:
-    message = read(arrival({"h": value}))
+    message = read(incoming_message({"h": value}))
     assert message.headers == {"h": kept}
     assert entries(forwarded(message)) == {"h": written}
 
@@ -116,11 +116,11 @@ def test_a_header_of_the_same_value_in_another_width(value: bytes, kept: Any, wr
 )
 def test_what_cannot_be_carried_unchanged_is_rejected(headers: dict[str, bytes], says: str) -> None:
     with pytest.raises(RejectedMessageError, match=says):
-        read(arrival({"x-delay": 5, **headers}))
+        read(incoming_message({"x-delay": 5, **headers}))
 
 
 def raw(headers: bytes) -> IncomingMessage:
-    """An arrival whose header table has this content."""
+    """An incoming message whose header table has this content."""
     encoded = spec.BasicProperties.FLAG_HEADERS.to_bytes(2) + len(headers).to_bytes(4) + headers
     return IncomingMessage("E.ingress", "E", "key", RawProperties(encoded), b"", False, 1)
 
@@ -161,7 +161,7 @@ def test_properties_are_carried() -> None:
         "expiration": "60000",
         "app_id": "shop",
     }
-    message = read(arrival(delivery_mode=1, timestamp=1801386000, message_id="m-1", **properties))
+    message = read(incoming_message(delivery_mode=1, timestamp=1801386000, message_id="m-1", **properties))
     assert message.properties == {**properties, "delivery_mode": 1, "timestamp": NOW}
     sent = spec.BasicProperties(delivery_mode=1, timestamp=1801386000, message_id="m-1", **properties)
     assert forwarded(message).encoded == b"".join(sent.encode())
@@ -169,21 +169,21 @@ def test_properties_are_carried() -> None:
 
 def test_a_message_that_says_nothing_of_its_delivery_mode_is_persistent() -> None:
     for mode in ({}, {"delivery_mode": 2}):
-        message = read(arrival(**mode))
+        message = read(incoming_message(**mode))
         assert message.properties == {}
         assert forwarded(message).fields["delivery_mode"] == b"\x02"
     for transient in (0, 1, 3, 255):
-        assert read(arrival(delivery_mode=transient)).properties == {"delivery_mode": 1}
+        assert read(incoming_message(delivery_mode=transient)).properties == {"delivery_mode": 1}
 
 
 @pytest.mark.parametrize("seconds", [1801386000123, 253402214400, 2**63, 2**64 - 1])
 def test_a_timestamp_in_milliseconds_is_carried(seconds: int) -> None:
-    message = read(arrival(timestamp=seconds))
+    message = read(incoming_message(timestamp=seconds))
     assert forwarded(message).fields["timestamp"] == seconds.to_bytes(8)
 
 
 def test_a_user_and_a_cluster_are_told_by_headers() -> None:
-    message = read(arrival({"a": 1}, user_id="shop", cluster_id="c"))
+    message = read(incoming_message({"a": 1}, user_id="shop", cluster_id="c"))
     assert message.headers == {"a": 1, "delaystore.user-id": "shop", "delaystore.cluster-id": "c"}
     assert message.properties == {}
 
@@ -191,7 +191,7 @@ def test_a_user_and_a_cluster_are_told_by_headers() -> None:
 @pytest.mark.parametrize("redelivered", [False, True])
 def test_what_a_queue_counts_is_not_carried(redelivered: bool) -> None:
     headers = {"x-delivery-count": typed("l", 0), "x-acquired-count": typed("l", 2), "a": typed("I", 1)}
-    assert read(arrival(headers, redelivered=redelivered)).headers == {"a": 1}
+    assert read(incoming_message(headers, redelivered=redelivered)).headers == {"a": 1}
 
 
 @pytest.mark.parametrize("name", ["message_id", "type", "user_id", "content_type"])
@@ -203,8 +203,8 @@ def test_a_property_that_is_no_text_is_rejected(name: str) -> None:
 
 
 def test_the_id_is_the_messages_own_or_a_fresh_one() -> None:
-    assert read(arrival(message_id="m-1")).message_id == "m-1"
-    for it in (arrival(), arrival(message_id="")):
+    assert read(incoming_message(message_id="m-1")).message_id == "m-1"
+    for it in (incoming_message(), incoming_message(message_id="")):
         first, second = read(it).message_id, read(it).message_id
         assert first != second
         assert len(first) == 36
@@ -212,21 +212,21 @@ def test_the_id_is_the_messages_own_or_a_fresh_one() -> None:
 
 def test_an_id_that_no_store_keeps_is_rejected() -> None:
     with pytest.raises(RejectedMessageError, match="NUL"):
-        read(arrival(message_id="a\0b"))
+        read(incoming_message(message_id="a\0b"))
 
 
 def test_the_body_is_carried_up_to_its_limit() -> None:
     body = bytes(range(256))
-    assert read(arrival(body=body), most_body_bytes=256).body == body
+    assert read(incoming_message(body=body), most_body_bytes=256).body == body
     with pytest.raises(RejectedMessageError, match=r"^its body has 256 bytes; at most 255 are taken$"):
-        read(arrival(body=body), most_body_bytes=255)
+        read(incoming_message(body=body), most_body_bytes=255)
 
 
 def test_headers_that_fit_no_frame_once_they_are_written_anew_are_rejected() -> None:
     many = {f"{number:04}": typed("b", 1) for number in range(14_000)}
-    assert len(read(arrival(dict(list(many.items())[:9_000]))).headers) == 9_000
+    assert len(read(incoming_message(dict(list(many.items())[:9_000]))).headers) == 9_000
     with pytest.raises(RejectedMessageError, match=r"headers and properties take \d+ bytes; at most"):
-        read(arrival(many))
+        read(incoming_message(many))
 
 
 def death(queue: str, reason: str = "expired", expiration: str | None = None) -> bytes:
@@ -250,7 +250,7 @@ def test_what_the_ingress_queues_own_dead_lettering_did_is_undone() -> None:
     own = death("E.ingress", expiration="60000")
     added = {"x-death": array(own), **deaths("first", "E.ingress"), **deaths("last", "E.ingress")}
     for reason in ({}, {"x-death": array(death("E.ingress", "delivery_limit", "60000"), own)}):
-        message = read(arrival({"a": 1, **added, **reason}, queue="E.ingress.expired", message_id="m"))
+        message = read(incoming_message({"a": 1, **added, **reason}, queue="E.ingress.expired", message_id="m"))
         assert message.headers == {"a": 1}
         assert message.properties == {"expiration": "60000"}
 
@@ -261,7 +261,7 @@ def test_what_other_queues_added_stays() -> None:
         **deaths("first", "before"),
         **deaths("last", "before"),
     }
-    untouched = read(arrival(theirs))
+    untouched = read(incoming_message(theirs))
     assert entries(forwarded(untouched)).keys() == theirs.keys()
     assert untouched.properties == {}
     both = {
@@ -269,7 +269,7 @@ def test_what_other_queues_added_stays() -> None:
         "x-death": array(death("E.ingress", "maxlen"), death("before", expiration="9")),
         **deaths("last", "E.ingress", "maxlen"),
     }
-    message = read(arrival(both))
+    message = read(incoming_message(both))
     assert message.headers == untouched.headers
     assert message.properties == {}
 
@@ -279,12 +279,12 @@ def test_what_other_queues_added_stays() -> None:
     [{"x-death": text_value("no list")}, {"x-death": array(text_value("no table"))}, {"x-death": array(table({}))}],
 )
 def test_deaths_of_another_shape_are_carried(headers: dict[str, bytes]) -> None:
-    assert entries(forwarded(read(arrival(headers)))) == headers
+    assert entries(forwarded(read(incoming_message(headers)))) == headers
 
 
 def test_an_expiration_that_is_made_up_is_rejected() -> None:
     with pytest.raises(RejectedMessageError, match="property expiration 'soon' must be whole milliseconds"):
-        read(arrival({"x-death": array(death("E.ingress", expiration="soon"))}))
+        read(incoming_message({"x-death": array(death("E.ingress", expiration="soon"))}))
 
 
 @pytest.mark.parametrize(
@@ -302,33 +302,36 @@ def test_an_expiration_that_is_made_up_is_rejected() -> None:
     ],
 )
 def test_destinations_by_rule(rule: str, key: str | bytes, destination: str) -> None:
-    assert read(arrival(routing_key=key), destination=parse_destination(rule, "-d")).destination == destination
+    assert read(incoming_message(routing_key=key), destination=parse_destination(rule, "-d")).destination == destination
 
 
 def test_a_routing_key_that_is_no_utf_8_is_rejected() -> None:
     with pytest.raises(RejectedMessageError, match=r"^its routing key is no UTF-8: b'\\xff'$"):
-        read(arrival(routing_key=b"\xff"))
+        read(incoming_message(routing_key=b"\xff"))
 
 
 def test_destinations_that_messages_name() -> None:
     for rule, header in (("header", "delaystore.destination"), ("header:to", "to")):
         by_header = parse_destination(rule, "-d")
         for to in ("orders", "/queues/a%2Fb", "/exchanges/F/k"):
-            message = read(arrival({header: to}), destination=by_header)
+            message = read(incoming_message({header: to}), destination=by_header)
             assert message.destination == to
             assert message.headers == {header: to, "delaystore.forwarded-to": to}
         with pytest.raises(RejectedMessageError, match=rf"it has no destination: there is no header {header}"):
-            read(arrival(), destination=by_header)
+            read(incoming_message(), destination=by_header)
         with pytest.raises(RejectedMessageError, match=rf"header {header} is no text but 5"):
-            read(arrival({header: 5}), destination=by_header)
+            read(incoming_message({header: 5}), destination=by_header)
         for wrong in ("/nothing", "a\nb", "a" * 256, "/exchanges/%FF"):
             with pytest.raises(RejectedMessageError, match=rf"^header {header}: destination "):
-                read(arrival({header: wrong}), destination=by_header)
+                read(incoming_message({header: wrong}), destination=by_header)
 
 
 def test_a_reason_is_short_whatever_the_message_says() -> None:
     with pytest.raises(RejectedMessageError) as it:
-        read(arrival({"delaystore.destination": "/" + "x" * 50_000}), destination=parse_destination("header", "-d"))
+        read(
+            incoming_message({"delaystore.destination": "/" + "x" * 50_000}),
+            destination=parse_destination("header", "-d"),
+        )
     assert str(it.value).startswith("header delaystore.destination: destination '/xxx")
     assert len(str(it.value)) == 500
 
@@ -351,5 +354,5 @@ def test_rules_that_cannot_work(wrong: dict[str, Any]) -> None:
 
 def test_headers_that_only_a_dispatcher_writes_are_dropped() -> None:
     forged = ("failed-cc", "failed-bcc", "headers-in-body", "raw-headers", "raw-properties", "unread-headers")
-    message = read(arrival({"tenant": "a", **{f"delaystore.{name}": "x" for name in forged}}))
+    message = read(incoming_message({"tenant": "a", **{f"delaystore.{name}": "x" for name in forged}}))
     assert message.headers == {"tenant": "a"}

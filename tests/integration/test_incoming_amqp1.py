@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.arrivals import text_value, typed
+from tests.incoming import text_value, typed
 from tests.integration.ingress_path import IngressPath, entries, version_of
 from tests.servers import RabbitMQ, RabbitMQVhosts
 

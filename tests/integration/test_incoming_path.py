@@ -10,10 +10,11 @@ import pytest
 
 from delaystore.text import Address
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.copies import Copy
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from delaystore.transports.rabbitmq.raw import text_of
-from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
+from tests.incoming import array, bytes_value, incoming_message, raw_text, table, text_value, typed
 from tests.integration.cascades import channel_to
 from tests.integration.cli import PATIENCE
 from tests.integration.ingress_path import NAMES, IngressPath, entries, version_of
@@ -41,7 +42,7 @@ def test_headers_and_properties_arrive_byte_for_byte(path: IngressPath) -> None:
         "table": table({"a": typed("I", 1), "b": array(text_value("c"))}),
         "CC": array(text_value("copy")),
     }
-    sent = arrival(
+    sent = incoming_message(
         {"x-delay": typed("I", 5000), **headers},
         content_type="application/json",
         content_encoding="gzip",
@@ -78,12 +79,12 @@ def test_headers_and_properties_arrive_byte_for_byte(path: IngressPath) -> None:
     ],
 )
 def test_x_delay_arrives_negated(path: IngressPath, value: bytes, written: bytes) -> None:
-    path.publish(arrival({"x-delay": value}).properties)
+    path.publish(incoming_message({"x-delay": value}).properties)
     assert entries(path.forward()[1]) == {"x-delay": written}
 
 
 def test_a_message_that_expired_in_the_ingress_queue_gets_its_expiration_back(path: IngressPath) -> None:
-    path.publish(arrival({"x-delay": 5000, "a": "b"}, expiration="1500", message_id="m-1").properties)
+    path.publish(incoming_message({"x-delay": 5000, "a": "b"}, expiration="1500", message_id="m-1").properties)
     taken = path.take(NAMES.expired)
     assert {"x-death", "x-first-death-queue"} <= entries(taken).keys()
     assert "expiration" not in taken.properties.fields
@@ -95,7 +96,7 @@ def test_a_message_that_expired_in_the_ingress_queue_gets_its_expiration_back(pa
 def test_a_message_that_died_elsewhere_before_says_so_still(path: IngressPath, rabbitmq: RabbitMQVhosts) -> None:
     with channel_to(path.url) as channel:
         channel.queue_declare("before", durable=True, arguments={"x-dead-letter-exchange": NAMES.exchange})
-    sent = arrival({"x-delay": 5000}, expiration="1").properties
+    sent = incoming_message({"x-delay": 5000}, expiration="1").properties
     path.publish(sent, Address("", "before"))
     first = path.read(path.take(NAMES.queue))
     assert first.headers["x-death"][0]["queue"] == first.headers["x-first-death-queue"] == "before"
@@ -116,7 +117,7 @@ def _without_times(headers: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def test_what_a_quorum_queue_counts_is_left_behind(path: IngressPath) -> None:
-    path.publish(arrival({"x-delay": 5000}).properties)
+    path.publish(incoming_message({"x-delay": 5000}).properties)
     with channel_to(path.url, raw=True) as channel:
         for _ in range(2):
             method, _, _ = channel.basic_get(NAMES.queue)
@@ -132,8 +133,8 @@ def test_what_a_quorum_queue_counts_is_left_behind(path: IngressPath) -> None:
 def test_a_user_is_told_by_a_header_and_no_broker_refuses_it(path: IngressPath, rabbitmq: RabbitMQVhosts) -> None:
     with rabbitmq.user(path.url, write=".*", configure=".*", read=".*") as url:
         user = url.partition("//")[2].partition(":")[0]
-        with closing(CopyPublisher(broker_from_url(url))) as publisher:
-            copy = Copy(Address(NAMES.exchange, "k"), arrival({"x-delay": 5}, user_id=user).properties, b"")
+        with closing(BatchPublisher(broker_from_url(url))) as publisher:
+            copy = Copy(Address(NAMES.exchange, "k"), incoming_message({"x-delay": 5}, user_id=user).properties, b"")
             assert publisher.publish([copy], PATIENCE)[0].kind is OutcomeKind.DELIVERED
     _, got = path.forward()
     assert entries(got) == {"x-delay": typed("I", -5), "delaystore.user-id": text_value(user)}
@@ -164,7 +165,7 @@ def test_a_timeout_of_nservicebus_5_arrives_as_its_timeout_manager_would_send_it
         "type": "Shop.OrderTimeout",
         "content_type": "text/xml",
     }
-    path.publish(arrival(headers, delivery_mode=2, **sent).properties)
+    path.publish(incoming_message(headers, delivery_mode=2, **sent).properties)
     message, got = path.forward()
     assert (message.destination, message.due_time) == ("end", datetime(2127, 1, 31, 9, 0, 0, 1, tzinfo=UTC))
     assert (got.exchange, got.routing_key, got.body) == ("", "end", b"body")
@@ -187,7 +188,7 @@ def test_a_delay_counts_from_when_the_broker_received_the_message(rabbitmq: Rabb
         closing(IngressPath(broker.url, broker.management_url or "")) as path,
     ):
         begin = datetime.now(UTC)
-        path.publish(arrival({"x-delay": 60_000, "timestamp_in_ms": typed("l", 10**12 + 1)}).properties)
+        path.publish(incoming_message({"x-delay": 60_000, "timestamp_in_ms": typed("l", 10**12 + 1)}).properties)
         end = datetime.now(UTC)
         time.sleep(2)
         message, got = path.forward()

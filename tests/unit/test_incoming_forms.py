@@ -14,7 +14,7 @@ from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleare
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq.properties import check_message
-from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
+from tests.incoming import array, bytes_value, incoming_message, raw_text, table, text_value, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -25,7 +25,7 @@ SAGA = "0f5c7f4e-5f7b-4d67-9a3c-2a1b0c9d8e7f"
 
 
 def read(headers: Any = None, *, now: datetime = NOW, rules: Any = None, **fields: Any) -> DelayedMessage:
-    found = reader(**(rules or {})).read(arrival(headers, **fields), now)
+    found = reader(**(rules or {})).read(incoming_message(headers, **fields), now)
     assert isinstance(found, DelayedMessage)
     return found
 
@@ -328,7 +328,7 @@ def test_a_sagas_timeouts_are_found_by_its_id_and_cancelled_with_it(saga: str) -
     stored = read(timeout(SagaId=saga), message_id="m-1")
     assert stored.message_id == f"{SAGA}/m-1"
     assert stored.headers["NServiceBus.RelatedToTimeoutId"] == f"{SAGA}/m-1"
-    cleared = reader().read(arrival({"NServiceBus.ClearTimeouts": "True", "NServiceBus.SagaId": saga}), NOW)
+    cleared = reader().read(incoming_message({"NServiceBus.ClearTimeouts": "True", "NServiceBus.SagaId": saga}), NOW)
     assert cleared == SagaCleared(f"{SAGA}/")
 
 

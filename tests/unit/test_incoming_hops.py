@@ -13,7 +13,7 @@ from delaystore.message import DelayedMessage
 from delaystore.text import parse_address
 from delaystore.transports.rabbitmq.properties import amqp_properties, check_message
 from delaystore.transports.rabbitmq.raw import RawProperties
-from tests.arrivals import arrival
+from tests.incoming import incoming_message
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
 LOOP = "RabbitMQ has brought it back from there 20 times, without a program in between: correct the bindings"
@@ -53,7 +53,7 @@ def forwarded(message: DelayedMessage, **others: Any) -> IncomingMessage:
 @pytest.mark.parametrize("destination", ["/exchanges/OUT", "/exchanges/OUT/k", "elsewhere", "header"])
 def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str, Any]) -> None:
     ingress = reader(destination)
-    message = read(ingress, arrival({**headers, "delaystore.destination": "elsewhere"}))
+    message = read(ingress, incoming_message({**headers, "delaystore.destination": "elsewhere"}))
     rounds = 0
     with pytest.raises(RejectedMessageError, match=LOOP):
         while rounds < 3 * MOST:
@@ -66,7 +66,7 @@ def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str,
 def test_a_loop_over_several_ingresses_ends(first: str) -> None:
     """Each forwards to where the other one reads: directly, or as their output exchanges are bound to the other."""
     ingresses = [reader(first, "A.ingress"), reader("/exchanges/B.out", "B.ingress")]
-    message = read(ingresses[0], arrival({"x-delay": 5}, queue="A.ingress"))
+    message = read(ingresses[0], incoming_message({"x-delay": 5}, queue="A.ingress"))
     rounds = 0
     with pytest.raises(RejectedMessageError, match=LOOP):
         while rounds < 5 * MOST:
@@ -80,7 +80,7 @@ def test_a_loop_over_several_ingresses_ends(first: str) -> None:
 def test_a_consumer_may_publish_a_message_again_as_often_as_it_likes(destination: str, asks_again: bool) -> None:
     """As it came, to the exchange that it was sent to at first; and where its output exchange leads back."""
     ingress = reader(destination)
-    message = read(ingress, arrival({"x-delay": 5, "delaystore.destination": "elsewhere"}))
+    message = read(ingress, incoming_message({"x-delay": 5, "delaystore.destination": "elsewhere"}))
     for number in range(3 * MOST):
         if asks_again:
             message = DelayedMessage(
@@ -96,7 +96,7 @@ def test_a_consumer_may_publish_a_message_again_as_often_as_it_likes(destination
 
 
 def test_a_chain_of_ingresses_is_no_loop_and_a_fresh_publish_begins_again() -> None:
-    message = read(reader("/exchanges/B/k"), arrival())
+    message = read(reader("/exchanges/B/k"), incoming_message())
     for number in range(1, 6):
         message = read(reader(f"/exchanges/B{number}/k"), forwarded(message))
         assert message.headers["delaystore.hops"] == number
@@ -106,7 +106,7 @@ def test_a_chain_of_ingresses_is_no_loop_and_a_fresh_publish_begins_again() -> N
 
 @pytest.mark.parametrize("exchange", ["E", "", "E.ingress.expired"])
 def test_what_goes_from_the_ingress_exchange_to_its_output_exchange_gets_no_header(exchange: str) -> None:
-    message = read(reader("/exchanges/OUT"), arrival()._replace(exchange=exchange))
+    message = read(reader("/exchanges/OUT"), incoming_message()._replace(exchange=exchange))
     assert not message.headers
 
 

@@ -1,4 +1,4 @@
-"""Arrivals, with values of every AMQP type."""
+"""Incoming messages, with values of every AMQP type."""
 
 import struct
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def raw_text(content: bytes) -> bytes:
     return struct.pack(">cI", b"S", len(content)) + content
 
 
-def arrival(
+def incoming_message(
     headers: Mapping[str, bytes | str | int] | None = None,
     *,
     routing_key: str | bytes = "key",
@@ -56,4 +56,4 @@ def _value(value: bytes | str | int) -> bytes:
     return typed("I", value) if -(2**31) <= value < 2**31 else typed("l", value)
 
 
-__all__ = ["array", "arrival", "bytes_value", "raw_text", "table", "text_value", "typed"]
+__all__ = ["array", "bytes_value", "incoming_message", "raw_text", "table", "text_value", "typed"]

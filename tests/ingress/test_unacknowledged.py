@@ -14,11 +14,11 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreError
 from delaystore.ingress import _entries as unacknowledged
 from delaystore.ingress._entries import IngestEntry, IngestResult, UnacknowledgedEntries
-from delaystore.ingress._intake import Intake, Passthrough
-from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, Storing
+from delaystore.ingress._intake import BatchProcessor, Passthrough
+from delaystore.ingress._storing import ORIGINAL_MESSAGE_ID, EntryStorage
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader
-from delaystore.ingress.rejected import Rejecting
+from delaystore.ingress.rejected import RejectedQueue
 from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
@@ -77,11 +77,11 @@ class Ground:
         self.store = Store()
         delivery = DelayedDelivery("sales", self.store)
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
-        storing = Storing(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
+        storing = EntryStorage(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
         reader, nothing = cast(IncomingReader, Reader()), Nothing()
-        direct, rejecting = cast(Passthrough, nothing), cast(Rejecting, nothing)
+        direct, rejecting = cast(Passthrough, nothing), cast(RejectedQueue, nothing)
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
-        self.intake = Intake(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
+        self.intake = BatchProcessor(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
         self.unacknowledged = UnacknowledgedEntries(IngressSettings(queue="orders"))
         self.entries: list[IngestEntry] = []
 

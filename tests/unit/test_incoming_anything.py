@@ -15,7 +15,7 @@ from delaystore.message import DelayedMessage
 from delaystore.stores.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq.properties import check_message, encoded_properties, holds_float
 from delaystore.transports.rabbitmq.raw import RawProperties
-from tests.arrivals import array, arrival, bytes_value, raw_text, table, typed
+from tests.incoming import array, bytes_value, incoming_message, raw_text, table, typed
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 KNOWN = (
@@ -112,7 +112,9 @@ def test_a_message_that_is_read_can_be_forwarded_as_it_came(
     count_from: CountFrom,
     **properties: Any,
 ) -> None:
-    it = arrival(headers, routing_key=key, **{name: value for name, value in properties.items() if value is not None})
+    it = incoming_message(
+        headers, routing_key=key, **{name: value for name, value in properties.items() if value is not None}
+    )
     message = outcome(it, rule, count_from)
     if not isinstance(message, DelayedMessage):
         assert message

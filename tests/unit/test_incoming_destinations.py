@@ -13,7 +13,7 @@ from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.message import DelayedMessage
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.transports.rabbitmq.properties import check_message
-from tests.arrivals import array, arrival, text_value
+from tests.incoming import array, incoming_message, text_value
 
 NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
 FUTURE = "2027-02-01 09:00:00:000000 Z"
@@ -52,7 +52,7 @@ def rules(destination: str = "/exchanges/OUT", queue: str = "E.ingress", **other
 
 
 def read(rules: ReadingRules, headers: Any, **properties: Any) -> DelayedMessage:
-    message = IncomingReader(rules).read(arrival(headers, **properties), NOW)
+    message = IncomingReader(rules).read(incoming_message(headers, **properties), NOW)
     assert isinstance(message, DelayedMessage)
     return message
 
@@ -75,7 +75,7 @@ def test_a_timeout_is_read_where_it_is_expected_and_rejected_elsewhere() -> None
 
 def test_a_saga_is_cleared_only_where_timeouts_are_expected() -> None:
     assert read(rules(), CLEAR).destination == "/exchanges/OUT/key"
-    found = IncomingReader(rules(queue="Sales.Timeouts")).read(arrival(CLEAR), NOW)
+    found = IncomingReader(rules(queue="Sales.Timeouts")).read(incoming_message(CLEAR), NOW)
     assert isinstance(found, SagaCleared)
 
 
