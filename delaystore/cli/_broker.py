@@ -1,24 +1,38 @@
-"""What commands on cascades and ingresses share: options, reports, confirmation of deletions."""
+"""What commands on cascades and ingresses share: options, reports, deletions."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from delaystore.cli._commands import offered
-from delaystore.cli._options import environment_option, required, url_option
+from delaystore.cli._options import Yes, environment_option, required, url_option
 from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
 from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
+from delaystore.transports.rabbitmq.topology.layout import Part
 
 if TYPE_CHECKING:
-    from delaystore.cascades import BrokerClient, Finding, Verification
+    from delaystore.cascades import (
+        BrokerClient,
+        Creation,
+        Deletion,
+        DeletionCheck,
+        Finding,
+        LayoutWords,
+        Verification,
+    )
 
 BrokerUrl = Annotated[
     str | None,
     url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
 ]
+
+
+DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +65,6 @@ class BrokerOptions:
             yield client
 
 
-DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
-
-
 def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
     """An exchange, a queue or a binding in JSON."""
     if isinstance(part, Binding):
@@ -81,7 +92,7 @@ def finding_document(finding: "Finding") -> dict[str, Any]:
 
 
 def print_verification(found: "Verification", what: str, about: Mapping[str, str], *, as_json: bool) -> None:
-    """What a check has found of `what`. `about`: of what it is, in JSON."""
+    """Print what a check has found of `what`; raises typer.Exit where something is wrong. `about`: its name in JSON."""
     if as_json:
         print_document(
             {
@@ -93,13 +104,15 @@ def print_verification(found: "Verification", what: str, about: Mapping[str, str
                 "unchecked": list(found.unchecked),
             }
         )
-        return
-    if found.good:
+    elif found.good:
         tell(f"good: {what} on {found.broker} (RabbitMQ {found.version})")
     else:
         rows = [(finding.kind.value, finding.subject, finding.text) for finding in found.findings]
         print_table(("finding", "of", "what"), rows, unbroken=("finding",))
-    say_unchecked(found.unchecked)
+    if not as_json:
+        say_unchecked(found.unchecked)
+    if not found.good:
+        raise typer.Exit(1)
 
 
 def say_unchecked(unchecked: Sequence[str]) -> None:
@@ -113,65 +126,159 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else repr(value)
 
 
-class DeletionReport(Protocol):
-    """What was deleted, and how many messages were lost with it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionOptions:
+    """How a command deletes a topology, as given on the command line."""
 
-    @property
-    def deleted(self) -> Sequence[Exchange | Queue]:
-        """The deleted parts."""
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
+    ] = False
+    yes: Yes = False
+    dry_run: DryRun = False
 
-    @property
-    def lost(self) -> int:
-        """Messages."""
+    def delete(
+        self,
+        client: "BrokerClient",
+        what: Mapping[str, str],
+        words: "LayoutWords",
+        check: Callable[[], "DeletionCheck"],
+        delete: Callable[[Callable[[Exchange | Queue], object]], "Deletion[Any]"],
+        *,
+        as_json: bool,
+    ) -> None:
+        """Delete a topology, once the user has confirmed it, and report.
+
+        Args:
+            client: The broker.
+            what: The name of the topology, under the key that JSON documents have for it.
+            words: The words of errors.
+            check: Finds what there is to delete.
+            delete: Deletes it, and calls its argument after each part.
+            as_json: Report as one JSON document.
+
+        Raises:
+            typer.Exit: Of a dry run; with code 1 where the queues are used, so that nothing is deleted.
+            TopologyInUseError: It is unknown whether messages are in the queues.
+
+        """
+        from delaystore.cascades import STATISTICS_AGE, TopologyInUseError
+
+        found = check()
+        refused = found.uses.certain is not None and not self.force
+        if self.dry_run or (refused and (found.uses.messages or found.uses.consumers)):
+            self._print_check(found, what, as_json=as_json)
+            raise typer.Exit(1 if refused else 0)
+        if refused:
+            raise TopologyInUseError(found.uses, words)
+        (name,) = what.values()
+        _say_cut_off(found)
+        if found.parts and not self.yes:
+            if not can_ask():
+                raise ConfigurationError("no terminal confirms the deletion; pass --yes")
+            lost = f"; {found.uses.obstacle}" if found.uses.obstacle else ""
+            confirm(
+                f"Delete {name} on {client.label}, {counted(len(found.parts), 'part')}{lost}?", "nothing was deleted"
+            )
+        if found.queues and not self.force:
+            say(f"checking again in {STATISTICS_AGE:g} s: the broker's counts may be that old")
+        deleted: list[Exchange | Queue] = []
+        try:
+            deletion = delete(deleted.append)
+        except KeyboardInterrupt:
+            say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
+            raise
+        except TopologyInUseError as error:
+            self._print_check(replace(found, uses=error.uses), what, as_json=as_json)
+            say(str(error))
+            raise typer.Exit(1) from None
+        _print_deletion(deletion, what, f"{words.layout} {name!r}", as_json=as_json)
+
+    def _print_check(self, found: "DeletionCheck", what: Mapping[str, str], *, as_json: bool) -> None:
+        if as_json:
+            print_document({**what, "dry_run": self.dry_run, "deleted": [], **_check_document(found)})
+            return
+        if self.dry_run:
+            for part in (*found.parts, *_policies(found)):
+                tell(f"would delete: {part}")
+            _say_cut_off(found)
+            for sentence in found.kept:
+                say(sentence)
+        if found.uses.messages:
+            rows = [(queue, f"{count:,}") for queue, count in found.uses.messages.items()]
+            print_table(("queue", "messages"), rows, right=("messages",))
+        if found.uses.obstacle is not None:
+            say(f"not to be deleted without --force: {found.uses.obstacle}")
 
 
-def ask_whether_to_delete(question: str) -> None:
-    """Ask on the terminal. Raises typer.Exit where the answer is no, and ConfigurationError without a terminal."""
-    if not can_ask():
-        raise ConfigurationError("no terminal confirms the deletion; pass --yes")
-    confirm(question, "nothing was deleted")
+def _say_cut_off(found: "DeletionCheck") -> None:
+    for binding in found.cut_off:
+        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more")
 
 
-@contextmanager
-def telling_what_is_deleted(deleted: Sized) -> Iterator[None]:
-    """Say how many of the parts are `deleted` where the block is interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
-        raise
+def _policies(of: "DeletionCheck | Deletion[Any]") -> Sequence[str]:
+    """The policies that were deleted with a cascade, or would be."""
+    names = (getattr(of, "policy", None), getattr(of, "limit_policy", None))
+    return [f"policy {name!r}" for name in names if name is not None]
 
 
-def tell_planned(parts: Iterable[object]) -> None:
-    """A line for each of the parts that would be deleted."""
-    for part in parts:
-        tell(f"would delete: {part}")
-
-
-def say_obstacle(obstacle: str | None) -> None:
-    """Why nothing is deleted, if so."""
-    if obstacle is not None:
-        say(f"not to be deleted without --force: {obstacle}")
-
-
-def tell_deleted(deletion: DeletionReport, *more: object, what: str, kept: Iterable[str] = ()) -> None:
-    """A line for each part, and for `more`. `what`: what there is none of, if so. `kept`: sentences on what stays."""
-    for part in (*deletion.deleted, *more):
+def _print_deletion(deletion: "Deletion[Any]", what: Mapping[str, str], missing: str, *, as_json: bool) -> None:
+    """`missing`: what there is none of, if nothing was deleted."""
+    if as_json:
+        deleted = [part_document(part) for part in deletion.deleted]
+        more = {"deleted_policies": _policies(deletion), "lost": deletion.lost, **_check_document(deletion.check)}
+        print_document({**what, "dry_run": False, "deleted": deleted, **more})
+        return
+    for part in (*deletion.deleted, *_policies(deletion)):
         tell(f"deleted: {part}")
     if not deletion.deleted:
-        tell(f"nothing to delete: there is no {what}")
-    for sentence in kept:
+        tell(f"nothing to delete: there is no {missing}")
+    for sentence in deletion.check.kept:
         say(sentence)
     if deletion.lost:
         say(f"{counted(deletion.lost, 'message')} lost")
 
 
-def deletion_document(deletion: DeletionReport) -> dict[str, Any]:
-    """What was deleted, in JSON."""
+def _check_document(found: "DeletionCheck") -> dict[str, Any]:
     return {
-        "dry_run": False,
-        "deleted": [part_document(part) for part in deletion.deleted],
-        "lost": deletion.lost,
+        "parts": [part_document(part) for part in found.parts],
+        "policies": _policies(found),
+        "kept": list(found.kept),
+        "waiting": dict(found.uses.counts),
+        "messages": sum(found.uses.messages.values()),
+        "consumers": dict(found.uses.consumers),
+        "obstacle": found.uses.obstacle,
+        "cut_off": [part_document(binding) for binding in found.cut_off],
+    }
+
+
+Deleting = Annotated[DeletionOptions, offered("force", "yes", "dry_run")]
+Passive = Annotated[
+    bool, typer.Option("--passive", help="This user may not declare: leave its permissions out of the checks.")
+]
+
+
+@contextmanager
+def saying_what_is_declared() -> Iterator[Callable[[Part], object]]:
+    """Say which parts are declared where the block is interrupted. The block calls the result after each part."""
+    from delaystore.transports.rabbitmq.declaring import declared_until_then
+
+    declared: list[Part] = []
+    try:
+        yield declared.append
+    except KeyboardInterrupt:
+        say(declared_until_then(declared))
+        raise
+
+
+def creation_document(creation: "Creation", *, dry_run: bool) -> dict[str, Any]:
+    """What was declared, or would be, in JSON."""
+    return {
+        "broker": creation.broker,
+        "version": creation.version,
+        "dry_run": dry_run,
+        "missing": [part_document(part) for part in creation.missing],
+        "declared": creation.declared,
+        "unchecked": list(creation.unchecked),
     }
 
 

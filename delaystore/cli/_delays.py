@@ -1,24 +1,22 @@
 """`delaystore delays`: create, verify, bind and delete cascades."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from delaystore.cli._broker import (
     Cascade,
+    Deleting,
     DryRun,
-    ask_whether_to_delete,
-    deletion_document,
+    Passive,
+    creation_document,
     finding_document,
     part_document,
     print_verification,
-    say_obstacle,
     say_unchecked,
-    tell_deleted,
-    tell_planned,
-    telling_what_is_deleted,
+    saying_what_is_declared,
 )
 from delaystore.cli._commands import add_commands, command_group, require_command
 from delaystore.cli._delays_moving import export, migrate, status, transfer
@@ -26,11 +24,10 @@ from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import control_character, counted
-from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 from delaystore.transports.rabbitmq.topology.cascades import Routing
 
 if TYPE_CHECKING:
-    from delaystore.cascades import BindingResult, CascadeCreation, CascadeDeletion, CascadeDeletionCheck, PolicyOutcome
+    from delaystore.cascades import BindingResult, CascadeCreation, PolicyOutcome
 
 
 def bind(
@@ -96,12 +93,8 @@ def _print_bindings(results: "Sequence[BindingResult]", dry_run: bool) -> None:
 
 
 def delete(
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete although messages wait, or may wait: they are lost.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
-    dry_run: DryRun = False,
     *,
+    options: Deleting,
     on: Cascade,
     as_json: Json = False,
 ) -> None:
@@ -113,96 +106,18 @@ def delete(
     from delaystore import cascades
 
     with on.open_cascade() as (client, topology):
-        found = cascades.check_deletion(client, topology)
-        refused = not force and found.uses.certain is not None
-        if dry_run or (refused and found.uses.messages):
-            _print_check(found, on.cascade, dry_run, as_json)
-            raise typer.Exit(1 if refused else 0)
-        if refused:
-            raise cascades.TopologyInUseError(found.uses, cascades.CASCADE)
-        _confirm(found, f"{on.cascade} on {client.label}", yes)
-        if yes:
-            _say_cut_off(found)
-        if found.queues and not force:
-            say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
-        deleted: list[Exchange | Queue] = []
-        try:
-            with telling_what_is_deleted(deleted):
-                deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
-        except cascades.TopologyInUseError as error:
-            _print_check(replace(found, uses=error.uses), on.cascade, dry_run, as_json)
-            say(str(error))
-            raise typer.Exit(1) from None
-    _print_deletion(deletion, on.cascade, as_json)
-
-
-def _confirm(found: "CascadeDeletionCheck", what: str, yes: bool) -> None:
-    if yes or not found.parts:
-        return
-    bound = f", from which {counted(len(found.cut_off), 'destination')} get messages" if found.cut_off else ""
-    count = _messages(found)
-    waiting = f" with {counted(count, 'message')}" if count else ""
-    ask_whether_to_delete(f"Delete {what}{waiting}{bound}?")
-
-
-def _say_cut_off(found: "CascadeDeletionCheck") -> None:
-    for binding in found.cut_off:
-        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more")
-
-
-def _print_check(found: "CascadeDeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
-        return
-    if dry_run:
-        tell_planned([*found.parts, *_policies(found.policy, found.limit_policy)])
-        _say_cut_off(found)
-    if found.uses.messages:
-        rows = [(name, f"{count:,}") for name, count in found.uses.messages.items()]
-        print_table(("queue", "messages"), rows, right=("messages",))
-    say_obstacle(found.uses.obstacle)
-
-
-def _print_deletion(deletion: "CascadeDeletion", cascade: str, as_json: bool) -> None:
-    if as_json:
-        print_document(
-            {
-                "cascade": cascade,
-                **deletion_document(deletion),
-                "deleted_policy": deletion.policy,
-                "deleted_limit_policy": deletion.limit_policy,
-                **_document(deletion.check),
-            }
+        options.delete(
+            client,
+            {"cascade": on.cascade},
+            cascades.CASCADE,
+            lambda: cascades.check_deletion(client, topology),
+            lambda on_deleted: cascades.delete(client, topology, force=options.force, on_deleted=on_deleted),
+            as_json=as_json,
         )
-    else:
-        tell_deleted(deletion, *_policies(deletion.policy, deletion.limit_policy), what=cascade)
-
-
-def _messages(found: "CascadeDeletionCheck") -> int:
-    """How many messages are known to wait."""
-    return sum(found.uses.messages.values())
-
-
-def _policies(*names: str | None) -> Sequence[str]:
-    return [f"policy {name!r}" for name in names if name is not None]
-
-
-def _document(found: "CascadeDeletionCheck") -> dict[str, Any]:
-    return {
-        "parts": [part_document(part) for part in found.parts],
-        "waiting": dict(found.uses.counts),
-        "messages": _messages(found),
-        "obstacle": found.uses.obstacle,
-        "destinations": [part_document(binding) for binding in found.cut_off],
-        "policy": found.policy,
-        "limit_policy": found.limit_policy,
-    }
 
 
 def verify(
-    passive: Annotated[
-        bool, typer.Option("--passive", help="This user may not declare: leave its permissions out.")
-    ] = False,
+    passive: Passive = False,
     *,
     on: Cascade,
     as_json: Json = False,
@@ -218,8 +133,6 @@ def verify(
     with on.open_cascade() as (client, topology):
         found = cascades.verify(client, topology, passive=passive)
     print_verification(found, on.cascade, {"cascade": on.cascade}, as_json=as_json)
-    if not found.good:
-        raise typer.Exit(1)
 
 
 def create(
@@ -239,50 +152,20 @@ def create(
     printed. Exit code 1: a policy could not be set; with --passive: something is missing.
     """
     from delaystore import cascades
-    from delaystore.transports.rabbitmq.declaring import declared_until_then
 
     if passive:
         verify(passive=True, on=on, as_json=as_json)
         return
-    declared: list[Exchange | Queue | Binding] = []
-    with on.open_cascade() as (client, topology):
-        try:
-            creation = cascades.create(client, topology, dry_run=dry_run, on_declared=declared.append)
-        except KeyboardInterrupt:
-            say(declared_until_then(declared))
-            raise
+    with on.open_cascade() as (client, topology), saying_what_is_declared() as on_declared:
+        creation = cascades.create(client, topology, dry_run=dry_run, on_declared=on_declared)
     if as_json:
-        _print_creation_json(on.cascade, creation, dry_run)
+        policies = {"policy": asdict(creation.policy), "limit_policy": asdict(creation.limit_policy)}
+        print_document({"cascade": on.cascade, **creation_document(creation, dry_run=dry_run), **policies})
     else:
         _print_creation(on.cascade, creation, dry_run)
     states = (creation.policy.state, creation.limit_policy.state)
     if cascades.PolicyState.NOT_SET in states and on.management:
         raise typer.Exit(1)
-
-
-def _print_creation_json(cascade: str, creation: "CascadeCreation", dry_run: bool) -> None:
-    print_document(
-        {
-            "cascade": cascade,
-            "broker": creation.broker,
-            "version": creation.version,
-            "dry_run": dry_run,
-            "missing": [part_document(part) for part in creation.missing],
-            "declared": creation.declared,
-            "policy": _policy_document(creation.policy),
-            "limit_policy": _policy_document(creation.limit_policy),
-            "unchecked": list(creation.unchecked),
-        }
-    )
-
-
-def _policy_document(policy: "PolicyOutcome") -> dict[str, str | None]:
-    return {
-        "state": policy.state.value,
-        "name": policy.name,
-        "command": policy.command,
-        "advice": policy.advice,
-    }
 
 
 def _print_creation(cascade: str, creation: "CascadeCreation", dry_run: bool) -> None:

@@ -11,14 +11,19 @@ import typer
 from delaystore.cli._broker import BrokerUrl
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
+    READING,
     AuditOption,
     DispatchedEndpoint,
+    FailFast,
     Json,
+    Metrics,
+    MetricsDestinations,
     Retention,
     Verbose,
     environment_option,
     error_queue_option,
     parse_address,
+    require_tables,
     required,
 )
 from delaystore.cli._output import log_to_standard_error, print_document, say
@@ -57,7 +62,7 @@ def served_metrics(
         yield None
         return
     if once:
-        raise ConfigurationError("--once ends before anybody could read --metrics; leave one of them out")
+        raise ConfigurationError("--once ends before Prometheus could read --metrics; leave one of them out")
     with metrics_server(address) as server:
         from delaystore.server.telemetry.traces import has_tracer_provider
 
@@ -131,19 +136,9 @@ def dispatch(
     once: Annotated[bool, typer.Option("--once", help="Forward messages that are due now, and end: for cron.")] = False,
     *,
     of: DispatcherOptions,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
-    ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464."),
-    ] = None,
-    metrics_destinations: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="NUMBER", help="So many destinations have metrics of their own; the others share one."
-        ),
-    ] = 0,
+    fail_fast: FailFast = False,
+    metrics: Metrics = None,
+    metrics_destinations: MetricsDestinations = 0,
     known_as: Annotated[
         str | None,
         environment_option(
@@ -287,9 +282,7 @@ def control(
         ),
     ] = None,
     hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Answer messages without their bodies.")] = False,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
-    ] = False,
+    fail_fast: FailFast = False,
     verbose: Verbose = False,
     broker: BrokerUrl = None,
     *,
@@ -302,8 +295,6 @@ def control(
     queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
     a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
     """
-    from delaystore.cli._options import READING, require_tables
-    from delaystore.cli._output import log_to_standard_error
     from delaystore.ingress.control import ControlQueue
 
     log_to_standard_error(verbose=verbose)

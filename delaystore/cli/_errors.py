@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -15,6 +16,7 @@ from delaystore.cli._options import (
     Json,
     TransportUrl,
     Wide,
+    Yes,
     all_option,
     error_queue_option,
 )
@@ -35,7 +37,7 @@ from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.text import counted, parse_instant, time_text
 
 if TYPE_CHECKING:
-    from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue
+    from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue, ErrorReport
 
 ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
@@ -112,19 +114,11 @@ def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = N
         yield acting(opened, by).errors
 
 
-if TYPE_CHECKING:
-    from delaystore.calls import ProgressListener
-    from delaystore.operations import ErrorFilter, ErrorReport
-
-    Work = Callable[[ProgressListener, Callable[[], bool]], ErrorReport]
-
-
 MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 
@@ -153,12 +147,7 @@ def replay(
     """
     wanted = which.chosen(message_id, every=every)
     with open_errors(where, error_queue, by) as queue:
-
-        def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
-            return queue.replay(
-                wanted, destination=to, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping
-            )
-
+        work = partial(queue.replay, wanted, destination=to, limit=limit, dry_run=dry_run)
         _change(work, "replayed", wanted, limit, as_json=as_json)
 
 
@@ -184,10 +173,7 @@ def discard(
     with open_errors(where, error_queue, by) as queue:
         if not (dry_run or yes):
             _confirm(lambda: queue.discard(wanted, limit=limit, dry_run=True), error_queue)
-
-        def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
-            return queue.discard(wanted, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping)
-
+        work = partial(queue.discard, wanted, limit=limit, dry_run=dry_run)
         _change(work, "discarded", wanted, limit, as_json=as_json)
 
 
@@ -200,12 +186,14 @@ def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
         confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", "nothing is discarded")
 
 
-def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
-    """Do it, and report; raises typer.Exit where not all of it was done."""
+def _change(
+    work: "Callable[..., ErrorReport]", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool
+) -> None:
+    """Do `work`, and report; raises typer.Exit where not all of it was done."""
     from delaystore.cli._progress import ProgressBar
 
     with second_signal_ends(), stop_requests() as stop, ProgressBar(transient=True) as bar:
-        report = work(bar.show, lambda: stop.made)
+        report = work(progress=bar.show, stopping=lambda: stop.made)
     if as_json:
         print_document({"filter": wanted.as_dict(), **report.as_dict()})
     else:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,7 +20,7 @@ from delaystore.text import counted
 
 if TYPE_CHECKING:
     from delaystore.operations import Export
-    from delaystore.operations.exports import Exported, ExportFormat
+    from delaystore.operations.exports import Exported, ExportFile, ExportFormat
 
 _STDOUT: Final = "-"
 
@@ -33,24 +33,6 @@ class MessageFormat(StrEnum):
 
 
 _ENDINGS: Final = {".jsonl": MessageFormat.JSONL, ".ndjson": MessageFormat.JSONL, ".csv": MessageFormat.CSV}
-
-
-class Sink(Protocol):
-    """Where messages go."""
-
-    @property
-    def exported(self) -> "Exported":
-        """What was written so far."""
-        ...
-
-    @property
-    def resumption(self) -> str:
-        """How to go on, where it is interrupted."""
-        ...
-
-    def write(self, chunk: Sequence[DelayedMessage], after: Position | None, /) -> None:
-        """Write messages; the next ones are behind `after`."""
-        ...
 
 
 def export(
@@ -139,7 +121,7 @@ class _Printed:
         return f"go on with --after {shlex.quote(str(self.after))}" if self.after else "begin again"
 
 
-def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
+def _run(chunks: "Export", sink: "ExportFile | _Printed", total: int | None, *, quiet: bool = False) -> None:
     """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
     from delaystore.cli._progress import ProgressBar
 

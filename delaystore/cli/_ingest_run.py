@@ -15,7 +15,15 @@ from delaystore.cli._commands import offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
-from delaystore.cli._options import DispatchedEndpoint, Json, Verbose, WatchOptions, environment_option, required
+from delaystore.cli._options import (
+    DispatchedEndpoint,
+    FailFast,
+    Json,
+    Verbose,
+    WatchOptions,
+    environment_option,
+    required,
+)
 from delaystore.cli._output import log_to_standard_error, print_document, printable, say, table_lines, tell, write
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
 from delaystore.errors import TransportError
@@ -46,9 +54,7 @@ def run(
             group="ingest",
         ),
     ] = None,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
-    ] = False,
+    fail_fast: FailFast = False,
     verbose: Verbose = False,
     broker: BrokerUrl = None,
     where: DispatchedEndpoint,
@@ -87,11 +93,11 @@ def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail
     asked = threading.Event()
     interruptible = True
 
-    def ask() -> bool:
+    def stop_asked() -> bool:
         asked.set()
         return interruptible
 
-    with stopped_by(ask):
+    with stopped_by(stop_asked):
         when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
         when_reached("the broker", ingress.check, fail_fast=fail_fast)
         say(f"consuming {ingress.queue!r} for endpoint {endpoint!r}")

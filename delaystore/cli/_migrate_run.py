@@ -20,7 +20,7 @@ from delaystore.cli._migrate_reports import (
     say_rejections,
     say_set_aside,
 )
-from delaystore.cli._options import Json, MaxRate, Patience
+from delaystore.cli._options import Json, MaxRate, Patience, Yes
 from delaystore.cli._output import print_document, say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
@@ -43,7 +43,7 @@ def run(
     ] = None,
     allow_rejects: AllowRejects = False,
     patience: Patience = "60s",
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.

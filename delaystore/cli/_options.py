@@ -131,6 +131,19 @@ def error_queue_option(text: str, command: str) -> Any:
     return typer.Option("--error-queue", envvar=[own, _ERROR_QUEUE], metavar="NAME", help=text)
 
 
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464.")
+]
+MetricsDestinations = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="NUMBER", help="Maximum number of destinations with metrics of their own; others share one."
+    ),
+]
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
 Delay = Annotated[

@@ -17,6 +17,8 @@ from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     DispatchedEndpoint,
     Json,
+    Metrics,
+    MetricsDestinations,
     environment_option,
     error_queue_option,
     required,
@@ -97,15 +99,8 @@ def serve(
     ] = "warning",
     web: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the web page is.")] = "127.0.0.1:8765",
     no_web: Annotated[bool, typer.Option("--no-web", help="Serve no web page.")] = False,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464.")
-    ] = None,
-    metrics_destinations: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="NUMBER", help="So many destinations have metrics of their own; the others share one."
-        ),
-    ] = 0,
+    metrics: Metrics = None,
+    metrics_destinations: MetricsDestinations = 0,
     health: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz there, too, with reasons.")
     ] = None,

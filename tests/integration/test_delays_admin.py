@@ -362,13 +362,13 @@ def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
     deleted = run("delays", "delete", "--yes", "--json")
     assert "caution: queue 'billing' gets no messages from it any more" in deleted.err
     assert deleted.code == 0
-    assert deleted.document["deleted_policy"] == POLICY
+    assert deleted.document["deleted_policies"] == [f"policy {POLICY!r}"]
     assert len(deleted.document["deleted"]) == 59
-    assert [one["destination"] for one in deleted.document["destinations"]] == ["billing"]
+    assert [one["destination"] for one in deleted.document["cut_off"]] == ["billing"]
     assert deleted.document["lost"] == 0
     assert queues_of(broker) == {"billing"}
     again = run("delays", "delete", "--yes")
-    assert (again.code, again.out) == (0, "nothing to delete: there is no nservicebus-v2\n")
+    assert (again.code, again.out) == (0, "nothing to delete: there is no cascade 'nservicebus-v2'\n")
 
 
 def test_messages_that_wait_keep_it_from_being_deleted(

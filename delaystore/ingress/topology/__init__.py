@@ -11,7 +11,7 @@ from delaystore.ingress.topology.changes import (
     switch_from_plugin,
     verify,
 )
-from delaystore.ingress.topology.layout import IngressTopology, PluginExchange, exchange_type_for
+from delaystore.ingress.topology.layout import IngressTopology, PluginExchange, exchange_type_for, words_of
 
 __all__ = [
     "IngressNames",
@@ -28,4 +28,5 @@ __all__ = [
     "replace_exchange",
     "switch_from_plugin",
     "verify",
+    "words_of",
 ]

@@ -1,14 +1,104 @@
-"""Answers of the API as structs, of which its document is made; `stores.documents` makes the answers."""
+"""Answers of the API as structs, of which its document is made.
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+`stores.documents` makes the answers of dataclasses; the structs of these are derived from the same dataclasses.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from types import GenericAlias, MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from delaystore.filters import ALL, MessageFilter
+from delaystore.message import FailedAttempt
+from delaystore.operations import error_queue, failed_message
+from delaystore.operations.changes import AuditKept
+from delaystore.stores import operable
+
 Count = Annotated[int, Meta(ge=0)]
 Everything = Annotated[bool, Meta(description="Everything; stands alone.", extra_json_schema={"const": True})]
 Text = Annotated[str, Meta(description="As text; left out where it is none, and where bodies are hidden.")]
+
+
+def struct(
+    name: str,
+    about: str,
+    fields: Mapping[str, Any],
+    base: type[msgspec.Struct] = msgspec.Struct,
+    *,
+    strict: bool = False,
+) -> type[msgspec.Struct]:
+    """Return a struct with fields of these types; a field that may be unset may be left out."""
+    required = [(each, kind) for each, kind in fields.items() if UnsetType not in get_args(kind)]
+    optional = [(each, kind, UNSET) for each, kind in fields.items() if UnsetType in get_args(kind)]
+    about_it = {"__doc__": about}
+    return msgspec.defstruct(
+        name, [*required, *optional], bases=(base,), namespace=about_it, kw_only=True, forbid_unknown_fields=strict
+    )
+
+
+def answer_of(
+    of: Any, name: str = "", fields: Mapping[str, Any] = MappingProxyType({}), without: Sequence[str] = ()
+) -> type[msgspec.Struct]:
+    """Return the struct of what `documents.record` says of a dataclass.
+
+    Args:
+        of: The dataclass.
+        name: Its name in the document. Default: its own.
+        fields: The types of further fields, and of fields that are not as `documents.record` has them.
+        without: Fields that the answer has not.
+
+    """
+    hints = get_type_hints(of)
+    own = {each.name: _as_json(hints[each.name]) for each in dataclasses.fields(of) if each.name not in without}
+    about = (of.__doc__ or "").partition("\n")[0]
+    return struct(name or of.__name__, about, {**own, **fields})
+
+
+def filter_of(of: type[Any], name: str, about: str) -> type[msgspec.Struct]:
+    """Return the struct of what `as_dict` of a filter says: what is given, or that everything is meant."""
+    hints = get_type_hints(of)
+    given = {
+        each.name: _union(kind for kind in (*_parts(_as_json(hints[each.name])), UnsetType) if kind is not NoneType)
+        for each in dataclasses.fields(of)
+    }
+    return struct(name, about, {**given, ALL: Everything | UnsetType}, strict=True)
+
+
+def many(kind: Any) -> Any:
+    """Return the type of a list of these."""
+    return GenericAlias(list, (kind,))
+
+
+def _as_json(kind: Any) -> Any:
+    """Return the type of a value of this type in JSON, as `documents.field` has it."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _union(map(_as_json, parts))
+    if origin is Sequence:
+        return many(_as_json(parts[0]))
+    if origin is Mapping:
+        return GenericAlias(dict, (str, _as_json(parts[1])))
+    if kind is MessageFilter:
+        return Filter
+    if kind is timedelta:
+        return float
+    if kind is int:
+        return Count
+    return answer_of(kind) if dataclasses.is_dataclass(kind) else kind
+
+
+def _parts(kind: Any) -> Sequence[Any]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _union(kinds: Any) -> Any:
+    return reduce(or_, kinds)
 
 
 class Problem(msgspec.Struct):
@@ -31,23 +121,19 @@ class Summary(msgspec.Struct):
     key: str | None
 
 
-class Failure(msgspec.Struct):
-    """A failed attempt to forward a message."""
-
-    at: datetime
-    kind: str
-    reason: str
-
-
-class Message(Summary, kw_only=True):
-    """A waiting message."""
-
-    headers: dict[str, Any]
-    properties: dict[str, Any]
-    parked: bool
-    failures: list[Failure]
-    body: Text | UnsetType = UNSET
-    body_base64: Annotated[str, Meta(description="Where it is no text.")] | UnsetType = UNSET
+Message = struct(
+    "Message",
+    "A waiting message.",
+    {
+        "headers": dict[str, Any],
+        "properties": dict[str, Any],
+        "parked": bool,
+        "failures": many(answer_of(FailedAttempt, "Failure")),
+        "body": Text | UnsetType,
+        "body_base64": Annotated[str, Meta(description="Where it is no text.")] | UnsetType,
+    },
+    Summary,
+)
 
 
 class MessageId(msgspec.Struct):
@@ -69,17 +155,13 @@ class MessagePage(msgspec.Struct):
     next: str | None
 
 
-class Filter(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages that meet all that is given; since <= due time < until."""
-
-    destination: str | UnsetType = UNSET
-    since: datetime | UnsetType = UNSET
-    until: datetime | UnsetType = UNSET
-    id_prefix: str | UnsetType = UNSET
-    headers: dict[str, str] | UnsetType = UNSET
-    failing: bool | UnsetType = UNSET
-    paused: bool | UnsetType = UNSET
-    all: Everything | UnsetType = UNSET
+Filter = filter_of(MessageFilter, "Filter", "Messages that meet all that is given; since <= due time < until.")
+ErrorFilter = filter_of(
+    failed_message.ErrorFilter,
+    "ErrorFilter",
+    "Failed messages that meet all that is given. An empty destination: nothing says where a message was to go. A "
+    "reason: that of a group, ids and numbers aside.",
+)
 
 
 class Previewed(msgspec.Struct):
@@ -90,47 +172,14 @@ class Previewed(msgspec.Struct):
     sample: list[Summary]
 
 
-class Operation(msgspec.Struct):
-    """An operation on many messages."""
-
-    operation_id: str
-    kind: Literal["cancel", "reschedule"]
-    wanted: Filter
-    by: str
-    began: datetime
-    due_time: datetime | None
-    ended: datetime | None
-    state: Literal["running", "done", "abandoned"]
-    examined: Count
-    changed: Count
-    held: Count
-    held_ids: list[str]
-
-
-class Operations(msgspec.Struct):
-    """The last operations."""
-
-    operations: list[Operation]
-
-
-class DestinationState(msgspec.Struct):
-    """A destination, and what is paused or limited there."""
-
-    name: str
-    waiting: Count | None
-    rate: float | None
-    paused: bool
-    paused_until: datetime | None
-    resuming: bool
-    max_rate: float | None
-    changed: datetime | None
-    by: str | None
-
-
-class Destinations(msgspec.Struct):
-    """All known destinations."""
-
-    destinations: list[DestinationState]
+Operation = answer_of(operable.Operation, without=("after",))  # where it stands is its own affair
+Operations = struct("Operations", "The last operations.", {"operations": many(Operation)})
+DestinationState = answer_of(
+    operable.Destination,
+    "DestinationState",
+    {"changed": datetime | None, "by": str | None, "waiting": Count | None, "rate": float | None},
+)
+Destinations = struct("Destinations", "All known destinations.", {"destinations": many(DestinationState)})
 
 
 class Limited(msgspec.Struct):
@@ -147,33 +196,8 @@ class Changed(msgspec.Struct):
     complete: Annotated[bool, Meta(description="False: it goes on in the background.")]
 
 
-class Change(msgspec.Struct):
-    """An entry of the audit trail."""
-
-    at: datetime
-    by: str
-    action: str
-    about: str
-    count: Count
-    way: Annotated[str | None, Meta(description="By which way, such as cli, web, api or control.")]
-    message_id: str | None
-    key: str | None
-    destination: str | None
-    wanted: Annotated[dict[str, Any] | None, Meta(description="The filter, where many messages were changed.")]
-    operation_id: str | None
-    old_due_time: datetime | None
-    new_due_time: datetime | None
-
-
-class Changes(msgspec.Struct):
-    """The last entries of the audit trail."""
-
-    changes: list[Change]
-    audit: Annotated[
-        list[str],
-        Meta(description="Whose changes are noted, as dispatchers say: operators, or all. Empty: none runs."),
-    ]
-    retention: Annotated[float | None, Meta(description="Seconds for which changes are kept.")]
+Change = answer_of(operable.AuditEntry, "Change")
+Changes = answer_of(AuditKept, "Changes", {"changes": many(Change)})
 
 
 class Overview(msgspec.Struct):
@@ -211,69 +235,21 @@ class Health(msgspec.Struct):
     warnings: list[str]
 
 
-class FailedSummary(msgspec.Struct):
-    """A message of the error queue in a list."""
-
-    message_id: str
-    destination: str | None
-    kind: str
-    reason: str
-    failed_at: datetime | None
-    due_time: datetime | None
-    failures: Count
-    size: Count
-    obstacle: str | None
-
-
-class FailedMessage(FailedSummary):
-    """A message of the error queue."""
-
-    headers: dict[str, Any] | UnsetType = UNSET
-    properties: dict[str, Any] | UnsetType = UNSET
-    body: str | UnsetType = UNSET
-    body_base64: str | UnsetType = UNSET
-
-
-class FailedPage(msgspec.Struct):
-    """A page of the error queue; `next_skip`: where the next page begins."""
-
-    messages: list[FailedMessage]
-    depth: Count
-    next_skip: Count | None
-
-
-class ErrorGroup(msgspec.Struct):
-    """Failed messages of one destination, kind and reason."""
-
-    destination: str | None
-    kind: str
-    reason: str
-    count: Count
-    first: datetime | None
-    last: datetime | None
-    example: str
-    message_id: str
-    stuck: Count
-
-
-class ErrorGroups(msgspec.Struct):
-    """The error queue by groups; of its `depth` messages `examined` were read."""
-
-    groups: list[ErrorGroup]
-    depth: Count
-    examined: Count
-
-
-class ErrorFilter(msgspec.Struct, forbid_unknown_fields=True):
-    """Failed messages that meet all that is given."""
-
-    destination: Annotated[str, Meta(description="Where it was to go; empty: nothing says.")] | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
-    reason: Annotated[str, Meta(description="Of the same group: ids and numbers aside.")] | UnsetType = UNSET
-    message_id: str | UnsetType = UNSET
-    since: datetime | UnsetType = UNSET
-    until: datetime | UnsetType = UNSET
-    all: Everything | UnsetType = UNSET
+FailedMessage = answer_of(
+    failed_message.FailedMessage,
+    fields={
+        "headers": dict[str, Any] | UnsetType,
+        "properties": dict[str, Any] | UnsetType,
+        "body": str | UnsetType,
+        "body_base64": str | UnsetType,
+    },
+)
+FailedPage = struct(
+    "FailedPage",
+    "A page of the error queue; `next_skip`: where the next page begins.",
+    {"messages": many(FailedMessage), "depth": Count, "next_skip": Count | None},
+)
+ErrorGroups = answer_of(error_queue.ErrorGroups)
 
 
 class Job(msgspec.Struct):

@@ -94,9 +94,7 @@ def _followed(request: Request, operation: Operation) -> Response:
 
 
 def _document(operation: Operation) -> dict[str, object]:
-    found = documents.record(operation)
-    del found["after"]  # where it stands is its own affair
-    return found
+    return {name: value for name, value in documents.record(operation).items() if name != "after"}
 
 
 def _unknown(operation_id: str) -> Refusal:

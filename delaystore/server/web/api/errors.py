@@ -24,8 +24,7 @@ async def groups(request: Request) -> Response:
     found = await site_of(request).look(request, _changes.groups, _changes.PATIENCE)
     if found is None:
         return JSONResponse({"groups": [], "depth": 0, "examined": 0})
-    listed = [documents.record(group) for group in found.groups]
-    return JSONResponse({"groups": listed, "depth": found.depth, "examined": found.examined})
+    return JSONResponse(documents.record(found))
 
 
 async def messages(request: Request) -> Response:
@@ -93,12 +92,6 @@ def _body(message: FailedMessage) -> dict[str, Any]:
 
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
-_WANTED: Final = {
-    "destination": {**TEXT, "description": "Where it was to go; empty: nothing says."},
-    "kind": TEXT,
-    "reason": {**TEXT, "description": "Of the same group: ids and numbers aside."},
-    "message_id": TEXT,
-}
 CALLS: Final = (
     ApiCall(
         method="GET",
@@ -115,7 +108,7 @@ CALLS: Final = (
         summary="Failed messages that match, the oldest first, without their content.",
         do=messages,
         query={
-            **_WANTED,
+            **dict.fromkeys(_changes.FIELDS, TEXT),
             "skip": {**_COUNT, "maximum": _changes.FURTHEST},
             "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
         },
