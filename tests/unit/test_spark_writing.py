@@ -17,7 +17,7 @@ from delaystore.bulk.staging import _stores
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
-from tests.converting import batch, rows, schema
+from tests.unit.converting import batch, rows, schema
 
 ROWS = rows(2, body=(BinaryType(), [b"good", None]))
 
