@@ -8,21 +8,13 @@ import pytest
 
 from tests.faults.patience import wait_until
 from tests.ingress.ground import LONG, QUEUE, Ground, endpoint
-from tests.integration.cli import PATIENCE, CommandLine, command_line, started
+from tests.integration.cli import PATIENCE, CommandLine, started
 
 
 @pytest.fixture
 def environment(sqlite_url: str, rabbitmq_url: str) -> dict[str, str]:
     """Names a store, a broker and an endpoint."""
     return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_ENDPOINT": "sales"}
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> CommandLine:
-    """The command line in this process."""
-    return command_line(capsys, monkeypatch, environment)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:

@@ -10,8 +10,9 @@ from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationRun, RunParameters, RunStatus
-from delaystore.migrations.sources._sql.source import SqlSource, open_delaystore_source
+from delaystore.migrations.abc import MigrationRun, MigrationSource, RunParameters, RunStatus
+from delaystore.migrations.sources import open_source
+from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.urls import BESIDE, SHELVES
 
@@ -21,15 +22,15 @@ START = datetime(2036, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
-def source_of(url: str, layout: TableLayout | None = None) -> Iterator[SqlSource]:
-    source = open_delaystore_source(url) if layout is None else SqlSource(url, layout)
+def source_of(url: str, layout: TableLayout | None = None) -> Iterator[MigrationSource]:
+    source = open_source(url) if layout is None else SqlSource(url, layout)
     try:
         yield source
     finally:
         source.close()
 
 
-def begun(source: SqlSource, endpoint: str = "sales", **parameters: Any) -> MigrationRun:
+def begun(source: MigrationSource, endpoint: str = "sales", **parameters: Any) -> MigrationRun:
     """A run whose rows are all hidden."""
     run = source.begin(RunParameters(endpoint=endpoint, target="a test", **parameters))
     list(source.prepare(run))

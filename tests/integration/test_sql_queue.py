@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +23,6 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.sql_queue import _transport as sql_queue
 from tests.integration.sql_stores import message
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 
@@ -348,12 +347,17 @@ def test_a_dispatcher_moves_everything_exactly_once(queues: SqlQueueTransport, s
     assert store.count() == 0
 
 
-def test_a_lease_that_ran_out_lets_another_reader_in(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_queue, "LEASE", timedelta(0))
+def test_a_lease_that_ran_out_lets_another_reader_in(sqlite_url: str) -> None:
     slow, other = SqlQueueTransport(sqlite_url), SqlQueueTransport(sqlite_url)
     slow.declare("billing")
     send(slow, message(NOW, message_id="a"))
     with slow.receive("billing"):
+        assert drained(other) == []
+        engine = create_engine(sqlite_url)
+        with engine.begin() as connection:
+            ended = "UPDATE billing_queue SET claimed_until = '2001-01-01 00:00:00.000000'"
+            assert connection.execute(text(ended)).rowcount == 1
+        engine.dispose()
         assert drained(other) == ["a"]
     slow.close()
     other.close()
