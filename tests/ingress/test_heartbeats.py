@@ -137,7 +137,7 @@ def test_a_store_that_takes_no_beats_stops_no_intake(
             assert ingress.health().healthy
             if kind == "fails":
                 wait_until(
-                    lambda: "of the ingress of 'orders.ingress' to the store fails: gone" in caplog.text,
+                    lambda: "reporting the ingress of 'orders.ingress' to the store fails: gone" in caplog.text,
                     "the log tells",
                 )
             ends = time.monotonic()

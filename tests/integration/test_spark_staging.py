@@ -59,7 +59,7 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.dispatching import wait_until
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
-from tests.integration.sql_stores import message, opened
+from tests.integration.sql_stores import message, opened, url_for
 from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
@@ -82,8 +82,7 @@ def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """An empty database of each kind; PostgreSQL also with shelves for the smallest load."""
     if request.param == "shelves":
         monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", PartitionLimits(fewest_rows=1, smallest_table=0))
-    url: str = request.getfixturevalue("postgresql_url" if request.param == "shelves" else f"{request.param}_url")
-    return url
+    return url_for(request, "postgresql" if request.param == "shelves" else request.param)
 
 
 def options(url: str) -> StoreOptions:

@@ -238,7 +238,7 @@ def test_a_dry_run_for_a_store_that_cannot_list_what_waits(run: CommandLine, fol
     result = run("load", "a.csv", *MAP, *MINIMAL, "--dry-run")
     assert result.code == 0, result.err
     assert "a dry run: 3 messages would be loaded; nothing was written" in result.out
-    assert "cannot list what waits" in result.err
+    assert "cannot list waiting messages" in result.err
 
 
 @pytest.fixture
@@ -283,6 +283,7 @@ def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_
     assert "no object" in rejection["examples"][0]
 
 
+@pytest.mark.long  # test_load_texts.py has folders, tests/unit/test_spark_conversion_ids.py ids
 def test_parquet_in_folders_with_ids_from_a_key(
     spark: SparkSession, run: CommandLine, folder: Path, sqlite_url: str
 ) -> None:

@@ -397,6 +397,7 @@ def test_two_loads_at_once_while_a_dispatcher_runs(spark: SparkSession, url: str
     store.close()
 
 
+@pytest.mark.long  # tests/integration/test_spark_staging.py has it without Spark
 def test_one_load_by_two_threads_is_loaded_once(spark: SparkSession, url: str) -> None:
     frame = rows(spark, 500)
 
@@ -437,6 +438,7 @@ def test_duplicates_are_an_error_that_names_them(spark: SparkSession, url: str) 
     assert count(url) == 8
 
 
+@pytest.mark.long  # tests/integration/test_spark_staging.py has it without Spark
 def test_duplicates_may_be_ignored(spark: SparkSession, url: str) -> None:
     load(one_row(spark, message_id="'m3'"), url)
     load(rows(spark, 5).unionAll(rows(spark, 2)), url, onDuplicate="ignore", loadId="i")
@@ -480,7 +482,7 @@ def bad_row(spark: SparkSession, changes: dict[str, str]) -> DataFrame:
     return one_row(spark, **{**every, **changes})
 
 
-@pytest.mark.long_runs(after=3)
+@pytest.mark.long_runs(after=1)  # tests/unit/test_spark_conversion.py has the reasons
 @pytest.mark.parametrize("reason", BAD)
 def test_a_row_that_cannot_be_a_message(spark: SparkSession, url: str, reason: str) -> None:
     with refused(RejectedRowsError, f"1 row cannot be messages: 1 x {reason} (such as", "; nothing was loaded: "):
@@ -506,6 +508,7 @@ def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSessio
     assert count(url) == 100
 
 
+@pytest.mark.long  # test_load_cli.py sets rows aside by the command
 def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(
     spark: SparkSession, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -544,6 +547,7 @@ def test_a_load_that_fails_leaves_no_rejects(spark: SparkSession, url: str, tmp_
 # Time zones
 
 
+@pytest.mark.long_runs(after=1)  # a further time zone
 @pytest.mark.parametrize("session_zone", ["Asia/Kathmandu", "America/St_Johns"])
 def test_instants_do_not_depend_on_the_sessions_time_zone(
     other_session: SparkSession, url: str, session_zone: str
@@ -553,17 +557,19 @@ def test_instants_do_not_depend_on_the_sessions_time_zone(
     assert message_of(url).due_time == datetime(2027, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
 
 
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 def test_local_times_mean_what_the_option_says(spark: SparkSession, url: str) -> None:
     load(one_row(spark, due_time="timestamp_ntz'2027-06-01 12:00:00'"), url, timeZone="Europe/Berlin")
     assert message_of(url).due_time == datetime(2027, 6, 1, 10, tzinfo=UTC)
 
 
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 def test_an_hour_that_does_not_exist_is_rejected(spark: SparkSession, url: str) -> None:
     with refused(RejectedRowsError, "due_time"):
         load(one_row(spark, due_time="timestamp_ntz'2027-03-28 02:30:00'"), url, timeZone="Europe/Berlin")
 
 
-@pytest.mark.long_runs(after=1)
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 @pytest.mark.parametrize(("choice", "hour"), [("earliest", 0), ("latest", 1)])
 def test_an_hour_that_exists_twice(spark: SparkSession, url: str, choice: str, hour: int) -> None:
     frame = one_row(spark, due_time="timestamp_ntz'2027-10-31 02:30:00'")
