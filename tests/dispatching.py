@@ -162,6 +162,23 @@ def settings(**changes: Any) -> DelayedDeliverySettings:
     return DelayedDeliverySettings(**changes)
 
 
+class Seconds:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waiting(store: InMemoryDelayedMessageStore, message_id: str) -> DelayedMessage:
+    """The message of that id, which is in the store."""
+    found = store.get(message_id)
+    assert found is not None
+    return found
+
+
 def received(transport: Transport, queue: str, count: int) -> list[ReceivedMessage]:
     """Take `count` messages from `queue`."""
     found: list[ReceivedMessage] = []

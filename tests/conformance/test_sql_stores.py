@@ -21,7 +21,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
-from tests.integration.sql_stores import DatabaseInTurn
+from tests.integration.sql_stores import DatabaseInTurn, connected
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
 multiprocessing.set_forkserver_preload([__name__])  # the processes that the kit kills start with it imported
@@ -229,11 +229,9 @@ class TestSqlite(SqlStoreTests):
     @pytest.fixture
     def end_leases(self, url: str) -> Callable[[], None]:
         def end() -> None:
-            engine = create_engine(url)
-            with engine.begin() as connection:
+            with connected(url) as connection:
                 statement = f'UPDATE "{TABLE}" SET claimed_until = :now WHERE claimed_by IS NOT NULL'
                 connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
-            engine.dispose()
 
         return end
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Inspector, create_engine, inspect, text
+from sqlalchemy import Inspector, inspect, text
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
@@ -15,6 +15,7 @@ from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.urls import BESIDE, SHELVES
+from tests.integration.sql_stores import connected
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
@@ -37,16 +38,6 @@ def begun(source: MigrationSource, endpoint: str = "sales", **parameters: Any) -
     return source.set_status(run, RunStatus.RUNNING)
 
 
-@contextmanager
-def connected(url: str) -> Iterator[Connection]:
-    engine = create_engine(url)
-    try:
-        with engine.begin() as connection:
-            yield connection
-    finally:
-        engine.dispose()
-
-
 def dump(url: str, table: str) -> list[tuple[object, ...]]:
     """All of a table, as its driver reads it."""
     with connected(url) as connection:
@@ -66,12 +57,6 @@ def count(url: str, table: str, where: str = "1 = 1") -> int:
     with connected(url) as connection:
         number: int = connection.execute(text(f"SELECT count(*) FROM {table} WHERE {where}")).scalar_one()
         return number
-
-
-def execute(url: str, *statements: str) -> None:
-    with connected(url) as connection:
-        for statement in statements:
-            connection.execute(text(statement))
 
 
 class AwkwardLayout(TableLayout):

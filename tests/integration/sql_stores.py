@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import TransactionMode
@@ -58,14 +58,14 @@ class DatabaseInTurn:
         if not self._url:
             self._url = self._databases.create_database()
             self._set_up(self._url)
-            with _connected(self._url) as connection:
+            with connected(self._url) as connection:
                 self._shape = _shape(connection)
         return self._url
 
     def give_back(self) -> None:
         """Delete all rows but the version of the tables, or drop the database if its tables have changed."""
         self._databases.disconnect(self._url)
-        with _connected(self._url) as connection:
+        with connected(self._url) as connection:
             unchanged = _shape(connection) == self._shape
             for name in self._shape if unchanged else ():
                 if not name.endswith("_version"):
@@ -81,11 +81,33 @@ class DatabaseInTurn:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Connection]:
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        yield connection
-    engine.dispose()
+def connected(url: str, **options: Any) -> Iterator[Connection]:
+    """A transaction in a database, committed at the end of the block."""
+    engine = create_engine(url, **options)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def execute(url: str, *statements: str) -> None:
+    """Execute statements, and commit."""
+    with connected(url) as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def query(url: str, statement: str) -> list[Any]:
+    """The rows of a query."""
+    with connected(url) as connection:
+        return list(connection.execute(text(statement)))
+
+
+def all_tables(url: str) -> set[str]:
+    """The names of all tables."""
+    with connected(url) as connection:
+        return set(inspect(connection).get_table_names())
 
 
 def _shape(connection: Connection) -> dict[str, str]:

@@ -34,7 +34,8 @@ from tests.integration.legacy_tables import (
     make_table,
     quoted,
 )
-from tests.integration.migrating import begun, connected, dump
+from tests.integration.migrating import begun, dump
+from tests.integration.sql_stores import connected
 
 DATABASES = ("postgresql", "mysql")
 GOOD = [row for row in ROWS if row.reason is None]

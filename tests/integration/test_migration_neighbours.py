@@ -19,8 +19,8 @@ from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, Ru
 from delaystore.migrations.runner import abort
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import wait_until
-from tests.integration.migrating import HOLDER, START, begun, connected, count, dump, execute, source_of, tables_of
-from tests.integration.sql_stores import message, opened
+from tests.integration.migrating import HOLDER, START, begun, count, dump, source_of, tables_of
+from tests.integration.sql_stores import connected, execute, message, opened
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
 pytestmark = pytest.mark.long_runs("mariadb")

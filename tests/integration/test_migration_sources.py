@@ -28,12 +28,11 @@ from tests.integration.migrating import (
     begun,
     count,
     dump,
-    execute,
     make_awkward_table,
     source_of,
     tables_of,
 )
-from tests.integration.sql_stores import message, opened
+from tests.integration.sql_stores import execute, message, opened
 
 HOSTILE = {
     "nested": {"list": [1, None, {"$bytes": "no tag"}, b"\0\xff"], "": "\0"},

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreUnavailableError
@@ -18,6 +17,7 @@ from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.testing import FakeTransaction, SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import ScriptedTransport, settings
+from tests.integration.sql_stores import connected
 
 pytestmark = pytest.mark.long_runs("mariadb")
 
@@ -84,10 +84,8 @@ class Ground:
                 yield self.store.enlist(transaction)
             return
         assert self.url is not None
-        engine = create_engine(self.url)
-        with engine.begin() as connection:
+        with connected(self.url) as connection:
             yield self.store.enlist(connection)
-        engine.dispose()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])

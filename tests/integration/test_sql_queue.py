@@ -23,7 +23,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from tests.integration.sql_stores import message
+from tests.integration.sql_stores import connected, message
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -79,10 +79,8 @@ def test_headers_that_cannot_be_decoded_are_received_as_they_are(
     queues: SqlQueueTransport, database_url: str, unreadable: str
 ) -> None:
     send(queues, message(NOW))
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
+    with connected(database_url) as connection:
         connection.execute(text("update billing_queue set headers = :headers"), {"headers": unreadable})
-    engine.dispose()
     with queues.receive("billing") as (received,):
         assert received.headers == {"delaystore.raw": unreadable}
 
@@ -136,8 +134,7 @@ def test_a_queue_dropped_behind_our_back_is_unroutable_and_harms_no_other(
 
 
 def test_one_row_the_database_refuses_harms_itself_alone(queues: SqlQueueTransport, database_url: str) -> None:
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
+    with connected(database_url) as connection:
         quoted = connection.dialect.identifier_preparer.quote("strict_queue")
         text_type = "varbinary(255)" if connection.dialect.name in ("mysql", "mariadb") else "text"
         columns = f"message_id {text_type} check (message_id <> 'bad'), due_time {text_type}, headers {text_type}, "
@@ -146,7 +143,6 @@ def test_one_row_the_database_refuses_harms_itself_alone(queues: SqlQueueTranspo
             columns = columns.replace("body text", "body bytea").replace("due_time text", "due_time timestamptz")
             columns = columns.replace("enqueued_at text", "enqueued_at timestamptz")
         connection.execute(text(f"create table {quoted} ({columns})"))
-    engine.dispose()
     ids = ["first", "bad", "last"]
     outcomes = queues.send([message(NOW, message_id=one, destination="strict") for one in ids], None, 10)
     assert kinds(outcomes) == [OutcomeKind.DELIVERED, OutcomeKind.REFUSED, OutcomeKind.DELIVERED]
@@ -353,11 +349,9 @@ def test_a_lease_that_ran_out_lets_another_reader_in(sqlite_url: str) -> None:
     send(slow, message(NOW, message_id="a"))
     with slow.receive("billing"):
         assert drained(other) == []
-        engine = create_engine(sqlite_url)
-        with engine.begin() as connection:
+        with connected(sqlite_url) as connection:
             ended = "UPDATE billing_queue SET claimed_until = '2001-01-01 00:00:00.000000'"
             assert connection.execute(text(ended)).rowcount == 1
-        engine.dispose()
         assert drained(other) == ["a"]
     slow.close()
     other.close()

@@ -37,6 +37,7 @@ from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport, open_transport
 from tests.dispatching import running, wait_until
 from tests.faults.arrivals import drain
+from tests.integration.sql_stores import all_tables, execute, query
 from tests.servers import PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.driver import held_back
@@ -49,15 +50,12 @@ from tests.spark.loads import (
     checksum_here,
     checksum_there,
     count,
-    execute,
     load,
-    query,
     refused,
     rows,
     rows_through,
     staged_rows,
     staging_tables,
-    tables,
     waiting,
 )
 
@@ -69,7 +67,7 @@ def url(postgresql_url: str) -> Iterator[str]:
     """A database in which no load leaves a staging, or has it locked, whatever becomes of it."""
     yield postgresql_url
     assert not staging_tables(postgresql_url)
-    if f"{TABLE}_loads" in tables(postgresql_url):
+    if f"{TABLE}_loads" in all_tables(postgresql_url):
         assert not query(postgresql_url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
 
 
@@ -252,7 +250,7 @@ def test_what_cannot_work_is_said_before_anything_is_done(
 ) -> None:
     with refused(ConfigurationError, word):
         load(one_row(spark, **changes), url, **options)
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
@@ -260,7 +258,7 @@ def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
         one_row(spark).write.format("delaystore").option("store", url).option("endpoint", ENDPOINT).mode(
             "overwrite"
         ).save()
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 @pytest.mark.long
@@ -271,7 +269,7 @@ def test_a_table_of_messages_is_refused(spark: SparkSession, url: str) -> None:
     with refused(ConfigurationError, 'write with .mode("append").save()'):
         rows(spark, 5).writeTo("messages").using("delaystore").options(store=url, endpoint=ENDPOINT).create()
     assert not spark.catalog.tableExists("messages")
-    assert not tables(url)
+    assert not all_tables(url)
     writer.save()
     assert count(url) == 5
 
@@ -621,7 +619,7 @@ def test_a_store_that_is_not_there_or_refuses(spark: SparkSession, url: str, pos
     role = postgresql.create_role("visitor", "Toy-pa55word", url)
     with refused(StorePermissionError):
         load(one_row(spark), role)
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 @pytest.mark.long
