@@ -1,11 +1,11 @@
 """Servers to test against, a clean environment for each test, and a watch over leaked threads.
 
-Nothing here imports delaystore. Servers start at their first use. One that is not installed makes its tests skip, or
-fail where CI=true. DELAYSTORE_TEST_POSTGRESQL_URL, DELAYSTORE_TEST_MARIADB_URL and DELAYSTORE_TEST_RABBITMQ_URL (with
-DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL, by default port 15672 of the same host) name servers to use in place of the
-shared private ones; the `private_...` servers, which tests kill and pause, are always private. With `--mysql` just the
-tests that have MariaDB run, and have MySQL in its place (DELAYSTORE_TEST_MYSQL_URL). Tests marked `long` run with
-`--long` alone, those marked `soak` with DELAYSTORE_SOAK=1.
+Nothing here imports delaystore but `run`. Servers start at their first use. One that is not installed makes its tests
+skip, or fail where CI=true. DELAYSTORE_TEST_POSTGRESQL_URL, DELAYSTORE_TEST_MARIADB_URL and
+DELAYSTORE_TEST_RABBITMQ_URL (with DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL, by default port 15672 of the same host)
+name servers to use in place of the shared private ones; the `private_...` servers, which tests kill and pause, are
+always private. With `--mysql` just the tests that have MariaDB run, and have MySQL in its place
+(DELAYSTORE_TEST_MYSQL_URL). Tests marked `long` run with `--long` alone, those marked `soak` with DELAYSTORE_SOAK=1.
 """
 
 import os
@@ -188,6 +188,27 @@ def mariadb_url(mariadb: MariaDBDatabases) -> Iterator[str]:
 def sqlite_url(tmp_path: Path) -> str:
     """A SQLite database in a file that does not exist yet."""
     return f"sqlite:///{tmp_path / 'delaystore.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database of each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment variables of the command line `run`; modules override it."""
+    return {}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Any:
+    """The command line in this process, a `CommandLine`, with the variables of `environment`."""
+    from tests.integration.cli import command_line
+
+    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, StoreStatus
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.testing import RecordingTransport
-from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 REFUSED = Outcome(OutcomeKind.REFUSED, "the queue is full")
@@ -154,13 +154,42 @@ class FiveMethodStore(DelayedMessageStore):
 
 
 def message(message_id: str, destination: str = "billing", due_time: datetime = NOON, **more: Any) -> DelayedMessage:
-    return DelayedMessage(
-        message_id=message_id, destination=destination, due_time=due_time, body=message_id.encode(), **more
-    )
+    more.setdefault("body", message_id.encode())
+    return DelayedMessage(message_id=message_id, destination=destination, due_time=due_time, **more)
 
 
 def settings(**changes: Any) -> DelayedDeliverySettings:
     return DelayedDeliverySettings(**changes)
+
+
+class Seconds:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waiting(store: InMemoryDelayedMessageStore, message_id: str) -> DelayedMessage:
+    """The message of that id, which is in the store."""
+    found = store.get(message_id)
+    assert found is not None
+    return found
+
+
+def received(transport: Transport, queue: str, count: int) -> list[ReceivedMessage]:
+    """Take `count` messages from `queue`."""
+    found: list[ReceivedMessage] = []
+
+    def take() -> bool:
+        with transport.receive(queue, count - len(found), timeout=1) as some:
+            found.extend(some)
+        return len(found) >= count
+
+    wait_until(take, f"{count} messages in {queue}")
+    return found
 
 
 def wait_until(

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from kombu.common import Broadcast
 from delaystore import DelayedDelivery
 from delaystore.errors import UnsupportedMessageError
 from delaystore.integrations.celery import DelayedTasks
-from delaystore.integrations.celery._wire import envelope
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import open_transport
 from tests.celery.apps import make_app
@@ -166,7 +164,11 @@ def test_floats_are_refused_but_for_time_limits() -> None:
 
 
 def test_a_queue_whose_name_looks_like_an_address() -> None:
-    with make_app("amqp://127.0.0.1:1", None) as app:
-        producer = app.amqp.Producer(app.connection_for_write(), auto_declare=False)
-        found = envelope(producer, {}, datetime.now(UTC), 0, exchange="", routing_key="/odd")
+    delivery = DelayedDelivery("tasks", InMemoryDelayedMessageStore())
+    with make_app("amqp://127.0.0.1:1", None) as app, closing(delivery):
+        app.conf.task_send_sent_event = False
+        DelayedTasks(app, delivery)
+        app.send_task("note", countdown=61, task_id="x", queue="/odd")
+        found = delivery.get("x")
+    assert found is not None
     assert found.destination == "/queues/%2Fodd"

@@ -8,6 +8,7 @@ import pytest
 HERE: Final = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py leaves out what takes long
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each of these tests takes long."""
     for item in items:

@@ -10,6 +10,8 @@ from delaystore.testing import SettableClock, StoreCapabilities, StoreConformanc
 LEASE = timedelta(minutes=1)
 
 
+# it waits for seconds; on PostgreSQL it runs always
+@pytest.mark.long_tests("test_an_id_that_stays_claimed_is_told_apart_from_one_that_waits")
 class TestInMemoryStore(StoreConformance):
     capabilities: ClassVar = StoreCapabilities(
         transactions=True,

@@ -8,6 +8,8 @@ from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 from tests.conformance.minimal_store import MinimalStore, Storage
 
 
+# it waits for seconds; on PostgreSQL it runs always
+@pytest.mark.long_tests("test_an_id_that_stays_claimed_is_told_apart_from_one_that_waits")
 class TestMinimalStore(StoreConformance):
     capabilities: ClassVar = StoreCapabilities(ending_leases=True)
 

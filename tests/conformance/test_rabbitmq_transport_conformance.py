@@ -10,7 +10,10 @@ from tests.conformance.outages import outage_of
 from tests.servers import RabbitMQ
 
 
-@pytest.mark.long_tests("test_an_outage_leaves_all_unconfirmed_and_passes")
+@pytest.mark.long_tests(  # tests/faults/test_servers_killed.py has outages of RabbitMQ
+    "test_an_outage_leaves_all_unconfirmed_and_passes",
+    "test_a_transport_says_why_it_cannot_send_and_when_it_can_again",
+)
 class TestRabbitMQ(TransportConformance):
     capabilities: ClassVar = TransportCapabilities(
         native_delays=True, outages=True, availability=True, open_queues=True, decimal_scale=False

@@ -8,12 +8,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from delaystore.operations import ErrorQueue
 from delaystore.transports import RabbitMQTransport, Transport, open_transport
 from tests.faults.patience import PATIENCE, wait_until
 from tests.faults.scale import SOAK, scaled
+from tests.integration.sql_stores import connected
 from tests.integration.test_error_queue import batch, failed
 from tests.long import long
 from tests.preloaded.forked import ForkedModule
@@ -121,12 +122,10 @@ def test_a_killed_replay_between_sql_queues_repeats_nothing(replay: Replay, data
 
 def end_leases(url: str) -> None:
     """As if a minute had passed since the killed ones claimed what they have."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         statement = "UPDATE error_queue SET claimed_until = :now WHERE claimed_by IS NOT NULL"
         ended = connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
         assert ended.rowcount > 0
-    engine.dispose()
 
 
 @pytest.mark.long

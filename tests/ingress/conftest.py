@@ -23,10 +23,3 @@ def ground(rabbitmq_url: str) -> Iterator[Ground]:
     """An exchange with its ingress, in an empty virtual host."""
     with Ground(rabbitmq_url) as ground:
         yield ground
-
-
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url

@@ -2,32 +2,18 @@
 
 import json
 import signal
-import subprocess
 
 import pytest
 
 from tests.faults.patience import wait_until
 from tests.ingress.ground import LONG, QUEUE, Ground, endpoint
-from tests.integration.cli import PATIENCE, CommandLine, command_line, started
+from tests.integration.cli import PATIENCE, CommandLine, first_line_of, started
 
 
 @pytest.fixture
 def environment(sqlite_url: str, rabbitmq_url: str) -> dict[str, str]:
     """Names a store, a broker and an endpoint."""
     return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_ENDPOINT": "sales"}
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> CommandLine:
-    """The command line in this process."""
-    return command_line(capsys, monkeypatch, environment)
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    return process.stderr.readline()
 
 
 @pytest.mark.long_runs("2")
@@ -37,7 +23,7 @@ def test_it_takes_messages_in_until_it_is_stopped(
 ) -> None:
     process = started(["ingest", "--exchange", "orders", "--json"], environment)
     try:
-        assert line_of(process) == f"consuming {QUEUE!r} for endpoint 'sales'\n"
+        assert first_line_of(process) == f"consuming {QUEUE!r} for endpoint 'sales'\n"
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
         ground.publish(b"bad", delay="soon")
@@ -58,7 +44,7 @@ def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict
     named = environment | {"DELAYSTORE_ERROR_QUEUE": "/queues/failed.orders"}
     process = started(["ingest", "--exchange", "orders", "--destination", "header", "--json"], named)
     try:
-        assert line_of(process).startswith("consuming")
+        assert first_line_of(process).startswith("consuming")
         for to in ("failed.orders", "/queues/failed.orders", "sales.control", "billing"):
             ground.publish(b"pay", delay=LONG, headers={"delaystore.destination": to})
         wait_until(lambda: ground.depth(QUEUE) == 0 and ground.depth(f"{QUEUE}.rejected") == 3, "all have a result")
@@ -74,7 +60,7 @@ def test_it_stops_while_it_waits_for_a_server(environment: dict[str, str]) -> No
     nobody = environment | {"DELAYSTORE_BROKER": "amqp://127.0.0.1:1/"}
     process = started(["ingest", "--exchange", "orders"], nobody)
     try:
-        assert line_of(process).startswith("waiting for the broker: ")
+        assert first_line_of(process).startswith("waiting for the broker: ")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE)
     finally:

@@ -45,6 +45,7 @@ def test_an_ingress_killed_again_and_again_loses_nothing(ground: Ground, postgre
     assert len(twice) <= KILLS * PREFETCH
 
 
+@pytest.mark.long  # a short outage, below, tells most of it
 def test_while_the_store_is_down_messages_stay_in_their_queue(private_postgresql: PostgreSQL, ground: Ground) -> None:
     url = private_postgresql.create_database()
     with endpoint(url) as delivery, running(delivery, ground.url, prefetch=50) as ingress:

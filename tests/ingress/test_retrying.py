@@ -12,15 +12,15 @@ from delaystore.errors import TransportSetupError
 from delaystore.ingress.rejected import retry_rejected
 from delaystore.transports.rabbitmq.publisher import BatchPublisher
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 
 LARGEST = 10
 """Bytes of a body that the ingress takes while it rejects the others."""
 
 
 @pytest.fixture
-def run(ground: Ground, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return command_line(capsys, monkeypatch, {"DELAYSTORE_BROKER": ground.url})
+def environment(ground: Ground) -> dict[str, str]:
+    return {"DELAYSTORE_BROKER": ground.url}
 
 
 def reject(ground: Ground, store_url: str, publish: Callable[[], None], count: int) -> None:

@@ -13,7 +13,7 @@ from delaystore.server.web import app
 from delaystore.stores.operable import IngressRecord
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, QUEUE, REJECTED, Ground, await_settled, endpoint, running
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.web.pages import Page, browser
 
 SOON = timedelta(seconds=0.1)
@@ -27,9 +27,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
-    environment = {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": ENDPOINT}
-    return command_line(capsys, monkeypatch, environment)
+def environment(database_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": ENDPOINT}
 
 
 @pytest.fixture

@@ -79,6 +79,12 @@ def started(arguments: Sequence[str], environment: dict[str, str], **options: An
     )
 
 
+def first_line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a process says."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
 def _heed_interrupts() -> None:
     """A shell's background job ignores SIGINT, and so would its children: the tests may run as one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,50 +14,50 @@ from datetime import datetime
 from sqlalchemy import URL, Connection, Engine, event, make_url
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationBatch, MigrationRun
+from delaystore.migrations.abc import MigrationBatch, MigrationRun, MigrationTarget
 from delaystore.migrations.runner import RunSettings, run
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
-from delaystore.migrations.targets._stores import SqlStoreTarget
 from delaystore.transports.abc import Outcome
 
 BATCH_SIZE = 10
 
 
-class DyingTarget(SqlStoreTarget):
-    """Kills the process after so many commits."""
+class Death:
+    """Kills the process after so many parts and commits."""
 
-    left: int
-    commits: int
-    source: URL
-    turn = threading.Lock()
+    def __init__(self, target: MigrationTarget, source: URL, parts: int, commits: int) -> None:
+        self._send_part = target.send_part
+        self._source = source
+        self._left = parts
+        self._commits = commits
+        self._turn = threading.Lock()
 
     def send_part(
         self, run: MigrationRun, batch: MigrationBatch, part: Mapping[int, DelayedMessage], now: datetime
     ) -> Sequence[Outcome]:
-        with self.turn:
-            outcomes = super().send_part(run, batch, part, now)
-            self.left -= 1
-            if not self.left and not self.commits:
+        """In place of the target's."""
+        with self._turn:
+            outcomes = self._send_part(run, batch, part, now)
+            self._left -= 1
+            if not self._left and not self._commits:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if not self.left:
+            if not self._left:
                 event.listen(Engine, "commit", self.die)
             return outcomes
 
     def die(self, connection: Connection) -> None:
         """Before one commit too many."""
-        if connection.engine.url.database == self.source.database:
-            if not self.commits:
+        if connection.engine.url.database == self._source.database:
+            if not self._commits:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.commits -= 1
+            self._commits -= 1
 
 
 def main(source: str, target: str, rate: str, parts: str, commits: str = "0") -> None:
     to_target = open_target(target, "sales")
-    assert isinstance(to_target, SqlStoreTarget)
-    to_target.__class__ = DyingTarget
-    to_target.left, to_target.commits = int(parts), int(commits)  # type: ignore[attr-defined]
-    to_target.source = make_url(source)  # type: ignore[attr-defined]
+    death = Death(to_target, make_url(source), int(parts), int(commits))
+    to_target.send_part = death.send_part  # type: ignore[method-assign]
     settings = RunSettings(batch_size=BATCH_SIZE, max_rate=float(rate) or None, allow_rejects=True)
     run(open_source(source), to_target, "sales", settings)
 

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from sqlalchemy import Connection, text
 
 from delaystore.message import DelayedMessage
-from tests.integration.migrating import connected
+from tests.integration.sql_stores import connected
 
 YEAR = timedelta(days=365)
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -16,6 +16,7 @@ from delaystore.bulk.staging import FinishedLoad, LoadKey, LoadOwner, StagedAtte
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.urls import BESIDE
+from tests.integration.sql_stores import execute
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
 DEAD = replace(LoadOwner.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
@@ -59,6 +60,11 @@ def load(
     staging = staging_of(url, **options)
     finished = staging.begin(LoadKey(load_id))
     return finished or staging.promote([staged(staging, messages)], on_duplicate)
+
+
+def end_lease(url: str) -> None:
+    """As if all loads had shown no sign of life for long."""
+    execute(url, "UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'")
 
 
 _BESIDE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(BESIDE)})$")

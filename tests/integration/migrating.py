@@ -6,14 +6,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Inspector, create_engine, inspect, text
+from sqlalchemy import Inspector, inspect, text
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationRun, RunParameters, RunStatus
-from delaystore.migrations.sources._sql.source import SqlSource, open_delaystore_source
+from delaystore.migrations.abc import MigrationRun, MigrationSource, RunParameters, RunStatus
+from delaystore.migrations.sources import open_source
+from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.urls import BESIDE, PARTITIONS
+from tests.integration.sql_stores import connected
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
@@ -21,29 +23,19 @@ START = datetime(2036, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
-def source_of(url: str, layout: TableLayout | None = None) -> Iterator[SqlSource]:
-    source = open_delaystore_source(url) if layout is None else SqlSource(url, layout)
+def source_of(url: str, layout: TableLayout | None = None) -> Iterator[MigrationSource]:
+    source = open_source(url) if layout is None else SqlSource(url, layout)
     try:
         yield source
     finally:
         source.close()
 
 
-def begun(source: SqlSource, endpoint: str = "sales", **parameters: Any) -> MigrationRun:
+def begun(source: MigrationSource, endpoint: str = "sales", **parameters: Any) -> MigrationRun:
     """A run whose rows are all hidden."""
     run = source.begin(RunParameters(endpoint=endpoint, target="a test", **parameters))
     list(source.prepare(run))
     return source.set_status(run, RunStatus.RUNNING)
-
-
-@contextmanager
-def connected(url: str) -> Iterator[Connection]:
-    engine = create_engine(url)
-    try:
-        with engine.begin() as connection:
-            yield connection
-    finally:
-        engine.dispose()
 
 
 def dump(url: str, table: str) -> list[tuple[object, ...]]:
@@ -65,12 +57,6 @@ def count(url: str, table: str, where: str = "1 = 1") -> int:
     with connected(url) as connection:
         number: int = connection.execute(text(f"SELECT count(*) FROM {table} WHERE {where}")).scalar_one()
         return number
-
-
-def execute(url: str, *statements: str) -> None:
-    with connected(url) as connection:
-        for statement in statements:
-            connection.execute(text(statement))
 
 
 class AwkwardLayout(TableLayout):

@@ -27,7 +27,8 @@ from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from tests.integration.killed_migration import BATCH_SIZE
-from tests.integration.migrating import connected, dump
+from tests.integration.migrating import dump
+from tests.integration.sql_stores import connected
 from tests.integration.test_documents import ROOT, blocks, shell
 
 TABLE = "apscheduler_jobs"

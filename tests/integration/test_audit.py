@@ -22,8 +22,7 @@ from delaystore.server.web import app
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import AuditEntry, Change, ChangeAction, Way
-from delaystore.transports import InMemoryTransport
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.web.pages import Browser, browser
 from tests.web.test_pages import post
 
@@ -40,10 +39,8 @@ def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
 
 
 @pytest.fixture
-def run(sqlite_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """The command line in this process."""
-    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
-    return command_line(capsys, monkeypatch, environment)
+def environment(sqlite_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
 
 
 @pytest.fixture
@@ -275,27 +272,3 @@ def test_on_tables_of_the_release_before_changes_are_noted_and_read(database_url
     after, same = older.changes()
     assert (after.way, after.message_id, same) == ("cli", "b", before)
     older.close()
-
-
-def test_a_dispatcher_deletes_what_is_older_than_the_retention(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from delaystore.dispatcher import _loop
-
-    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
-    store = SqlDelayedMessageStore(sqlite_url)
-    settings = DelayedDeliverySettings(retention=2 * DAY, audit="all")
-    with DelayedDelivery("sales", store, InMemoryTransport(), settings) as delivery:
-        now = store.now()
-        ages = (timedelta(hours=1), DAY, 3 * DAY, 100 * DAY)
-        store.note_changes([AuditEntry(at=now - age, by="ada", action="pause", about="x", count=0) for age in ages])
-        deadline = now + timedelta(seconds=30)
-        while len(store.changes()) > 2 and store.now() < deadline:
-            monkeypatch.undo()
-            asyncio.run(asyncio.sleep(0.1))
-        assert [each.at for each in store.changes()] == [now - age for age in ages[:2]]
-        while not delivery.operations.audit_kept().audit and store.now() < deadline:
-            asyncio.run(asyncio.sleep(0.1))
-        kept = delivery.operations.audit_kept()
-    assert (kept.audit, kept.retention) == (["all"], 2 * DAY)
-    assert str(kept) == "Noted are the changes of operators and programs; they are kept for 2d."

@@ -1,19 +1,12 @@
 """`delaystore demo`, without and with servers."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from delaystore.cli import _demo as demo_run
-from delaystore.cli._demo import Arrivals, Receiver
-from delaystore.clock import SystemClock
-from delaystore.message import DelayedMessage
-from delaystore.transports import InMemoryTransport, SqlQueueTransport
-from delaystore.transports.abc import DELIVERED
-from tests.dispatching import wait_until
-from tests.integration.cli import PATIENCE, CommandLine
+from delaystore.transports import InMemoryTransport
+from tests.integration.cli import CommandLine
 
 QUICK = ("demo", "--messages", "200", "--seconds", "1")
 
@@ -62,39 +55,9 @@ def test_the_demo_runs_in_memory(run: CommandLine) -> None:
     assert run(*QUICK, "--store", "memory://").code == 0
 
 
-def test_what_does_not_arrive_is_lost(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_run, "GRACE", 0.5)
-    monkeypatch.setattr(InMemoryTransport, "send", lambda _self, messages, *_: [DELIVERED] * len(messages))
-    result = run("demo", "--messages", "10", "--seconds", "0", "--store", "memory://", "--json")
-    assert result.code == 1
-    assert (result.document["sent"], result.document["lost"]) == (10, 10)
-
-
 def test_what_arrives_twice_is_duplicated(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     send = InMemoryTransport.send
     monkeypatch.setattr(InMemoryTransport, "send", lambda self, *given: send(self, *given) and send(self, *given))
     result = run("demo", "--messages", "10", "--seconds", "0", "--store", "memory://", "--json")
     assert result.code == 1
     assert result.document["duplicated"] == 10
-
-
-def test_each_arrival_is_compared_with_its_due_time() -> None:
-    arrivals, now = Arrivals(), datetime(2027, 1, 1, tzinfo=UTC)
-    arrivals.expect("a", now + timedelta(seconds=1))
-    arrivals.expect("b", now - timedelta(seconds=1))
-    arrivals.note(["a", "b", "a"], now)
-    assert arrivals.lateness == [timedelta(seconds=-1), timedelta(seconds=1)]
-    assert (arrivals.delivered, arrivals.duplicated) == (2, 1)
-
-
-def test_the_receiver_outlives_an_outage(sqlite_url: str) -> None:
-    transport, clock, arrivals = SqlQueueTransport(sqlite_url), SystemClock(), Arrivals()
-    receiver = Receiver(transport, "billing", arrivals, clock)
-    receiver.start()
-    arrivals.expect("a", clock.now())
-    wait_until(lambda: receiver.error is not None)
-    transport.declare("billing")
-    transport.send([DelayedMessage(message_id="a", destination="billing", due_time=clock.now(), body=b"")], None, 10)
-    wait_until(lambda: arrivals.delivered == 1)
-    receiver.stop(timeout=PATIENCE)
-    transport.close()

@@ -14,10 +14,10 @@ import pytest
 
 from delaystore import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.testing._kit._base import a_message
 from delaystore.transports import Transport, open_transport
 from delaystore.transports.sql_queue import SqlQueueTransport
-from tests.integration.cli import CommandLine, command_line, started
+from tests.dispatching import message
+from tests.integration.cli import CommandLine, started
 from tests.integration.test_error_queue import batch, failed
 
 PATIENCE = 60.0
@@ -38,12 +38,8 @@ def transport(sqlite_url: str) -> Iterator[Transport]:
 
 
 @pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str, transport: Transport
-) -> CommandLine:
-    """The command line with that transport, and no store."""
-    environment = {"DELAYSTORE_TRANSPORT": sqlite_url}
-    return command_line(capsys, monkeypatch, environment)
+def environment(sqlite_url: str, transport: Transport) -> dict[str, str]:
+    return {"DELAYSTORE_TRANSPORT": sqlite_url}
 
 
 def test_groups_are_listed(run: CommandLine, transport: Transport) -> None:
@@ -99,7 +95,7 @@ def test_only_the_first_are_looked_at_and_it_says_so(run: CommandLine) -> None:
 
 
 def test_a_message_is_shown_as_it_would_be_sent(run: CommandLine, transport: Transport) -> None:
-    failed(transport, [a_message("odd", headers={"h": "v"}, properties={"expiration": "5"}, body=b"\xff\x00")])
+    failed(transport, [message("odd", headers={"h": "v"}, properties={"expiration": "5"}, body=b"\xff\x00")])
     document = run("errors", "show", "odd", "--json").document
     assert (document["headers"], document["properties"], document["body_base64"]) == (
         {"h": "v"},

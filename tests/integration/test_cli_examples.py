@@ -1,18 +1,31 @@
 """The examples that `--help` ends with run as they are, one after the other."""
 
+import re
 import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from delaystore.cli._commands import EXAMPLES
+from delaystore.cli.main import app
 from tests.integration.cli import CommandLine
 from tests.integration.plugin_stand_in import RECORDED
 from tests.servers import RabbitMQVhosts
 from tests.service.serving import endpoint, write
 
+
+def examples(command: Any, name: str = "") -> Iterator[tuple[str, list[str]]]:
+    """The names of commands, and the calls that their help ends with."""
+    for each, below in getattr(command, "commands", {}).items():
+        yield from examples(below, f"{name} {each}".strip())
+    if command.epilog:
+        yield name, re.findall(r"^ *delaystore (.*)$", command.epilog, re.MULTILINE)
+
+
+EXAMPLES = dict(examples(get_command(app)))
 OF_A_BROKER = [command for command in EXAMPLES if command.startswith("ingest ")]
 
 
@@ -44,8 +57,8 @@ def test_each_example_about_an_ingress_runs(
 
 def run_all(run: CommandLine, commands: Collection[str]) -> None:
     """The examples of these commands, in their order."""
-    for command, examples in EXAMPLES.items():
-        for example in examples if command in commands else ():
+    for command, calls in EXAMPLES.items():
+        for example in calls if command in commands else ():
             assert example.startswith(command)
             result = run(*shlex.split(example))
             assert result.code in (0, 1), (example, result.err)  # 1: there is no such message, or no dispatcher

@@ -17,7 +17,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
 from delaystore.transports import RabbitMQTransport, open_transport
-from tests.integration.cli import PATIENCE, CommandLine, command_line, started
+from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.sql_stores import message
 from tests.integration.test_rabbitmq_transport import declare_with
 
@@ -27,9 +27,8 @@ FULL = "the queue is full; it holds 1 message, and takes no more than that"
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
-    environment = {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": "sales"}
-    return command_line(capsys, monkeypatch, environment)
+def environment(database_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": "sales"}
 
 
 @pytest.fixture

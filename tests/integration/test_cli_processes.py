@@ -15,7 +15,7 @@ from pika import spec
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
-from tests.integration.cli import PATIENCE, started
+from tests.integration.cli import PATIENCE, first_line_of, started
 from tests.servers.ports import free_port
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
@@ -24,11 +24,6 @@ from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 def environment(sqlite_url: str) -> dict[str, str]:
     """Names a store, a transport and an endpoint."""
     return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-
-
-def first_line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    return process.stderr.readline()
 
 
 @pytest.mark.long_runs("2")

@@ -8,17 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from delaystore import DelayedDelivery
-from delaystore.ingress.control._protocol import Protocol
 from tests.dispatching import wait_until
 from tests.documents import is_as_shown
-from tests.integration.asking import ENDPOINT, Asker, opened_delivery, running
+from tests.integration.asking import Asker, opened_delivery, running
 from tests.integration.cli import PATIENCE, started
 from tests.servers import RabbitMQ, ServerMissingError
 from tests.servers.node import find_node, node_environment
@@ -119,12 +117,3 @@ def test_a_user_with_the_documents_rights_asks(delivery: DelayedDelivery, privat
             asker.send({"ping": {}})
             asker.channel.queue_declare("sales.control", passive=True)
     assert delivery.operations.changes(1)[0].by == "shop-desk, by the control queue"
-
-
-def test_each_command_and_each_code_is_in_the_document() -> None:
-    from delaystore.ingress.control._protocol import ProblemCode
-
-    names = list(Protocol(ENDPOINT)._names)
-    assert all(f'`{{"{name}": ' in DOCUMENT for name in names)
-    codes: list[Any] = list(ProblemCode)
-    assert all(f"`{code}`" in DOCUMENT for code in codes)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pika
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
@@ -20,6 +20,7 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
+from tests.integration.sql_stores import connected
 from tests.servers import PostgreSQLDatabases, RabbitMQ
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
@@ -336,10 +337,8 @@ def limited(
     """The same endpoint, for a role that may delete nothing."""
     role = f"reader_{token_hex(4)}"
     url = postgresql.create_role(role, "secret", postgresql_url)
-    engine = create_engine(postgresql_url)
-    with engine.begin() as connection:
+    with connected(postgresql_url) as connection:
         connection.execute(text(f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO {role}"))
-    engine.dispose()
     settings = DelayedDeliverySettings(automatic_setup=False)
     with closing(DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), settings=settings)) as limited:
         yield limited

@@ -12,7 +12,7 @@ from delaystore.cascades.policies import policy_for
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
 from tests.integration.cascades import channel_to
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.integration.waiting_messages import QUORUM, declare_cascades, level_queues, nservicebus_headers, put
 from tests.servers import RabbitMQVhosts
 
@@ -29,11 +29,8 @@ def limits_by_default(management: Management) -> bool:
 
 
 @pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rabbitmq: RabbitMQVhosts, rabbitmq_url: str
-) -> CommandLine:
-    environment = {"DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
-    return command_line(capsys, monkeypatch, environment)
+def environment(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
 
 
 @pytest.fixture

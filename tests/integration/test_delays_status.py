@@ -14,7 +14,7 @@ from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, Routing, topology_named
 from tests.dispatching import wait_until
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQVhosts
 
 CASCADE = "custom:mine:3"
@@ -86,16 +86,12 @@ def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def run(
-    broker: Broker, rabbitmq: RabbitMQVhosts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> CommandLine:
-    """The command line, told its broker by the environment."""
-    environment = {
+def environment(broker: Broker, rabbitmq: RabbitMQVhosts) -> dict[str, str]:
+    return {
         "DELAYSTORE_BROKER": broker.url,
         "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or "",
         "DELAYSTORE_CASCADE": CASCADE,
     }
-    return command_line(capsys, monkeypatch, environment)
 
 
 def status(run: CommandLine, *arguments: str, code: int) -> Any:

@@ -9,6 +9,7 @@ from sqlalchemy import create_engine, text
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.sql_stores import connected
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/transactions.md").read_text(), re.DOTALL)
 ORDERS = text("CREATE TABLE orders (number VARCHAR(20), paid INTEGER)")
@@ -30,10 +31,8 @@ def test_the_examples_for_postgresql_run(postgresql_url: str) -> None:
 
 def test_the_example_for_sqlite_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    engine = create_engine("sqlite:///app.db")
-    with engine.begin() as connection:
+    with connected("sqlite:///app.db") as connection:
         connection.execute(ORDERS)
-    engine.dispose()
     delivery = DelayedDelivery("sales", SqlDelayedMessageStore("sqlite:///app.db"))
     delivery.setup_infrastructure()
     exec("from datetime import timedelta\n" + BLOCKS[2], {"delivery": delivery})

@@ -13,7 +13,7 @@ from delaystore.stores.abc import Count
 from delaystore.stores.sql import _statements
 from delaystore.text import time_text
 from tests.dispatching import wait_until
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 
 pytestmark = pytest.mark.long_runs("mariadb")
@@ -24,8 +24,8 @@ CHILD = '"more: 50% of \\ them"'
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
-    return command_line(capsys, monkeypatch, {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": "sales"})
+def environment(database_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_STORE": database_url, "DELAYSTORE_ENDPOINT": "sales"}
 
 
 @pytest.fixture(autouse=True)

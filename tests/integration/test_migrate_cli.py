@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, inspect, make_url, text
+from sqlalchemy import create_engine, make_url, text
 
 from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage
@@ -23,6 +23,7 @@ from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
 from tests.dispatching import wait_until
 from tests.integration.cascades import arrivals, channel_to, make_queue, ready
 from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.integration.sql_stores import all_tables, connected
 from tests.servers import PostgreSQLDatabases
 
 HOUR = timedelta(hours=1)
@@ -64,14 +65,6 @@ def kept(url: str, endpoint: str = "sales") -> list[DelayedMessage]:
         return sorted(store.list(limit=100_000).messages, key=lambda one: one.message_id)
 
 
-def tables(url: str) -> set[str]:
-    engine = create_engine(url)
-    try:
-        return set(inspect(engine).get_table_names())
-    finally:
-        engine.dispose()
-
-
 def waiting_in_cascade(channel: Any) -> int:
     return sum(ready(channel, NSERVICEBUS_V2.level(number)) for number in range(NSERVICEBUS_V2.levels))
 
@@ -91,7 +84,7 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert preview.code == 0, preview
     (found,) = preview.document["endpoints"]
     assert (found["count"], found["destinations"], found["immovable"]) == (252, {"billing": 252}, 0)
-    before = tables(postgresql_url)
+    before = all_tables(postgresql_url)
     assert len(kept(postgresql_url)) == 252
 
     moved = run("migrate", "run", *ends, "--yes", "--json", "--batch-size", "50")
@@ -112,7 +105,7 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert "cannot be read" in verified.document["endpoints"][0]["remarks"][0]
     assert "completed" in run("migrate", "status", "--from", postgresql_url).out
     assert run("migrate", "cleanup", *ends).code == 0
-    assert tables(postgresql_url) == before
+    assert all_tables(postgresql_url) == before
     assert "no run" in run("migrate", "status", "--from", postgresql_url).out
 
 
@@ -246,7 +239,7 @@ def test_messages_go_from_sqlite_to_postgresql_and_both_checksums_are_the_same(
     preview = run("migrate", "preview", *ends)
     assert "will be created" in preview.out
     assert preview.code == 0
-    assert not tables(postgresql_url)
+    assert not all_tables(postgresql_url)
     assert run("migrate", "run", *ends, "--yes", "--batch-size", "7").code == 0
     assert kept(postgresql_url) == originals
     assert not kept(sqlite_url)
@@ -298,7 +291,7 @@ def test_interrupted_it_finishes_what_is_in_flight_and_goes_on_when_run_again(
     ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
     command = ["migrate", "run", *ends, "--yes", "--batch-size", "20"]
     with started([*command, "--max-rate", "200"], {}) as process:
-        wait_until(lambda: "sales_delayed" in tables(postgresql_url) and len(kept(postgresql_url)) > 20)
+        wait_until(lambda: "sales_delayed" in all_tables(postgresql_url) and len(kept(postgresql_url)) > 20)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, (out, err)
@@ -555,10 +548,8 @@ def test_without_the_right_to_create_tables_nothing_is_moved(
 ) -> None:
     originals = keep(postgresql_url, message(1))
     reader = postgresql.create_role("reader_of_sales", "only looks", postgresql_url)
-    engine = create_engine(postgresql_url)
-    with engine.begin() as connection:
+    with connected(postgresql_url) as connection:
         connection.execute(text(f'GRANT SELECT ON sales_delayed TO "{make_url(reader).username}"'))
-    engine.dispose()
     ends = ["--from", reader, "--to", sqlite_url, "--endpoint", "sales"]
     assert run("migrate", "preview", *ends).code == 1
     assert "grant" in run.refused("migrate", "run", *ends, "--yes")

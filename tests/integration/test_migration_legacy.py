@@ -14,7 +14,6 @@ from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, Ru
 from delaystore.migrations.abc import MigrationRow as SourceRow
 from delaystore.migrations.runner import RunSettings, abort, check, run, verify
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
@@ -35,7 +34,8 @@ from tests.integration.legacy_tables import (
     make_table,
     quoted,
 )
-from tests.integration.migrating import begun, connected, dump
+from tests.integration.migrating import begun, dump
+from tests.integration.sql_stores import connected
 
 DATABASES = ("postgresql", "mysql")
 GOOD = [row for row in ROWS if row.reason is None]
@@ -81,7 +81,7 @@ def test_endpoints_are_found_and_counted_by_queue(legacy: tuple[Kind, str], sour
     assert (later.count, later.staying) == (5, 2)
 
 
-def test_rows_become_messages_and_bad_ones_say_why(legacy: tuple[Kind, str], source: SqlSource) -> None:
+def test_rows_become_messages_and_bad_ones_say_why(legacy: tuple[Kind, str], source: MigrationSource) -> None:
     kind, _ = legacy
     found = begun(source, "My.Sales", batch_size=3)
     rows = staged(source, found)
@@ -92,7 +92,7 @@ def test_rows_become_messages_and_bad_ones_say_why(legacy: tuple[Kind, str], sou
     assert all(re.match(row.reason or "$", rejected[row.row_id]) for row in BAD)
 
 
-def test_rows_go_back_bit_for_bit(legacy: tuple[Kind, str], source: SqlSource) -> None:
+def test_rows_go_back_bit_for_bit(legacy: tuple[Kind, str], source: MigrationSource) -> None:
     kind, url = legacy
     before = dump(url, kind.table)
     found = begun(source, "My.Sales", batch_size=3)
@@ -107,7 +107,9 @@ def test_rows_go_back_bit_for_bit(legacy: tuple[Kind, str], source: SqlSource) -
     assert len(after) == len(before) - len(moved)
 
 
-def test_all_that_can_move_arrives_in_a_store(legacy: tuple[Kind, str], source: SqlSource, sqlite_url: str) -> None:
+def test_all_that_can_move_arrives_in_a_store(
+    legacy: tuple[Kind, str], source: MigrationSource, sqlite_url: str
+) -> None:
     kind, url = legacy
     with closing(open_target(sqlite_url, "sales")) as target:
         report = run(source, target, "My.Sales", RunSettings(batch_size=2, allow_rejects=True))
@@ -175,7 +177,6 @@ def test_one_table_of_all_endpoints_moves_one_at_a_time(database: tuple[str, str
     with closing(open_source(f"nhibernate+{url}")) as source:
         assert source.endpoints() == ["Billing", "My.Sales"]
         assert source.waiting("Billing", None).count == 2
-        assert isinstance(source, SqlSource)
         found = begun(source, "Billing")
         assert source.counts(found).prepared == 2
         assert source.waiting("My.Sales", None).count == 2
@@ -240,7 +241,6 @@ def test_times_are_utc_whatever_the_session_thinks(database: tuple[str, str]) ->
     mark = "&" if "?" in url else "?"
     with closing(open_source(f"nservicebus-sql+{url}{mark}{zone[name]}")) as source:
         assert source.waiting("My.Sales", None).earliest == GOOD[0].due_time
-        assert isinstance(source, SqlSource)
         (row,) = staged(source, begun(source, "My.Sales"))
         assert isinstance(row, SourceRow)
         assert row.message.due_time == GOOD[0].due_time

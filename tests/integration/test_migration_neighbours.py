@@ -15,13 +15,12 @@ import pytest
 from sqlalchemy import Engine, event, make_url, text
 
 from delaystore.errors import MigrationLockedError, StoreError, StorePermissionError, StoreUnavailableError
-from delaystore.migrations.abc import BatchStatus, Rejected, RunCounts, RunParameters, RunStatus
+from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, RunCounts, RunParameters, RunStatus
 from delaystore.migrations.runner import abort
-from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import wait_until
-from tests.integration.migrating import HOLDER, START, begun, connected, count, dump, execute, source_of, tables_of
-from tests.integration.sql_stores import message, opened
+from tests.integration.migrating import HOLDER, START, begun, count, dump, source_of, tables_of
+from tests.integration.sql_stores import connected, execute, message, opened
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
 pytestmark = pytest.mark.long_runs("mariadb")
@@ -139,7 +138,7 @@ def test_a_second_migration_is_told_who_is_at_it(store: SqlDelayedMessageStore, 
 
 
 @contextmanager
-def locked_in_time(source: SqlSource, holder: str) -> Iterator[None]:
+def locked_in_time(source: MigrationSource, holder: str) -> Iterator[None]:
     """A server may need a moment to see that a process has gone."""
     deadline = time.monotonic() + PATIENCE
     with ExitStack() as stack:

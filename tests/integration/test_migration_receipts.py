@@ -35,7 +35,8 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from tests.integration.cli import PATIENCE, CommandLine
 from tests.integration.killed_migration import BATCH_SIZE
-from tests.integration.migrating import connected, execute, tables_of
+from tests.integration.migrating import tables_of
+from tests.integration.sql_stores import connected, execute
 from tests.servers import PostgreSQLDatabases
 
 pytestmark = pytest.mark.long_runs("mariadb")

@@ -26,7 +26,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from tests.integration.cli import CommandLine
-from tests.integration.sql_stores import message, opened
+from tests.integration.sql_stores import connected, message, opened
 from tests.servers import PostgreSQLDatabases
 
 DUE = 300
@@ -58,10 +58,8 @@ def url(request: pytest.FixtureRequest, postgresql: PostgreSQLDatabases, postgre
     if missing:
         pytest.skip(f"this PostgreSQL has no {missing[0]}")
     url = postgresql.create_database(settings=settings)
-    engine = create_engine(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         connection.execute(text("CREATE SCHEMA app"))
-    engine.dispose()
     yield url
     postgresql.drop_database(url)
 
@@ -161,13 +159,10 @@ def test_a_schema_that_is_missing_is_to_be_created(postgresql_url: str, run: Com
 
 def test_statements_that_take_too_long_name_the_limit(postgresql: PostgreSQLDatabases) -> None:
     url = postgresql.create_database(settings={"statement_timeout": "100ms"})
-    with opened(url) as store:
-        engine = create_engine(url)
-        with engine.begin() as connection:
-            connection.execute(text("LOCK TABLE sales_delayed"))
-            with pytest.raises(StoreUnavailableError, match="statement_timeout, transaction_timeout"):
-                store.count()
-        engine.dispose()
+    with opened(url) as store, connected(url) as connection:
+        connection.execute(text("LOCK TABLE sales_delayed"))
+        with pytest.raises(StoreUnavailableError, match="statement_timeout, transaction_timeout"):
+            store.count()
     postgresql.drop_database(url)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.preloaded.starting import commands_folder
 
+pytestmark = pytest.mark.long  # the tests' own tool, by which each page's commands run
+
 
 @pytest.fixture
 def environment(sqlite_url: str) -> dict[str, str]:

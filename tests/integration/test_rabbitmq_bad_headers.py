@@ -10,10 +10,9 @@ from typing_extensions import override
 
 from delaystore.errors import TransportError
 from delaystore.operations import ErrorFilter, ErrorQueue
-from delaystore.testing._kit._base import a_message
-from delaystore.testing._kit._transport_parts import received
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED
+from tests.dispatching import message, received
 
 IN_MILLISECONDS = 1_763_960_000_000
 
@@ -68,7 +67,7 @@ def transport(rabbitmq_url: str) -> Iterator[RabbitMQTransport]:
 def test_it_hides_no_other_message_and_can_be_discarded(
     transport: RabbitMQTransport, rabbitmq_url: str, headers: bytes
 ) -> None:
-    good = [a_message(i, destination="error", headers={"NServiceBus.FailedQ": "billing"}) for i in ("a", "b")]
+    good = [message(i, destination="error", headers={"NServiceBus.FailedQ": "billing"}) for i in ("a", "b")]
     assert transport.send(good[:1], None, 10) == [DELIVERED]
     with pika.BlockingConnection(pika.URLParameters(rabbitmq_url)) as connection:
         channel = connection.channel()

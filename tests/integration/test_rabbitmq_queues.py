@@ -11,16 +11,15 @@ import pytest
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError
 from tests.dispatching import wait_until
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ
 
 PATIENCE = 60.0
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
-    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    return command_line(capsys, monkeypatch, environment)
+def environment(sqlite_url: str) -> dict[str, str]:
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
-from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._passes import DispatchPass
+from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateKeyError, DuplicateMessageError, StoreUnavailableError
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
 from delaystore.settings import TransactionMode
@@ -19,6 +17,7 @@ from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.testing import FakeTransaction, SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
 from tests.dispatching import ScriptedTransport, settings
+from tests.integration.sql_stores import connected
 
 pytestmark = pytest.mark.long_runs("mariadb")
 
@@ -44,7 +43,7 @@ class Ground:
     def __init__(self, store: Store, clock: SettableClock, url: str | None) -> None:
         self.store, self.clock, self.url = store, clock, url
         self.transport = ScriptedTransport()
-        self.dispatcher = DispatchPass(DispatchContext(store, self.transport, settings()))
+        self.dispatcher = Dispatcher(store, self.transport, settings())
 
     def dispatch_in_vain(self) -> None:
         """Send what is due; the transaction that removes it is undone."""
@@ -58,14 +57,14 @@ class Ground:
 
         self.store.transaction = undone  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailableError):
-            self.dispatcher.run()
+            self.dispatcher.dispatch_due()
         del self.store.transaction
 
     def dispatch_late(self) -> None:
         """Send what is due; its confirm comes after the dispatcher has given up waiting."""
         late = Late()
         self.transport.outcomes["billing"] = Outcome(OutcomeKind.UNAVAILABLE, "no answer in time", late)
-        self.dispatcher.run()
+        self.dispatcher.dispatch_due()
         self.transport.outcomes.clear()
         late.has_come = True
 
@@ -73,7 +72,7 @@ class Ground:
         """Send what waits, however long that takes; how often messages were sent since the beginning."""
         for _ in range(10):
             self.clock.advance(hours=1)
-            self.dispatcher.run()
+            self.dispatcher.dispatch_due()
         assert self.store.next() is None
         return sum(map(len, self.transport.batches))
 
@@ -85,10 +84,8 @@ class Ground:
                 yield self.store.enlist(transaction)
             return
         assert self.url is not None
-        engine = create_engine(self.url)
-        with engine.begin() as connection:
+        with connected(self.url) as connection:
             yield self.store.enlist(connection)
-        engine.dispose()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])

@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 from tests.servers import MariaDB, PostgreSQL, RabbitMQ, ServerFailedError
 from tests.servers.server import Server
 
+pytestmark = pytest.mark.long  # the tests' own servers, which the fault tests use all the time
 DatabaseServer = PostgreSQL | MariaDB
 
 

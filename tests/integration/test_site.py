@@ -41,6 +41,8 @@ PUBLIC = (
     "delaystore.transports.rabbitmq.native",
     "delaystore.server.web",
 )
+built = pytest.mark.long
+"""A test of the site as it is built, which takes half a minute; `make docs` builds it for each change."""
 FETCHED = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(?:https?:)?//|<link\b[^>]*\bhref="?(?:https?:)?//')
 
 
@@ -65,7 +67,7 @@ def menu_pages() -> list[str]:
     return list(menu(tomllib.loads(CONFIGURATION.read_text())["project"]["nav"]))
 
 
-@pytest.mark.long
+@built
 def test_each_page_of_the_menu_exists(site: Path) -> None:
     missing = [page for page in menu_pages() if not (site / page).with_suffix(".html").exists()]
     assert missing == []
@@ -78,7 +80,7 @@ def test_each_document_is_in_the_menu_once() -> None:
     assert written - set(pages) == set(), "website/zensical.toml has the menu"
 
 
-@pytest.mark.long
+@built
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text()] == []  # whose script is elsewhere
@@ -89,6 +91,7 @@ def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     ] == []
 
 
+@built
 def test_each_diagram_is_a_picture(site: Path) -> None:
     drawn = {name: text.count("```mermaid\n") for name, text in documents().items() if "```mermaid\n" in text}
     assert len(drawn) >= 2
@@ -101,6 +104,7 @@ def test_each_diagram_is_a_picture(site: Path) -> None:
         assert all((site / each).exists() for each in pictures)
 
 
+@built
 def test_the_reference_has_each_public_name(site: Path) -> None:
     shown = "".join(page.read_text() for page in site.glob("reference/*.html"))
     for package in PUBLIC:
@@ -111,6 +115,7 @@ def test_the_reference_has_each_public_name(site: Path) -> None:
                 assert re.search(rf'id="delaystore[\w.]*\.{name}"', shown), f"{package}.{name}"
 
 
+@built
 def test_the_reference_has_what_is_awaited(site: Path) -> None:
     shown = (site / "reference/delivery.html").read_text()
     for method in ("send", "get", "cancel", "reschedule"):
@@ -118,6 +123,7 @@ def test_the_reference_has_what_is_awaited(site: Path) -> None:
         assert f'id="delaystore.delivery.AsyncEnlistedDelivery.{method}"' in shown
 
 
+@built
 def test_the_reference_has_each_command_and_setting(site: Path) -> None:
     commands = (site / "reference/commands.html").read_text()
     assert 'id="delaystore-errors-replay"' in commands
@@ -126,6 +132,7 @@ def test_the_reference_has_each_command_and_setting(site: Path) -> None:
     assert "retry_span" in (site / "reference/settings.html").read_text()
 
 
+@built
 def test_the_glossary_and_the_decisions_are_pages(site: Path) -> None:
     words = re.findall(r"^\| ([a-z ,;-]+) \| [^|]+ \| [^|]*\|$", (HOUSE / "docs/glossary.md").read_text(), re.MULTILINE)
     words = [word for word in words if word != "word"]
@@ -135,11 +142,13 @@ def test_the_glossary_and_the_decisions_are_pages(site: Path) -> None:
     assert "claims live in a transaction" in (site / "design/decisions.html").read_text()
 
 
+@built
 def test_what_documents_link_to_is_shown(site: Path) -> None:
     assert "DelayedDelivery" in (site / "files/examples/fastapi_app.py.html").read_text()
     assert 'href="files/examples/fastapi_app.py.html"' in (site / "asyncio.html").read_text()
 
 
+@built
 def test_the_search_knows_the_pages(site: Path) -> None:
     found = json.loads((site / "search.json").read_text())
     places = {item["location"].partition("#")[0] for item in found["items"]}
@@ -162,7 +171,7 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.long_runs("dark")
+@built
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, scheme: str) -> None:
     with opened(browser, address, color_scheme=scheme) as page:
@@ -176,7 +185,7 @@ def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, sch
         page.wait_for_url(re.compile("keys|reference"))
 
 
-@pytest.mark.long_runs(after=1)
+@built
 @pytest.mark.parametrize("name", ["index", "tutorial", "keys", "glossary", "reference/delivery", "reference/commands"])
 def test_a_page_fits_a_telephone(browser: Browser, address: str, name: str) -> None:
     """What is too wide, a table or a program, scrolls by itself."""

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, inspect, make_url, text
+from sqlalchemy import Engine, MetaData, Select, Table, event, false, inspect, make_url, text
 
 from delaystore.bulk.attempts import AttemptReport, promote
 from delaystore.bulk.options import OnDuplicate, StoreOptions, new_load_id
@@ -58,8 +58,8 @@ from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.dispatching import wait_until
-from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
-from tests.integration.sql_stores import message, opened
+from tests.integration.loading import DEAD, DUE, HERE, batch, end_lease, load, row, rows, staged, staging_of, tables
+from tests.integration.sql_stores import connected, message, opened, url_for
 from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
@@ -84,8 +84,7 @@ def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(
             SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=1, smallest_table=0)
         )
-    url: str = request.getfixturevalue("postgresql_url" if request.param == "partitions" else f"{request.param}_url")
-    return url
+    return url_for(request, "postgresql" if request.param == "partitions" else request.param)
 
 
 def options(url: str) -> StoreOptions:
@@ -133,14 +132,6 @@ def test_tasks_of_one_process_share_a_connection_until_none_comes(
         attempts.append(staged(staging, [row("last")]))
         wait_until(lambda: sessions() == 0)
         assert staging.promote(attempts, OnDuplicate.ERROR).stored == len(attempts)
-
-
-def end_lease(url: str) -> None:
-    """As if all loads had shown no sign of life for long."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'"))
-    engine.dispose()
 
 
 @pytest.mark.long_runs
@@ -1035,10 +1026,8 @@ def test_stagings_are_removed_even_without_a_registry(store: SqlDelayedMessageSt
 
 
 def test_a_schema_can_be_named(postgresql_url: str) -> None:
-    engine = create_engine(postgresql_url)
-    with engine.begin() as connection:
+    with connected(postgresql_url) as connection:
         connection.execute(text("CREATE SCHEMA apart"))
-    engine.dispose()
     with opened(postgresql_url, schema="apart") as store:
         load(postgresql_url, "one", rows(3), schema="apart")
         assert store.count() == 3

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,8 +23,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.sql_queue import _transport as sql_queue
-from tests.integration.sql_stores import message
+from tests.integration.sql_stores import connected, message
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -80,10 +79,8 @@ def test_headers_that_cannot_be_decoded_are_received_as_they_are(
     queues: SqlQueueTransport, database_url: str, unreadable: str
 ) -> None:
     send(queues, message(NOW))
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
+    with connected(database_url) as connection:
         connection.execute(text("update billing_queue set headers = :headers"), {"headers": unreadable})
-    engine.dispose()
     with queues.receive("billing") as (received,):
         assert received.headers == {"delaystore.raw": unreadable}
 
@@ -137,8 +134,7 @@ def test_a_queue_dropped_behind_our_back_is_unroutable_and_harms_no_other(
 
 
 def test_one_row_the_database_refuses_harms_itself_alone(queues: SqlQueueTransport, database_url: str) -> None:
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
+    with connected(database_url) as connection:
         quoted = connection.dialect.identifier_preparer.quote("strict_queue")
         text_type = "varbinary(255)" if connection.dialect.name in ("mysql", "mariadb") else "text"
         columns = f"message_id {text_type} check (message_id <> 'bad'), due_time {text_type}, headers {text_type}, "
@@ -147,7 +143,6 @@ def test_one_row_the_database_refuses_harms_itself_alone(queues: SqlQueueTranspo
             columns = columns.replace("body text", "body bytea").replace("due_time text", "due_time timestamptz")
             columns = columns.replace("enqueued_at text", "enqueued_at timestamptz")
         connection.execute(text(f"create table {quoted} ({columns})"))
-    engine.dispose()
     ids = ["first", "bad", "last"]
     outcomes = queues.send([message(NOW, message_id=one, destination="strict") for one in ids], None, 10)
     assert kinds(outcomes) == [OutcomeKind.DELIVERED, OutcomeKind.REFUSED, OutcomeKind.DELIVERED]
@@ -348,12 +343,15 @@ def test_a_dispatcher_moves_everything_exactly_once(queues: SqlQueueTransport, s
     assert store.count() == 0
 
 
-def test_a_lease_that_ran_out_lets_another_reader_in(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_queue, "LEASE", timedelta(0))
+def test_a_lease_that_ran_out_lets_another_reader_in(sqlite_url: str) -> None:
     slow, other = SqlQueueTransport(sqlite_url), SqlQueueTransport(sqlite_url)
     slow.declare("billing")
     send(slow, message(NOW, message_id="a"))
     with slow.receive("billing"):
+        assert drained(other) == []
+        with connected(sqlite_url) as connection:
+            ended = "UPDATE billing_queue SET claimed_until = '2001-01-01 00:00:00.000000'"
+            assert connection.execute(text(ended)).rowcount == 1
         assert drained(other) == ["a"]
     slow.close()
     other.close()

@@ -19,7 +19,7 @@ from delaystore.message import DelayedMessage
 from delaystore.server.telemetry import MetricsServer, OpenTelemetryObserver
 from delaystore.transports import RabbitMQTransport
 from tests.dispatching import wait_until
-from tests.integration.cli import PATIENCE, CommandLine, command_line, started
+from tests.integration.cli import PATIENCE, CommandLine, started
 
 
 class Spans:
@@ -131,13 +131,6 @@ def value(text: str, name: str, label: str) -> float:
 def environment(sqlite_url: str) -> dict[str, str]:
     """An endpoint in a SQLite file."""
     return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> CommandLine:
-    return command_line(capsys, monkeypatch, environment)
 
 
 def test_a_port_that_is_in_use_is_one_clear_line(run: CommandLine) -> None:

@@ -165,6 +165,7 @@ def test_an_end_that_takes_too_long_says_what_was_left_and_loses_nothing(
     assert arrived >= 50
 
 
+@pytest.mark.long  # test_serve_early.py has a second signal, without messages in flight
 def test_the_second_signal_ends_it_at_once(busy: Busy, private_rabbitmq: RabbitMQ) -> None:
     busy.service.process.send_signal(signal.SIGTERM)
     time.sleep(1)
@@ -196,6 +197,7 @@ def test_readiness_while_the_broker_is_down_and_back(private_rabbitmq: RabbitMQ,
         assert service.stop() == 0
 
 
+@pytest.mark.long  # test_cli_processes.py has a dispatcher that waits for a server
 def test_a_store_that_is_down_at_the_start_is_waited_for(private_postgresql: PostgreSQL, sqlite_url: str) -> None:
     store = private_postgresql.create_database()
     private_postgresql.kill()

@@ -20,11 +20,6 @@ from tests.service.serving import endpoint, write
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys, {})
-
-
-@pytest.fixture
 def config(tmp_path: Path, sqlite_url: str) -> Path:
     return write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
 

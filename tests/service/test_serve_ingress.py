@@ -118,6 +118,7 @@ def test_an_ingress_without_its_queue_is_told_and_the_rest_goes_on(
         assert service.stop() == 0
 
 
+@pytest.mark.long  # tests/ingress/test_faults.py kills an ingress sooner
 def test_nothing_is_lost_when_it_ends_in_the_midst(
     postgresql_url: str, rabbitmq_url: str, tmp_path: Path, create: Callable[[str, str], None]
 ) -> None:

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from sqlalchemy import create_engine, inspect, text
 
 from delaystore.bulk.spark._errors import plain_error
 from delaystore.errors import DelaystoreError
+from tests.integration.sql_stores import all_tables, query
 
 ENDPOINT: Final = "sales"
 TABLE: Final = "sales_delayed"
@@ -69,26 +69,6 @@ def refused(kind: type[DelaystoreError], *words: str) -> Iterator[None]:
         assert word in line, line
 
 
-def query(url: str, statement: str) -> list[Any]:
-    """Rows of a query by hand."""
-    engine = create_engine(url)
-    try:
-        with engine.connect() as connection:
-            return list(connection.execute(text(statement)))
-    finally:
-        engine.dispose()
-
-
-def execute(url: str, statement: str) -> None:
-    """A statement by hand, committed."""
-    engine = create_engine(url)
-    try:
-        with engine.begin() as connection:
-            connection.execute(text(statement))
-    finally:
-        engine.dispose()
-
-
 def waiting(url: str) -> list[str]:
     """The message_ids that wait, sorted."""
     ids = [row[0] for row in query(url, f"SELECT message_id FROM {TABLE}")]
@@ -97,21 +77,12 @@ def waiting(url: str) -> list[str]:
 
 def count(url: str) -> int:
     """How many messages wait; 0 if there is no table yet."""
-    return int(query(url, f"SELECT count(*) FROM {TABLE}")[0][0]) if TABLE in tables(url) else 0
-
-
-def tables(url: str) -> set[str]:
-    """All tables that are there."""
-    engine = create_engine(url)
-    try:
-        return set(inspect(engine).get_table_names())
-    finally:
-        engine.dispose()
+    return int(query(url, f"SELECT count(*) FROM {TABLE}")[0][0]) if TABLE in all_tables(url) else 0
 
 
 def staging_tables(url: str) -> set[str]:
     """The stagings of loads among them."""
-    return {name for name in tables(url) if "_load_" in name}
+    return {name for name in all_tables(url) if "_load_" in name}
 
 
 def staged_rows(url: str) -> int:

@@ -283,6 +283,7 @@ def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_
     assert "no object" in rejection["examples"][0]
 
 
+@pytest.mark.long  # test_load_texts.py has folders, tests/unit/test_spark_conversion_ids.py ids
 def test_parquet_in_folders_with_ids_from_a_key(
     spark: SparkSession, run: CommandLine, folder: Path, sqlite_url: str
 ) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
 from tests.faults.patience import wait_until
+from tests.integration.sql_stores import execute, query
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.cluster import Cluster
@@ -21,9 +22,7 @@ from tests.spark.loads import (
     checksum_here,
     checksum_there,
     count,
-    execute,
     load,
-    query,
     rows,
     rows_through,
     staged_rows,

@@ -1,6 +1,5 @@
 """Spark reads what waits: all of it, as of one instant, and only what was asked for."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,17 +13,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
-from delaystore.bulk.options import StoreOptions
 from delaystore.bulk.spark import DelaystoreDataSource
-from delaystore.bulk.spark import _tables as stores
-from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
-from delaystore.bulk.spark._reading import SCHEMA, arrow_schema, read_pages, read_rows
-from delaystore.bulk.spark._tables import Condition, open_readable, open_table
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
-from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import encode_mapping
 from tests.dispatching import wait_until
@@ -41,12 +33,6 @@ HOLDERS = (  # one that is being looked after is active, not idle
     " AND datname = current_database() AND pid <> pg_backend_pid()"
 )
 RELEASED = HOLDERS.replace("count(*)", "pg_terminate_backend(pid)")
-
-
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
 
 
 def reading(spark: SparkSession, url: str, **options: object) -> DataFrame:
@@ -255,24 +241,14 @@ def test_filters_are_applied_by_the_database(spark: SparkSession, filtered_urls:
         assert not optimized(frame.where(condition)).startswith("RelationV2"), condition
 
 
-def test_a_message_whose_next_attempt_is_before_it_is_due_is_found(database_url: str) -> None:
+def test_a_message_whose_next_attempt_is_before_it_is_due_is_found(spark: SparkSession, database_url: str) -> None:
     early = DelayedMessage(
         message_id="early", destination="q", due_time=NOON, next_attempt=NOON - timedelta(days=1), body=b""
     )
     with opened(database_url) as store:
         store.store(early)
-    source, conditions = (
-        open_table(StoreOptions(store=database_url, endpoint="sales")),
-        [Condition("due_time", "ge", (NOON,))],
-    )
-    schema = arrow_schema(SCHEMA)
-    if source.is_postgresql:
-        with PostgreSqlPlan(source, schema.names, conditions) as plan:
-            (statement,) = plan.statements(())
-        batches = list(read_batches(source.engine, statement, schema, None, "delaystore read"))
-    else:
-        batches = list(read_rows(source, conditions, schema))
-    assert [batch.column("message_id").to_pylist() for batch in batches] == [["early"]]
+    frame = reading(spark, database_url, pushFilters=True).where("due_time >= timestamp '2027-01-01 12:00:00 UTC'")
+    assert [row.message_id for row in frame.collect()] == ["early"]
 
 
 def test_filters_hold_in_several_partitions(spark: SparkSession, filtered_urls: dict[str, str]) -> None:
@@ -404,7 +380,7 @@ def test_a_temporary_view_shows_what_waits(spark: SparkSession, filtered_urls: d
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW waiting {where}")
     try:
         assert spark.sql("SELECT count(*) FROM waiting").collect() == [(400,)]
-        assert spark.table("waiting").columns == SCHEMA.names
+        assert spark.table("waiting").columns == reading(spark, filtered_urls["postgresql"]).columns
     finally:
         spark.catalog.dropTempView("waiting")
 
@@ -450,29 +426,6 @@ def test_a_source_registered_by_hand_reads_in_one_partition(spark: SparkSession,
     assert reader.load().count() == 400
     with refused(ConfigurationError, "register(spark)", "Spark Connect"):
         reader.option("partitions", 2).load().count()
-
-
-def test_other_stores_are_read_page_by_page() -> None:
-    store = InMemoryDelayedMessageStore()
-    store.initialize("sales", TransactionMode.NONE)
-    store.store_many(many(2500, float))
-    batches = list(read_pages(store, arrow_schema(SCHEMA)))
-    assert [batch.num_rows for batch in batches] == [1000, 1000, 500]
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    assert sorted(row["message_id"] for row in rows) == [f"m{number:05}" for number in range(2500)]
-    assert json.dumps(rows[0]["body"].decode()) == '"0"'
-
-
-def test_a_store_that_others_wrote_is_opened_for_each_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store in memory stands for theirs, so it must not be known as what it is."""
-    memory: dict[str, object] = {}
-    monkeypatch.setattr(stores, "open_store", lambda url: InMemoryDelayedMessageStore(memory=memory))
-    monkeypatch.setattr(stores, "InMemoryDelayedMessageStore", SqlDelayedMessageStore)
-    sales, mail = (open_readable(StoreOptions(store="theirs://there", endpoint=name)) for name in ("sales", "mail"))
-    assert isinstance(sales, InMemoryDelayedMessageStore)
-    assert isinstance(mail, InMemoryDelayedMessageStore)
-    sales.store_many(many(3, float))
-    assert (sales.count(), mail.count()) == (3, 0)
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delaystore.bulk.spark import register
 from delaystore.errors import ConfigurationError, DuplicateMessageError, LoadLostError, RejectedRowsError
 from tests.faults.scale import scaled
+from tests.integration.sql_stores import execute, query
 from tests.spark.driving import Driver
 from tests.spark.loads import (
     ENDPOINT,
@@ -21,8 +22,6 @@ from tests.spark.loads import (
     checksum_here,
     checksum_there,
     count,
-    execute,
-    query,
     refused,
     rows,
     staging_tables,

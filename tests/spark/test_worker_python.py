@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from delaystore.bulk.spark import register
 from delaystore.errors import ConfigurationError
+from tests.integration.sql_stores import query
 from tests.spark.conftest import ROOT
 from tests.spark.java import QUICK_JAVA
-from tests.spark.loads import query
 
 PROGRAM = """
 import sys

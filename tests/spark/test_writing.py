@@ -37,6 +37,7 @@ from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport, open_transport
 from tests.dispatching import running, wait_until
 from tests.faults.arrivals import drain
+from tests.integration.sql_stores import all_tables, execute, query
 from tests.servers import PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.driver import held_back
@@ -49,15 +50,12 @@ from tests.spark.loads import (
     checksum_here,
     checksum_there,
     count,
-    execute,
     load,
-    query,
     refused,
     rows,
     rows_through,
     staged_rows,
     staging_tables,
-    tables,
     waiting,
 )
 
@@ -69,7 +67,7 @@ def url(postgresql_url: str) -> Iterator[str]:
     """A database in which no load leaves a staging, or has it locked, whatever becomes of it."""
     yield postgresql_url
     assert not staging_tables(postgresql_url)
-    if f"{TABLE}_loads" in tables(postgresql_url):
+    if f"{TABLE}_loads" in all_tables(postgresql_url):
         assert not query(postgresql_url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
 
 
@@ -252,7 +250,7 @@ def test_what_cannot_work_is_said_before_anything_is_done(
 ) -> None:
     with refused(ConfigurationError, word):
         load(one_row(spark, **changes), url, **options)
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
@@ -260,7 +258,7 @@ def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
         one_row(spark).write.format("delaystore").option("store", url).option("endpoint", ENDPOINT).mode(
             "overwrite"
         ).save()
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 @pytest.mark.long
@@ -271,7 +269,7 @@ def test_a_table_of_messages_is_refused(spark: SparkSession, url: str) -> None:
     with refused(ConfigurationError, 'write with .mode("append").save()'):
         rows(spark, 5).writeTo("messages").using("delaystore").options(store=url, endpoint=ENDPOINT).create()
     assert not spark.catalog.tableExists("messages")
-    assert not tables(url)
+    assert not all_tables(url)
     writer.save()
     assert count(url) == 5
 
@@ -397,6 +395,7 @@ def test_two_loads_at_once_while_a_dispatcher_runs(spark: SparkSession, url: str
     store.close()
 
 
+@pytest.mark.long  # tests/integration/test_spark_staging.py has it without Spark
 def test_one_load_by_two_threads_is_loaded_once(spark: SparkSession, url: str) -> None:
     frame = rows(spark, 500)
 
@@ -437,6 +436,7 @@ def test_duplicates_are_an_error_that_names_them(spark: SparkSession, url: str) 
     assert count(url) == 8
 
 
+@pytest.mark.long  # tests/integration/test_spark_staging.py has it without Spark
 def test_duplicates_may_be_ignored(spark: SparkSession, url: str) -> None:
     load(one_row(spark, message_id="'m3'"), url)
     load(rows(spark, 5).unionAll(rows(spark, 2)), url, onDuplicate="ignore", loadId="i")
@@ -480,7 +480,7 @@ def bad_row(spark: SparkSession, changes: dict[str, str]) -> DataFrame:
     return one_row(spark, **{**every, **changes})
 
 
-@pytest.mark.long_runs(after=3)
+@pytest.mark.long_runs(after=1)  # tests/unit/test_spark_conversion.py has the reasons
 @pytest.mark.parametrize("reason", BAD)
 def test_a_row_that_cannot_be_a_message(spark: SparkSession, url: str, reason: str) -> None:
     with refused(RejectedRowsError, f"1 row cannot be messages: 1 x {reason} (such as", "; nothing was loaded: "):
@@ -506,6 +506,7 @@ def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSessio
     assert count(url) == 100
 
 
+@pytest.mark.long  # test_load_cli.py sets rows aside by the command
 def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(
     spark: SparkSession, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -544,6 +545,7 @@ def test_a_load_that_fails_leaves_no_rejects(spark: SparkSession, url: str, tmp_
 # Time zones
 
 
+@pytest.mark.long_runs(after=1)  # a further time zone
 @pytest.mark.parametrize("session_zone", ["Asia/Kathmandu", "America/St_Johns"])
 def test_instants_do_not_depend_on_the_sessions_time_zone(
     other_session: SparkSession, url: str, session_zone: str
@@ -553,17 +555,19 @@ def test_instants_do_not_depend_on_the_sessions_time_zone(
     assert message_of(url).due_time == datetime(2027, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
 
 
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 def test_local_times_mean_what_the_option_says(spark: SparkSession, url: str) -> None:
     load(one_row(spark, due_time="timestamp_ntz'2027-06-01 12:00:00'"), url, timeZone="Europe/Berlin")
     assert message_of(url).due_time == datetime(2027, 6, 1, 10, tzinfo=UTC)
 
 
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 def test_an_hour_that_does_not_exist_is_rejected(spark: SparkSession, url: str) -> None:
     with refused(RejectedRowsError, "due_time"):
         load(one_row(spark, due_time="timestamp_ntz'2027-03-28 02:30:00'"), url, timeZone="Europe/Berlin")
 
 
-@pytest.mark.long_runs(after=1)
+@pytest.mark.long  # tests/unit/test_spark_conversion_times.py has local times without Spark
 @pytest.mark.parametrize(("choice", "hour"), [("earliest", 0), ("latest", 1)])
 def test_an_hour_that_exists_twice(spark: SparkSession, url: str, choice: str, hour: int) -> None:
     frame = one_row(spark, due_time="timestamp_ntz'2027-10-31 02:30:00'")
@@ -615,7 +619,7 @@ def test_a_store_that_is_not_there_or_refuses(spark: SparkSession, url: str, pos
     role = postgresql.create_role("visitor", "Toy-pa55word", url)
     with refused(StorePermissionError):
         load(one_row(spark), role)
-    assert not tables(url)
+    assert not all_tables(url)
 
 
 @pytest.mark.long

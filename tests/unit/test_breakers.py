@@ -4,16 +4,9 @@ from datetime import timedelta
 import pytest
 
 from delaystore.breakers import BreakerState, FailureRateCircuitBreaker, RepeatedFailuresOverTimeCircuitBreaker
+from tests.dispatching import Seconds
 
 OUTAGE = ConnectionError("the broker is gone")
-
-
-class Seconds:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Calls in progress: who waits for what, and how it ends."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from delaystore import calls
-from delaystore.calls import Call, Question, call_paused, current_call
+from delaystore.calls import Call, Question, StopFlag, call_paused, current_call
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from tests.dispatching import wait_until
 
@@ -108,3 +109,27 @@ def test_a_forked_child_watches_its_own_calls() -> None:
             os._exit(0 if wire.ended.wait(30) else 1)
         _, status = os.waitpid(child, 0)
     assert status == 0
+
+
+def test_whoever_waits_goes_on_once_it_is_set() -> None:
+    flag = StopFlag()
+    assert not flag.wait(0.01)
+    setting = threading.Timer(0.05, flag.set)
+    setting.start()
+    assert flag.wait(30)
+    assert flag.is_set()
+    setting.join()
+
+
+def test_a_signal_handler_may_set_it_wherever_it_interrupts_the_thread_that_waits() -> None:
+    flags = [StopFlag()]
+    before = signal.signal(signal.SIGALRM, lambda *_: flags[0].set())
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            flags[0] = StopFlag()
+            flags[0].wait(0.0005)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

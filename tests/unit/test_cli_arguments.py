@@ -1,9 +1,16 @@
-"""Durations and times as people write them."""
+"""Durations and times as people write them; the options of all commands."""
 
+import gc
+import weakref
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+import typer.main
 
+from delaystore.cli._signals import look_for_garbage_seldom
+from delaystore.cli.main import app
 from delaystore.errors import ConfigurationError
 from delaystore.text import parse_duration, parse_instant
 
@@ -64,3 +71,61 @@ def test_a_time_without_an_offset_is_refused_with_a_suggestion() -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--at"):
         parse_instant(text, "--at")
+
+
+def options(command: Any = None, name: str = "DELAYSTORE") -> Iterator[tuple[str, str, list[str]]]:
+    """Each command's prefix, option, and variables."""
+    command = command or typer.main.get_command(app)
+    for each in command.params:
+        if each.param_type_name == "option" and each.allow_from_autoenv:
+            given = each.envvar or f"{name}_{each.name.upper()}"
+            yield name, max(each.opts, key=len), [given] if isinstance(given, str) else list(given)
+    for word, below in getattr(command, "commands", {}).items():
+        yield from options(below, f"{name}_{word.replace('-', '_').upper()}")
+
+
+def test_each_variable_is_named_after_its_option() -> None:
+    for command, option, variables in options():
+        for variable in variables:
+            assert variable.endswith(option.removeprefix("--").replace("-", "_").upper()), (command, option)
+
+
+def test_one_variable_names_the_error_queue_for_all_commands() -> None:
+    taking = {command: variables for command, option, variables in options() if option == "--error-queue"}
+    assert {"DELAYSTORE_DISPATCH", "DELAYSTORE_HEALTH", "DELAYSTORE_WEB", "DELAYSTORE_ERRORS_LIST"} <= set(taking)
+    assert all(variables[-1] == "DELAYSTORE_ERROR_QUEUE" for variables in taking.values())
+
+
+def test_each_command_is_told_in_one_line_of_the_help() -> None:
+    every: Any = typer.main.get_command(app)
+    for group in (every, every.commands["errors"], every.commands["operations"]):
+        for name, command in group.commands.items():
+            assert not command.get_short_help_str(60).endswith("..."), name
+
+
+USUAL = (700, 10, 10)
+"""Python's own; commands that other tests ran in this process may have left another."""
+
+
+class Cycle:
+    """Refers to itself, so that only a look frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_many_messages_take_is_looked_at_less_often_and_cycles_still_go() -> None:
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(*USUAL)
+        gc.collect()
+        look_for_garbage_seldom()
+        assert gc.get_threshold()[0] > 10 * USUAL[0]
+        assert gc.get_threshold()[1:] == USUAL[1:]
+        assert gc.get_freeze_count() > 0
+        gone = weakref.ref(Cycle())
+        assert all(not each for each in [[] for _ in range(3 * gc.get_threshold()[0])])
+        assert gone() is None
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

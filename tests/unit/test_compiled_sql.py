@@ -1,6 +1,7 @@
 """The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them again.
 
 A change of these files is a change of what databases are asked: their plans and locks are to be looked at again.
+`make test` compares the store's statements, `make test-long` all.
 """
 
 import os
@@ -280,6 +281,7 @@ def test_the_store(engine: Engine) -> None:
     book.compare("store")
 
 
+@pytest.mark.long
 def test_the_sql_queue(engine: Engine) -> None:
     book = Book(engine.dialect)
     table = queue_table("billing", "my schema", store_dialect_of(engine))
@@ -352,6 +354,7 @@ def migration(book: Book, dialect: MigrationDialect, time: Any) -> None:
     book.add("name", quoted_name(source, connection.dialect))
 
 
+@pytest.mark.long
 def test_a_migration(engine: Engine) -> None:
     book = Book(engine.dialect)
     time = live_table(engine).c.due_time.type.load_dialect_impl(engine.dialect)
@@ -362,6 +365,7 @@ def test_a_migration(engine: Engine) -> None:
     book.compare("migration")
 
 
+@pytest.mark.long
 def test_a_migration_from_sql_server() -> None:
     class ServerEngine:
         dialect = mssql.dialect()
@@ -373,6 +377,7 @@ def test_a_migration_from_sql_server() -> None:
     book.compare("migration")
 
 
+@pytest.mark.long
 def test_staging(engine: Engine) -> None:
     book, dialect, live = Book(engine.dialect), dialect_of(engine, STAGING_DIALECTS), live_table(engine)
     name = store_dialect_of(engine)

@@ -10,6 +10,8 @@ import pytest
 from delaystore.errors import MissingDependencyError
 from delaystore.testing import StoreCapabilities, StoreConformance, TransportConformance
 
+pytestmark = pytest.mark.long  # stores and tests of users have the kit; it changes seldom
+
 HEAD = """
 from datetime import timedelta
 import pytest
@@ -275,7 +277,6 @@ def found_in_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[s
     return failures(tmp_path_factory.mktemp("stores"), modules)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("defect", BROKEN_STORES)
 def test_the_store_kit_finds(found_in_stores: dict[str, set[str]], defect: str) -> None:
     assert found_in_stores[defect] == BROKEN_STORES[defect][1]
@@ -480,7 +481,6 @@ class Broken(Working):
 }
 
 
-@pytest.mark.long
 def test_the_transport_kit_finds_what_is_wrong_with_delays_and_outages(tmp_path: Path) -> None:
     """All in one run, each transport with the tests that it fails; the sound one with all of them."""
     module, tests, expected = HEAD + WORKING_TRANSPORT, [], {}
@@ -560,7 +560,6 @@ def found_in_transports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return failures(tmp_path_factory.mktemp("transports"), modules)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("defect", BROKEN_TRANSPORTS)
 def test_the_transport_kit_finds(found_in_transports: dict[str, set[str]], defect: str) -> None:
     assert found_in_transports[defect] == BROKEN_TRANSPORTS[defect][1]

@@ -2,13 +2,14 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.ingress.control._protocol import Answer, Protocol, ReadRequest, RequestContext
+from delaystore.ingress.control._protocol import Answer, ProblemCode, Protocol, ReadRequest, RequestContext
 from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
@@ -121,3 +122,12 @@ def test_properties_are_put_together_as_they_lie_on_the_wire() -> None:
         == RawProperties.of({name: value for name, value in fields.items() if name != "user_id"}).encoded
     )
     assert RawProperties.of({}).encoded == bytes(2)
+
+
+def test_each_command_and_each_code_is_in_the_document() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    unknown = read({"destroy": "m1"})
+    assert isinstance(unknown, Answer)
+    assert all(f'`{{"{name}": ' in document for name in json.loads(unknown.body)["error"]["known"])
+    codes: list[Any] = list(ProblemCode)
+    assert all(f"`{code}`" in document for code in codes)

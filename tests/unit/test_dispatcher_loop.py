@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
+from delaystore.stores.operable import AuditEntry
 from delaystore.transports.abc import Outcome
 from tests.dispatching import (
     PATIENCE,
@@ -677,3 +681,21 @@ def child_dispatches(dispatcher: Dispatcher, store: CountingStore) -> bool:
     dispatcher.start()
     wait_until(lambda: store.count() == 0)
     return dispatcher.stop(PATIENCE)
+
+
+def test_it_deletes_the_audit_entries_that_are_older_than_the_retention(
+    sqlite_url: str, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_loop, "CLEAN_UP_EVERY", 0.1)
+    store, day = SqlDelayedMessageStore(sqlite_url), timedelta(days=1)
+    changed = DelayedDeliverySettings(retention=2 * day, audit="all")
+    with DelayedDelivery("sales", store, transport, changed) as delivery:
+        now = store.now()
+        ages = (timedelta(hours=1), day, 3 * day, 100 * day)
+        store.note_changes([AuditEntry(at=now - age, by="ada", action="pause", about="x", count=0) for age in ages])
+        wait_until(lambda: len(store.changes()) == 2)
+        assert [each.at for each in store.changes()] == [now - age for age in ages[:2]]
+        wait_until(lambda: delivery.operations.audit_kept().audit)
+        kept = delivery.operations.audit_kept()
+    assert (kept.audit, kept.retention) == (["all"], 2 * day)
+    assert str(kept) == "Noted are the changes of operators and programs; they are kept for 2d."

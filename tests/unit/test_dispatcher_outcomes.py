@@ -39,6 +39,7 @@ from tests.dispatching import (
     message,
     raising,
     settings,
+    waiting,
 )
 
 LATER = timedelta(days=1)
@@ -68,12 +69,6 @@ def send_without_an_answer(dispatcher: DispatchPass, transport: ScriptedTranspor
 
 def ids(store: InMemoryDelayedMessageStore) -> list[str]:
     return [one.message_id for one in store.list().messages]
-
-
-def waiting(store: InMemoryDelayedMessageStore, message_id: str) -> DelayedMessage:
-    found = store.get(message_id)
-    assert found is not None
-    return found
 
 
 def test_what_is_due_is_delivered_and_removed(

@@ -13,7 +13,17 @@ from delaystore.dispatcher._forwarding import LATECOMERS, LONGEST_GAP, Destinati
 from delaystore.message import DelayedMessage
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
-from tests.dispatching import NOON, REFUSED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
+from tests.dispatching import (
+    NOON,
+    REFUSED,
+    UNROUTABLE,
+    CountingStore,
+    ScriptedTransport,
+    Seconds,
+    message,
+    settings,
+    waiting,
+)
 
 UNAVAILABLE = Outcome(OutcomeKind.UNAVAILABLE, "nacked by the broker")
 MINUTE = timedelta(minutes=1)
@@ -26,14 +36,6 @@ class Late(PendingConfirm):
     @property
     def arrived(self) -> bool | None:
         return self.answer
-
-
-class Seconds:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def silent(late: PendingConfirm) -> Outcome:
@@ -59,12 +61,6 @@ def later(clock: SettableClock, seconds: Seconds) -> Callable[[float], None]:
         seconds.now += duration
 
     return pass_by
-
-
-def waiting(store: CountingStore, message_id: str) -> DelayedMessage:
-    found = store.get(message_id)
-    assert found is not None
-    return found
 
 
 def test_a_destination_that_takes_nothing_is_tried_by_one_message_now_and_then(

@@ -108,7 +108,7 @@ def test_a_damaged_row_is_shown_and_not_sent_again(headers: int) -> None:
         failed.original()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(messages())
 def test_any_message_is_sent_again_as_it_was(message: DelayedMessage) -> None:
     for transport in (Narrow(), Narrow(types=(bytes, dict, float)), Narrow(headers=9, types=(list,))):

@@ -1,6 +1,7 @@
 """Rules of the house that no linter knows."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,8 +24,10 @@ DRIVER_FLOOR = (SQL / "drivers", SQL / "engine.py")
 
 
 @cache
-def sources() -> Sequence[tuple[Path, ast.Module]]:
-    return [(path.relative_to(PACKAGE), ast.parse(path.read_text())) for path in sorted(PACKAGE.rglob("*.py"))]
+def sources(*words: str) -> Sequence[tuple[Path, ast.Module]]:
+    """The modules; those that have one of the words, if any are given, as to look at each takes long."""
+    texts = [(path.relative_to(PACKAGE), path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [(path, ast.parse(text)) for path, text in texts if not words or any(word in text for word in words)]
 
 
 def is_below(path: Path, floor: Sequence[Path]) -> bool:
@@ -45,7 +48,7 @@ def asks_which_database(node: ast.AST) -> bool:
 def test_only_one_place_knows_one_database_from_another() -> None:
     found = [
         f"{path}:{getattr(node, 'lineno', '')} {ast.unparse(node)}"
-        for path, module in sources()
+        for path, module in sources("dialect", "get_backend_name")
         if not is_below(path, DATABASE_FLOOR)
         for node in ast.walk(module)
         if asks_which_database(node)
@@ -77,7 +80,7 @@ def asks_which_driver(node: ast.AST) -> bool:
 def test_only_one_place_knows_one_driver_from_another() -> None:
     found = [
         f"{path}:{getattr(node, 'lineno', '')} {ast.unparse(node)}"
-        for path, module in sources()
+        for path, module in sources("driver", "is_async")
         if not is_below(path, DRIVER_FLOOR)
         for node in ast.walk(module)
         if asks_which_driver(node)
@@ -135,6 +138,74 @@ def test_the_rule_of_underscores_knows_what_it_forbids() -> None:
         assert list(private_imports(module, ("delaystore", "stores")))
         assert not list(private_imports(module, ("delaystore", "stores", "sql")))
         assert not list(private_imports(module, ("delaystore", "stores", "sql", "migrations")))
+
+
+TESTS = Path(__file__).parents[1]
+PRIVATE_IN_TESTS = {
+    "celery/test_sending.py": "shortens a patience of seconds",
+    "clusters/test_destinations_that_take_nothing.py": "shortens the deferral of unavailable destinations",
+    "faults/test_frozen_databases.py": "shortens the age of a clock reading, and a patience",
+    "ingress/test_consumer_timeout.py": "shortens the time for which messages stay unacknowledged",
+    "ingress/test_interleavings.py": "interleaves the steps of an ingress and of a dispatcher, on databases",
+    "ingress/test_poison.py": "shortens the pauses between two tries, and a patience",
+    "integration/django_cases.py": "has URLs from Django's settings, which only a process with Django can read",
+    "integration/migrating.py": "reads a table of a layout that is no product's",
+    "integration/test_async_delivery.py": "shortens the age of a clock reading",
+    "integration/test_delays_migrate.py": "makes copies larger than a frame",
+    "integration/test_estimates.py": "estimates from fewer than 100,000 messages on",
+    "integration/test_keys.py": "puts a message between a look-up and an insert",
+    "integration/test_migration_receipts.py": "commits a receipt while another connection waits for it",
+    "integration/test_native_handover.py": "forgets a cascade sooner than a queue",
+    "integration/test_operations_cli.py": "is no terminal",
+    "integration/test_plans.py": "reads plans of looks that begin in the middle of a table",
+    "integration/test_send_file.py": "has a limit of 1,000,000 rows, and an interrupt after a commit",
+    "integration/test_spark_staging.py": "shortens leases, and puts other transactions between the steps of a load",
+    "integration/test_sql_operating.py": "puts a dispatcher between two steps, and counts the rows of a look",
+    "integration/test_sql_store.py": "has a listener that hears nothing, on PostgreSQL",
+    "spark/conftest.py": "ends the service of a Spark session that is shared by all tests",
+    "spark/driver.py": "says the cause of a failure as commands do",
+    "spark/loads.py": "says the cause of a failure as commands do",
+    "spark/test_driver_service.py": "is about a module that needs PostgreSQL and a Spark session",
+    "spark/test_load_cli.py": "counts the rows of Spark's batches",
+    "spark/test_reading.py": "shortens the life of a snapshot",
+    "spark/test_writing.py": "has a client of a service that is gone",
+    "web/test_api.py": "has as many background jobs as there may be",
+    "web/test_pages.py": "shortens the time for which a page waits for a change",
+}
+"""The tests outside tests/unit that use private names of delaystore, and what for: a setting or a fault is better."""
+A_PRIVATE_NAME = re.compile(r"delaystore(\.[\w{}]+)*\._[a-zA-Z]\w*(\.\w+)*")
+
+
+def private_names(module: ast.Module) -> Iterator[str]:
+    """Private names of delaystore that a test imports, or patches by their names."""
+    yield from private_imports(module, ())
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr" and node.args:
+            target = node.args[0]
+            if isinstance(target, ast.Constant | ast.JoinedStr) and A_PRIVATE_NAME.search(ast.unparse(target)):
+                yield ast.unparse(target)
+
+
+def test_tests_go_by_public_names_but_in_unit_tests() -> None:
+    found = {
+        str(path.relative_to(TESTS)): names
+        for path in sorted(TESTS.rglob("*.py"))
+        if not is_below(path.relative_to(TESTS), [Path(each) for each in ("unit", "node", "integration/partitions")])
+        if (names := list(private_names(ast.parse(path.read_text()))))
+    }
+    assert {path: names for path, names in found.items() if path not in PRIVATE_IN_TESTS} == {}
+    assert PRIVATE_IN_TESTS.keys() - found.keys() == set(), "take them off the list"
+
+
+def test_the_rule_of_tests_knows_what_it_forbids() -> None:
+    for forbidden in (
+        "from delaystore.stores.sql._claims import Claims",
+        'patch.setattr("delaystore.stores.sql._parts.FRESH_FOR", 0.0)',
+        'patch.setattr(f"delaystore.dispatcher.{module}._LONGEST", 0.0)',
+    ):
+        assert list(private_names(ast.parse(forbidden))), forbidden
+    for allowed in ("from delaystore.stores import open_store", 'patch.setattr("delaystore.breakers.SLOW", 0.5)'):
+        assert not list(private_names(ast.parse(allowed))), allowed
 
 
 PIKAS_OWN = frozenset(

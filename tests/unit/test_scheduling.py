@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.long  # the tests' own tool
 ROOT: Final = Path(__file__).parents[2]
 QUICK: Final = "def test_one(): pass\ndef test_two(): pass\n"
 CRASHING: Final = "import os\ndef test_one(): pass\ndef test_two(): os._exit(1)\n"
@@ -18,7 +19,6 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
-@pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("left", ["", "def test_three(): pass\n", "def test_three(): pass\ndef test_four(): pass\n"])
 def test_a_worker_that_crashed_is_replaced_and_the_rest_runs(tmp_path: Path, left: str, workers: int) -> None:

@@ -1,6 +1,8 @@
 """Whether a service lives, and is ready: what the probes answer."""
 
 import asyncio
+import io
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +12,12 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from delaystore.breakers import report_critical_error
+from delaystore.errors import StoreUnavailableError
 from delaystore.server.configuration.tree import configuration_in
 from delaystore.server.endpoints import Endpoint, turns_of
 from delaystore.server.runner import drained
-from delaystore.server.running import Requests, ServiceRequest
+from delaystore.server.running import CriticalOnce, Requests, ServiceRequest
 from delaystore.server.service import Service
 from delaystore.server.site import ServiceState, probe_application
 from tests.dispatching import wait_until
@@ -112,3 +116,33 @@ def test_many_requests_are_one_and_to_stop_is_ahead_of_all() -> None:
     requests.reload()
     assert requests.stopping
     assert requests.next(0) is ServiceRequest.STOP
+
+
+@pytest.fixture
+def log() -> Iterator[tuple[io.StringIO, list[float]]]:
+    """What is logged, and the time, to be set."""
+    written, now = io.StringIO(), [0.0]
+    handler = logging.StreamHandler(written)
+    handler.addFilter(CriticalOnce(lambda: now[0]))
+    logger = logging.getLogger("delaystore.dispatcher")
+    logger.addHandler(handler)
+    yield written, now
+    logger.removeHandler(handler)
+
+
+def test_each_part_tells_of_one_failure_and_it_is_logged_once(log: tuple[io.StringIO, list[float]]) -> None:
+    written, now = log
+    refused = StoreUnavailableError("the database refuses the login")
+    for part in ("fetching due messages", "storing what is published", "answering requests"):
+        report_critical_error(None, f"{part} has failed for 30 s", refused)
+        logging.getLogger("delaystore.dispatcher").warning("%s fails: %s", part, refused)
+    report_critical_error(None, "forwarding has failed for 30 s", StoreUnavailableError("no such host"))
+    lines = written.getvalue().splitlines()
+    assert [line for line in lines if "has failed" in line] == [
+        "fetching due messages has failed for 30 s: the database refuses the login",
+        "forwarding has failed for 30 s: no such host",
+    ]
+    assert sum(" fails: " in line for line in lines) == 3
+    now[0] = 61.0
+    report_critical_error(None, "storing has failed for 30 s", refused)
+    assert written.getvalue().endswith("storing has failed for 30 s: the database refuses the login\n")

@@ -34,7 +34,7 @@ from delaystore.bulk.values import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
 from delaystore.stores.sql.rows import to_row
-from tests.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows
+from tests.unit.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows
 
 ALPHABET = st.sampled_from("aé\N{GRINNING FACE}/\0 ")
 TEXTS = st.text(ALPHABET, max_size=4) | st.builds(

@@ -35,7 +35,7 @@ from delaystore.message import NOTHING, DelayedMessage
 from delaystore.stores.sql.codec import decode_mapping, encode_mapping
 from delaystore.stores.sql.rows import to_row
 from delaystore.transports.rabbitmq.properties import check_message
-from tests.converting import DUE, Column, convert, instants, not_utf8, reasons, rows
+from tests.unit.converting import DUE, Column, convert, instants, not_utf8, reasons, rows
 
 UNFIT = "headers holds a name or value that no message can"
 NO_JSON = "headers is not a JSON object, or holds a tag (a name with $) that does not fit"

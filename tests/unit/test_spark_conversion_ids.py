@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import ConfigurationError
-from tests.converting import Column, convert, local, not_utf8, reasons, rows
+from tests.unit.converting import Column, convert, local, not_utf8, reasons, rows
 
 PIECES = st.text(st.sampled_from("s1:i"), max_size=3)
 

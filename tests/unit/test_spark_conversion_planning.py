@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from delaystore.bulk.options import UnknownColumns
 from delaystore.errors import ConfigurationError
-from tests.converting import Column, plan, rows
+from tests.unit.converting import Column, plan, rows
 
 HEADERS = {"unknown_columns": UnknownColumns.HEADERS}
 BODY = {"unknown_columns": UnknownColumns.BODY}

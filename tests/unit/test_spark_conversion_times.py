@@ -31,7 +31,7 @@ from delaystore.bulk.options import AmbiguousTime
 from delaystore.bulk.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.errors import InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
-from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
+from tests.unit.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
 
 ZONES = ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Monrovia", "Pacific/Apia", "UTC"]
 CHANGES = [

@@ -17,7 +17,7 @@ from delaystore.bulk.rejects import RejectFolder, file_name, kept_rejects, rejec
 from delaystore.bulk.staging.abc import LoadKey
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.message import new_message_id
-from tests.converting import DUE, convert, instants, not_utf8, rows
+from tests.unit.converting import DUE, convert, instants, not_utf8, rows
 
 LOAD = LoadKey("2026-11-reminders")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import BinaryType
-from sqlalchemy import create_engine, text
 
 from delaystore.bulk.options import write_options
 from delaystore.bulk.rejects import RejectFolder
@@ -17,7 +16,8 @@ from delaystore.bulk.staging import _stores
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
-from tests.converting import batch, rows, schema
+from tests.integration.loading import end_lease
+from tests.unit.converting import batch, rows, schema
 
 ROWS = rows(2, body=(BinaryType(), [b"good", None]))
 
@@ -26,13 +26,6 @@ def run(url: str, **options: str) -> BatchWriter:
     """A run of the load "one", as each process that runs it makes one."""
     given = {"store": url, "endpoint": "sales", "loadId": "one", **options}
     return BatchWriter(schema(ROWS), write_options(given), None)
-
-
-def end_lease(url: str) -> None:
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'"))
-    engine.dispose()
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -1,14 +1,24 @@
-"""TestDelivery: what a test of somebody's program does with it."""
+"""What tests of programs take: TestDelivery, its awaited twin, stand-ins for transactions, clocks and transports."""
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from delaystore import DelayedDeliverySettings, DelayedMessage
+from delaystore import AsyncDelayedDelivery, DelayedDelivery, DelayedDeliverySettings, DelayedMessage, ManagementOutcome
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.testing import SettableClock, TestDelivery
+from delaystore.testing import (
+    AsyncFakeTransaction,
+    AsyncTestDelivery,
+    FakeTransaction,
+    RecordingTransport,
+    SettableClock,
+    TestDelivery,
+)
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -232,3 +242,194 @@ def test_a_handler_that_would_have_to_be_awaited_is_refused(delivery: TestDelive
 
     with pytest.raises(ConfigurationError, match="asynchronous; give a function"):
         delivery.on("billing", handle)
+
+
+def test_three_days_later_with_a_handler_that_is_awaited() -> None:
+    async def program() -> None:
+        async with AsyncTestDelivery("sales") as delivery:
+
+            async def remind(message: DelayedMessage) -> None:
+                await asyncio.sleep(0)
+                await delivery.send("mail", message.body, delay=0)
+
+            delivery.on("reminders", remind)
+            await delivery.send("reminders", b"17", delay=timedelta(days=3))
+            delivery.assert_sent("reminders", "17", delay=timedelta(days=3))
+            assert await delivery.dispatch_due() == []
+            delivery.clock.advance(days=3)
+            assert [message.destination for message in await delivery.dispatch_due()] == ["reminders", "mail"]
+            assert delivery.waiting() == []
+            assert len(delivery.delivered("mail")) == 1
+            delivery.on("reminders", lambda _: None)
+            await delivery.send("reminders", b"18", delay=60)
+            assert len(await delivery.dispatch_for(minutes=2)) == 1
+            with pytest.raises(AssertionError, match="no such message was sent: to 'shipping'"):
+                delivery.assert_sent("shipping")
+            with pytest.raises(AssertionError, match="1 sent, where none was expected: to 'mail'"):
+                delivery.assert_not_sent("mail")
+            assert not (await delivery.health()).running
+
+    asyncio.run(program())
+
+
+def test_what_is_enlisted_is_sent_with_the_commit() -> None:
+    async def place_order(session: Any, delivery: AsyncDelayedDelivery, number: bytes) -> None:
+        await delivery.enlist(session).send("reminders", number, delay=60)
+
+    async def program() -> None:
+        delivery = AsyncTestDelivery("sales")
+        session = AsyncFakeTransaction()
+        called: list[str] = []
+        await place_order(session, delivery, b"17")
+        session.on_rollback(lambda: called.append("rolled back"))
+        await session.rollback()
+        await place_order(session, delivery, b"18")
+        session.on_commit(lambda: called.append("committed"))
+        delivery.assert_not_sent()
+        await session.commit()
+        await session.close()
+        delivery.assert_sent("reminders", b"18", delay=60)
+        with pytest.raises(RuntimeError, match="declined"):
+            async with AsyncFakeTransaction() as session:
+                await place_order(session, delivery, b"19")
+                raise RuntimeError("the card was declined")
+        async with AsyncFakeTransaction() as session:
+            await place_order(session, delivery, b"20")
+        assert [message.body for message in delivery.waiting()] == [b"18", b"20"]
+        assert called == ["rolled back", "committed"]
+
+    asyncio.run(program())
+
+
+def place_order(session: Any, delivery: DelayedDelivery, number: bytes) -> str:
+    return delivery.enlist(session).send("reminders", number, delay=timedelta(days=3))
+
+
+def test_what_is_committed_was_sent_and_what_is_rolled_back_was_not(delivery: TestDelivery) -> None:
+    session = FakeTransaction()
+    place_order(session, delivery, b"17")
+    delivery.assert_not_sent()
+    session.rollback()
+    delivery.assert_not_sent()
+    place_order(session, delivery, b"18")
+    session.commit()
+    delivery.assert_sent("reminders", b"18", delay=timedelta(days=3))
+    place_order(session, delivery, b"19")
+    session.close()
+    assert len(delivery.waiting()) == 1
+
+
+def test_a_block_commits_or_rolls_back(delivery: TestDelivery) -> None:
+    with FakeTransaction() as session:
+        sent = place_order(session, delivery, b"17")
+    with pytest.raises(RuntimeError, match="declined"), FakeTransaction() as session:
+        assert delivery.enlist(session).cancel(sent) is ManagementOutcome.DONE
+        place_order(session, delivery, b"18")
+        raise RuntimeError("the card was declined")
+    assert [message.body for message in delivery.waiting()] == [b"17"]
+
+
+def test_hooks_are_called_for_one_transaction(delivery: TestDelivery) -> None:
+    session, called = FakeTransaction(), list[str]()
+    session.on_commit(lambda: called.append("committed"))
+    session.on_rollback(lambda: called.append("rolled back"))
+    session.commit()
+    session.rollback()
+    assert called == ["committed"]
+
+
+def test_transactions_that_were_given_up_leave_nothing_to_later_ones(delivery: TestDelivery) -> None:
+    for _ in range(50):  # CPython gives a later object the address of an earlier one
+        place_order(FakeTransaction(), delivery, b"given up")
+    for number in range(50):
+        with FakeTransaction() as session:
+            place_order(session, delivery, b"%d" % number)
+    assert len(delivery.waiting()) == 50
+
+
+def test_a_session_of_a_database_needs_a_store_in_it(delivery: TestDelivery) -> None:
+    with pytest.raises(ConfigurationError, match="not in a object; for that use a SQL store"):
+        delivery.enlist(object())
+
+
+def test_it_stands_still_until_it_is_moved() -> None:
+    clock = SettableClock(NOON)
+    assert clock.now() == clock.now() == NOON
+    assert clock.advance(timedelta(hours=1)) == NOON + timedelta(hours=1)
+    assert clock.advance(0.5) == clock.now() == NOON + timedelta(hours=1, seconds=0.5)
+    clock.set(NOON.astimezone())
+    assert clock.now() == NOON
+    assert clock.now().tzinfo is UTC
+
+
+def test_a_naive_instant_is_refused() -> None:
+    naive = datetime(2027, 1, 1)  # noqa: DTZ001 - what is refused
+    with pytest.raises(InvalidMessageError, match="no time zone"):
+        SettableClock(naive)
+    clock = SettableClock(NOON)
+    with pytest.raises(InvalidMessageError, match="no time zone"):
+        clock.set(naive)
+    assert clock.now() == NOON
+
+
+@pytest.mark.parametrize(
+    "span", [{"days": 1e9}, {"days": -1e6}, {"days": float("nan")}, {"seconds": float("inf")}, {"span": "a day"}]
+)
+def test_what_is_no_length_of_time_or_leads_too_far_is_refused(span: dict[str, Any]) -> None:
+    clock = SettableClock(NOON)
+    with pytest.raises(InvalidMessageError):
+        clock.advance(**span)
+    assert clock.now() == NOON
+
+
+NO_QUEUE = Outcome(OutcomeKind.UNROUTABLE, "no such queue")
+FULL = Outcome(OutcomeKind.REFUSED, "full")
+
+
+def message(message_id: str, destination: str = "billing") -> DelayedMessage:
+    due_time = datetime(2027, 1, 1, tzinfo=UTC)
+    return DelayedMessage(message_id=message_id, destination=destination, due_time=due_time, body=b"")
+
+
+def test_it_answers_as_told_by_destination_and_records() -> None:
+    transport = RecordingTransport(
+        {"nowhere": NO_QUEUE, "picky": lambda one: DELIVERED if one.message_id == "c" else FULL}
+    )
+    batch = [message("a"), message("b", "nowhere"), message("c", "picky"), message("d", "picky")]
+    assert transport.send(batch, None, 5) == [DELIVERED, NO_QUEUE, DELIVERED, FULL]
+    assert transport.sent == [batch[0], batch[2]]
+    assert transport.attempts == list(zip(batch, [DELIVERED, NO_QUEUE, DELIVERED, FULL], strict=True))
+
+
+def test_its_answers_may_change() -> None:
+    transport = RecordingTransport({"billing": FULL})
+    assert transport.send([message("a")], None, 5) == [FULL]
+    del transport.outcomes["billing"]
+    assert transport.send([message("a")], None, 5) == [DELIVERED]
+
+
+def test_a_pretended_outage_leaves_everything_unconfirmed() -> None:
+    transport = RecordingTransport(unavailable_reason="the broker is down")
+    assert transport.unavailable() == "the broker is down"
+    assert transport.send([message("a")], None, 5) == [Outcome(OutcomeKind.UNCONFIRMED, "the broker is down")]
+    transport.unavailable_reason = None
+    assert transport.unavailable() is None
+    assert transport.send([message("a")], None, 5) == [DELIVERED]
+
+
+def test_it_waits_for_what_another_thread_sends() -> None:
+    transport = RecordingTransport()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(transport.wait_for_sent, 2)
+        transport.send([message("a")], None, 5)
+        transport.send([message("b")], None, 5)
+        assert [one.message_id for one in waiting.result(60)] == ["a", "b"]
+    with pytest.raises(TimeoutError, match="2 messages were sent within 0 s, not 3"):
+        transport.wait_for_sent(3, timeout=0)
+
+
+def test_it_notes_what_was_declared() -> None:
+    transport = RecordingTransport()
+    transport.declare("billing")
+    transport.declare("error")
+    assert transport.declared == {"billing", "error"}

@@ -154,7 +154,7 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
         operations.limit_rate("reminders", None)
 
 
-@pytest.mark.long_runs("light", "dark")
+@pytest.mark.long  # pictures take seconds, and every test here looks at a screen
 @pytest.mark.parametrize("look", ["light", "dark", "narrow"])
 def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures: Path, look: str) -> None:
     options = {
@@ -282,7 +282,7 @@ def test_failures_are_shown_with_their_reasons(page: Page, shop: Shop) -> None:
         delivery.cancel("web-refused")
 
 
-@pytest.mark.long_runs(after=1)
+@pytest.mark.long  # test_pages.py has it without a browser
 @pytest.mark.parametrize("scripts", [True, False])
 def test_many_are_previewed_confirmed_and_changed(browser: Browser, shop: Shop, scripts: bool) -> None:
     header = {"batch": f"scripts-{scripts}"}
@@ -306,6 +306,7 @@ def test_many_are_previewed_confirmed_and_changed(browser: Browser, shop: Shop, 
             expect(page.locator(".big")).to_have_text("Done: 40 messages cancelled", timeout=20_000)
 
 
+@pytest.mark.long  # test_pages.py has it without a browser
 def test_failed_messages_are_replayed_and_discarded(page: Page, shop: Shop) -> None:
     with reminding(shop.store) as delivery:
         for number in range(3):

@@ -13,7 +13,7 @@ import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.server.web.users import accounts_of, hashed
-from tests.integration.cli import CommandLine, command_line, started
+from tests.integration.cli import CommandLine, started
 from tests.long import long
 from tests.web.pages import TOKENS, USERS
 from tests.web.served import served
@@ -24,13 +24,6 @@ def environment(sqlite_url: str) -> dict[str, str]:
     with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
         delivery.send("billing", b"x", delay=timedelta(hours=1), message_id="m1")
     return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> CommandLine:
-    return command_line(capsys, monkeypatch, environment)
 
 
 @pytest.mark.parametrize("number", [long(signal.SIGINT), signal.SIGTERM])

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.cli import CommandLine, command_line
 from tests.integration.ingress_brokers import Broker
 from tests.servers import RabbitMQVhosts
 
@@ -18,7 +17,5 @@ def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def run(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """The command line, told its broker by the environment."""
-    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": broker.management_url}
-    return command_line(capsys, monkeypatch, environment)
+def environment(broker: Broker) -> dict[str, str]:
+    return {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": broker.management_url}
