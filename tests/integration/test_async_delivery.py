@@ -55,6 +55,8 @@ from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message
 from tests.servers import MariaDB, PostgreSQL
 
+pytestmark = pytest.mark.long_runs("aiomysql")
+
 HOUR = timedelta(hours=1)
 HASTY = DelayedDeliverySettings(store_timeout=2)  # type: ignore[arg-type]
 DRIVERS = {
@@ -843,8 +845,6 @@ def test_numbers_in_a_url_reach_asyncpg_as_such(postgresql_url: str) -> None:
 FORKING = """
 import asyncio, gc, os, sys
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDeliverySettings
-
-pytestmark = pytest.mark.long_runs("aiomysql")
 
 loop = asyncio.new_event_loop()
 settings = DelayedDeliverySettings(store_timeout=10)
