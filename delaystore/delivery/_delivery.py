@@ -106,10 +106,6 @@ _ANSWERS: Final = (
 """Errors of a store that works."""
 
 
-def _no_dispatcher(_due_time: datetime | None) -> None:
-    """Wakes nothing: this process has no dispatcher."""
-
-
 class DelayedDelivery(Sender):
     """Stores messages until they are due, and forwards them then.
 
@@ -157,10 +153,7 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._wake_up = _no_dispatcher if self._dispatcher is None else self._dispatcher.wake_up
         self._composer = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
-        self.check: Final = self._composer.check
-        """Raises InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -583,6 +576,10 @@ class DelayedDelivery(Sender):
                 self._wake_up(min(message.next_attempt for message in rest))
         return count
 
+    def _wake_up(self, due_time: datetime | None) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.wake_up(due_time)
+
     def _managed(self) -> ManagedDelayedMessageStore:
         if not isinstance(self._store, ManagedDelayedMessageStore):
             raise ConfigurationError(
@@ -591,6 +588,10 @@ class DelayedDelivery(Sender):
             )
         self.prepare()
         return self._store
+
+    def check(self, message: DelayedMessage) -> None:
+        """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
+        self._composer.check(message)
 
     @property
     def manages(self) -> bool:
