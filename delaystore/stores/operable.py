@@ -193,7 +193,7 @@ class IngressRecord:
     breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     problem: str | None = None
 
-    def is_gone(self, now: datetime) -> bool:
+    def is_offline(self, now: datetime) -> bool:
         """Whether it has said nothing for so long that it has died. `now`: by the store's clock."""
         return now - self.heartbeat > ALIVE
 

@@ -15,7 +15,6 @@ from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import DelayedMessage
-from delaystore.operations import _search
 from delaystore.operations.exports import ExportFile, ExportFormat
 from delaystore.stores.operable import Operation
 from tests.integration.cli import CommandLine, command_line
@@ -311,16 +310,16 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
 ) -> None:
     fill(store, 2_500)
     file = tmp_path / "out.csv"
-    search, pages = _search.search, []
+    search, pages = SqlDelayedMessageStore.search, []
 
-    def fail_at_third(*arguments: Any) -> Any:
+    def fail_at_third(*arguments: Any, **named: Any) -> Any:
         pages.append(arguments)
         if len(pages) == 3:
             raise StoreUnavailableError("gone")
-        return search(*arguments)
+        return search(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_search, "search", fail_at_third)
+        patch.setattr(SqlDelayedMessageStore, "search", fail_at_third)
         result = run("export", str(file))
     assert result.code == 2
     assert "messages exported so far; " in result.err
@@ -355,7 +354,7 @@ def test_an_export_that_failed_before_its_first_message_leaves_nothing(
         raise StoreUnavailableError("gone")
 
     fill(store, 3)
-    monkeypatch.setattr(_search, "search", fail)
+    monkeypatch.setattr(SqlDelayedMessageStore, "search", fail)
     result = run("export", str(tmp_path / "out.csv"))
     assert result.code == 2
     assert "interrupted: 0 messages exported so far; begin again\n" in result.err

@@ -193,7 +193,7 @@ def test_row_level_security_hides_no_message(
     engine = create_engine(url)
     theirs = SqlDelayedMessageStore(engine)
     delivery = DelayedDelivery("sales", theirs)
-    assert "row level security" in str(delivery.operations.overview(10).hindrances)
+    assert "row level security" in str(delivery.operations.overview(10).blocking_defects)
     with pytest.raises(StorePermissionError, match="row level security"), theirs.transaction() as transaction:
         transaction.fetch_due(theirs.now(), 5)
     for command in ("health", "count"):

@@ -157,7 +157,10 @@ class FromFile(Origin):
 
 
 class FromOptions(Origin):
-    """Options of the command line. `options`: their names by the path of the key, without the user's own names."""
+    """Options of the command line, named as their keys; `options`: those with another name, by the path of the key.
+
+    Paths are without the user's own names. The keys of an endpoint's tables have no options, except the dispatcher's.
+    """
 
     def __init__(self, options: Mapping[Path, str]) -> None:
         self._options = options
@@ -169,7 +172,10 @@ class FromOptions(Origin):
     @override
     def key(self, path: Path) -> str:
         plain = path[:1] + path[2:] if path[0] == "endpoint" else path
-        return self._options.get(plain, dotted(path))
+        if plain in self._options:
+            return self._options[plain]
+        has_option = len(plain) == 1 or plain[:-1] in (("endpoint",), ("endpoint", "dispatcher"))
+        return f"--{plain[-1].replace('_', '-')}" if has_option else dotted(path)
 
 
 class ConfigurationReader:
