@@ -269,7 +269,7 @@ def test_a_missing_error_queue_is_an_error(transport: Transport) -> None:
 
 
 def test_a_transport_that_cannot_look_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="cannot look into the queue 'error'"):
+    with pytest.raises(ConfigurationError, match="cannot inspect the queue 'error'"):
         ErrorQueue(RecordingTransport(), "error").groups()
 
 

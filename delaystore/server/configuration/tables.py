@@ -203,9 +203,11 @@ class ConfigurationReader:
         try:
             return struct(**values)
         except ConfigurationError as error:  # checks of several keys together begin with the name of one
-            name, _, rest = str(error).partition(" ")
+            begin, _, rest = str(error).partition(" ")
+            name = begin.rstrip(":")
             if name in keys or name in inner:
-                raise ConfigurationError(f"{self._origin.key((*path, name))} {rest}") from None
+                colon = begin.removeprefix(name)
+                raise ConfigurationError(f"{self._origin.key((*path, name))}{colon} {rest}") from None
             raise ConfigurationError(f"{self._origin.table(path)} {error}") from None
 
     def _key(self, key: Key, given: object, path: Path) -> object:
