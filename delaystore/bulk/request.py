@@ -269,7 +269,7 @@ def _with_header(files: DataFiles) -> Path:
 # A file into a store by this process alone, without Spark: all of it or nothing.
 
 Watch = Callable[[int], bool]
-"""Is told how many rows were read. True: stop."""
+"""Called with how many rows were read. True: stop."""
 
 
 class DirectLoad:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import Yes, environment_option, required, url_option
 from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
@@ -81,14 +81,7 @@ def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
 
 def finding_document(finding: "Finding") -> dict[str, Any]:
     """A finding in JSON."""
-    return {
-        "kind": finding.kind.value,
-        "subject": finding.subject,
-        "text": finding.text,
-        "argument": finding.argument,
-        "expected": _plain(finding.expected),
-        "actual": _plain(finding.actual),
-    }
+    return {**asdict(finding), "expected": _plain(finding.expected), "actual": _plain(finding.actual)}
 
 
 def print_verification(found: "Verification", what: str, about: Mapping[str, str], *, as_json: bool) -> None:
@@ -251,7 +244,7 @@ def _check_document(found: "DeletionCheck") -> dict[str, Any]:
     }
 
 
-Deleting = Annotated[DeletionOptions, offered("force", "yes", "dry_run")]
+Deleting = Annotated[DeletionOptions, Offered("force", "yes", "dry_run")]
 Passive = Annotated[
     bool, typer.Option("--passive", help="This user may not declare: leave its permissions out of the checks.")
 ]
@@ -312,4 +305,4 @@ class CascadeOptions(BrokerOptions):
             yield client, topology
 
 
-Cascade = Annotated[CascadeOptions, offered("broker", "cascade", "management")]
+Cascade = Annotated[CascadeOptions, Offered("broker", "cascade", "management")]

@@ -1,7 +1,7 @@
 """How a function becomes a command: its options, and the examples that end its help."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -9,16 +9,11 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import typer
 
 
-@dataclass(frozen=True, slots=True)
 class Offered:
     """In the annotation of an options object: the names of the fields that a command offers, in its help's order."""
 
-    names: tuple[str, ...]
-
-
-def offered(*names: str) -> Offered:
-    """The mark of an options object of which a command offers only some fields."""
-    return Offered(names)
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
 def add_commands(app: typer.Typer, commands: Mapping[str, Callable[..., None]], group: str = "") -> None:
@@ -34,18 +29,23 @@ def command_group(callback: Callable[..., None]) -> typer.Typer:
     return app
 
 
-def require_command(context: typer.Context) -> None:
-    """Where a group is called without a command, print its help. Raises typer.Exit then."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+def plain_group(about: str) -> typer.Typer:
+    """A group of commands that does nothing by itself. `about`: its help."""
+
+    def print_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+            raise typer.Exit(2)
+
+    print_help.__doc__ = about
+    return command_group(print_help)
 
 
 def with_flat_options(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as Typer can read it: in place of each options object, a dataclass, come the fields of it.
 
     Typer has no options that several commands share. So a command takes an options object, as in
-    `where: EndpointOptions`, whose fields are annotated as options. Its annotation may hold `offered(...)`.
+    `where: EndpointOptions`, whose fields are annotated as options. Its annotation may hold `Offered(...)`.
     """
     groups: dict[str, tuple[type[Any], Sequence[str]]] = {}
     parameters: list[Parameter] = []

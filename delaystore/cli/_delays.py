@@ -18,7 +18,7 @@ from delaystore.cli._broker import (
     say_unchecked,
     saying_what_is_declared,
 )
-from delaystore.cli._commands import add_commands, command_group, require_command
+from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._delays_moving import export, migrate, status, transfer
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say, tell
@@ -191,15 +191,12 @@ def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
         tell(policy.command)
 
 
-def delays(context: typer.Context) -> None:
+delays_app = plain_group(
     """Create, verify and empty cascades, RabbitMQ's native delays.
 
     Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
     """
-    require_command(context)
-
-
-delays_app = command_group(delays)
+)
 add_commands(
     delays_app,
     {

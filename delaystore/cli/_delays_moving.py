@@ -1,7 +1,7 @@
 """`delaystore delays` migrate, transfer, status and export."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -24,30 +24,49 @@ if TYPE_CHECKING:
     from delaystore.cascades.moving.report import MoveReport
     from delaystore.cascades.status import Level, UndeliverableQueue
 
-# the options that both commands have; the defaults are theirs
-DueByOption = Annotated[
-    DueBy,
-    typer.Option(
-        "--due-by",
-        help="What tells the remaining delay. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's "
-        "eta; exact. key: the routing key from the present level down; never early, late by the time spent in that "
-        "level. either: the headers, or else the key.",
-    ),
-]
-RoutingOption = Annotated[
-    Routing,
-    typer.Option(
-        "--routing", help="How destinations are bound on the target: the queue, or the exchange of that name."
-    ),
-]
-PoisonQueue = Annotated[
-    str,
-    typer.Option(
-        "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
-    ),
-]
-_POISON_QUEUE = "delays.poison"
-_PATIENCE = "60s"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOptions:
+    """How messages are moved, as given on the command line."""
+
+    due_by: Annotated[
+        DueBy,
+        typer.Option(
+            "--due-by",
+            help="Where the remaining delay is read. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery "
+            "task's eta; exact. key: the routing key from the present level down; never early, late by the time spent "
+            "in that level. either: the headers, or else the key.",
+        ),
+    ] = DueBy.HEADERS
+    routing: Annotated[
+        Routing,
+        typer.Option(
+            "--routing", help="How destinations are bound on the target: the queue, or the exchange of that name."
+        ),
+    ] = Routing.DIRECT
+    poison_queue: Annotated[
+        str,
+        typer.Option(
+            "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
+        ),
+    ] = "delays.poison"
+    max_rate: MaxRate = None
+    patience: Patience = "60s"
+    dry_run: DryRun = False
+
+    def settings(self) -> "MoveSettings":
+        """The same as settings. Raises ConfigurationError."""
+        from delaystore.cascades.moving.mover import MoveSettings
+
+        return MoveSettings(
+            due_by=self.due_by,
+            routing=self.routing,
+            poison_queue=self.poison_queue,
+            max_rate=self.max_rate,
+            patience=parse_duration(self.patience, "--patience").total_seconds(),
+        )
+
+
 _SHOWN = 20
 """How many destinations, and reasons, are listed."""
 
@@ -62,14 +81,9 @@ def migrate(
     to_cascade: Annotated[
         str, environment_option("--to", "The cascade that gets them.", metavar="CASCADE", group="delays_migrate")
     ] = "nservicebus-v2",
-    due_by: DueByOption = DueBy.HEADERS,
-    routing: RoutingOption = Routing.DIRECT,
-    poison_queue: PoisonQueue = _POISON_QUEUE,
-    max_rate: MaxRate = None,
-    patience: Patience = _PATIENCE,
     *,
+    options: MoveOptions,
     on: BrokerOptions,
-    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Move the messages of a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
@@ -80,9 +94,8 @@ def migrate(
     and their results do not add up.
     """
     url = on.require_broker()
-    settings = _settings(due_by, routing, poison_queue, max_rate, patience)
     with _cascade(url, from_cascade, on.management) as source, _cascade(url, to_cascade) as target:
-        _run(source, target, settings, dry_run=dry_run, as_json=as_json)
+        _run(source, target, options, as_json=as_json)
 
 
 def transfer(
@@ -94,14 +107,9 @@ def transfer(
     to_cascade: Annotated[
         str | None, typer.Option("--to-cascade", metavar="CASCADE", help="The cascade there. Default: the same.")
     ] = None,
-    due_by: DueByOption = DueBy.HEADERS,
-    routing: RoutingOption = Routing.DIRECT,
-    poison_queue: PoisonQueue = _POISON_QUEUE,
-    max_rate: MaxRate = None,
-    patience: Patience = _PATIENCE,
     *,
+    options: MoveOptions,
     on: BrokerOptions,
-    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Move the messages of a cascade to another broker. Its queues must be there: messages for others are not moved.
@@ -113,23 +121,8 @@ def transfer(
     """
     url = on.require_broker()
     to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
-    settings = _settings(due_by, routing, poison_queue, max_rate, patience)
     with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
-        _run(source, target, settings, dry_run=dry_run, as_json=as_json)
-
-
-def _settings(
-    due_by: DueBy, routing: Routing, poison_queue: str, max_rate: float | None, patience: str
-) -> "MoveSettings":
-    from delaystore.cascades.moving.mover import MoveSettings
-
-    return MoveSettings(
-        due_by=due_by,
-        routing=routing,
-        poison_queue=poison_queue,
-        max_rate=max_rate,
-        patience=parse_duration(patience, "--patience").total_seconds(),
-    )
+        _run(source, target, options, as_json=as_json)
 
 
 def _cascade(url: str, name: str, management: str | None = None) -> "BrokerCascade":
@@ -138,9 +131,7 @@ def _cascade(url: str, name: str, management: str | None = None) -> "BrokerCasca
     return BrokerCascade(url, topology_named(name), name, management or None)
 
 
-def _run(
-    source: "BrokerCascade", target: "BrokerCascade", settings: "MoveSettings", *, dry_run: bool, as_json: bool
-) -> None:
+def _run(source: "BrokerCascade", target: "BrokerCascade", options: MoveOptions, *, as_json: bool) -> None:
     """Move, or do a dry run, and report.
 
     Exits with 1 if the numbers do not add up, with 128 and the signal's number if stopped.
@@ -148,9 +139,10 @@ def _run(
     from delaystore.cascades.moving.mover import move, move_dry
     from delaystore.cli._progress import ProgressBar
 
+    settings, carry_out = options.settings(), move_dry if options.dry_run else move
     with stop_requests() as stop:
         with ProgressBar() as bar:
-            report = (move_dry if dry_run else move)(source, target, settings, bar.show, lambda: stop.made)
+            report = carry_out(source, target, settings, bar.show, lambda: stop.made)
         findings = report.findings(datetime.now(UTC))
         if as_json:
             print_document(report.as_dict())

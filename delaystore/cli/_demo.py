@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, runtime_check
 import typer
 
 from delaystore.calls import ProgressListener
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import EndpointOptions, Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
@@ -38,7 +38,7 @@ def demo(
         float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Over how long they fall due.")
     ] = 5,
     *,
-    where: Annotated[EndpointOptions, offered("store", "transport", "schema")],
+    where: Annotated[EndpointOptions, Offered("store", "transport", "schema")],
     as_json: Json = False,
 ) -> None:
     """Watch it work: schedule, wait, dispatch, receive.
@@ -84,7 +84,7 @@ class Arrivals:
         self._due: dict[str, datetime] = {}
         self._arrived: dict[str, int] = {}
         self.lateness: list[timedelta] = []
-        """IncomingMessage less due time, of each message's first arrival; negative: it arrived before it was due."""
+        """Arrival less due time, of each message's first arrival; negative: it arrived before it was due."""
 
     def expect(self, message_id: str, due_time: datetime) -> None:
         """Expect a message that is about to be sent."""
@@ -164,7 +164,7 @@ def demo_endpoint(
 def _remove(
     store: DelayedMessageStore, transport: Transport, queues: tuple[str, ...], warn: Callable[[str], object]
 ) -> None:
-    """Remove tables and queues; what cannot be removed is warned of, so that the report is shown all the same."""
+    """Remove tables and queues; a failure is only a warning, so that the report is shown anyway."""
     try:
         if isinstance(store, RemovableStore):
             store.remove_infrastructure()
@@ -190,12 +190,10 @@ class Receiver:
         self._clock = clock
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="delaystore-demo-receiver", daemon=True)
+        self.start: Final = self._thread.start
+        """Begin to receive."""
         self.error: TransportError | None = None
         """The last failure; None: there was none."""
-
-    def start(self) -> None:
-        """Begin to receive."""
-        self._thread.start()
 
     def stop(self, timeout: float) -> None:
         """Receive what is there already, and end. Waits for at most `timeout` seconds."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore.cli._changing import By, acting
-from delaystore.cli._commands import add_commands, command_group, offered, require_command
+from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     EndpointOptions,
@@ -34,6 +34,7 @@ from delaystore.cli._output import (
 )
 from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.stores import documents
 from delaystore.text import counted, parse_instant, time_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
-NotedEndpoint = Annotated[EndpointOptions, offered("transport", "store", "endpoint", "schema", "table")]
+NotedEndpoint = Annotated[EndpointOptions, Offered("transport", "store", "endpoint", "schema", "table")]
 Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Only this reason, as `list` shows it; ids and numbers may differ."),
@@ -195,7 +196,7 @@ def _change(
     with second_signal_ends(), stop_requests() as stop, ProgressBar(transient=True) as bar:
         report = work(progress=bar.show, stopping=lambda: stop.made)
     if as_json:
-        print_document({"filter": wanted.as_dict(), **report.as_dict()})
+        print_document({"filter": wanted.as_dict(), **documents.record(report)})
     else:
         _print(report, done)
     is_over = report.problem is not None or report.interrupted or (limit is not None and report.done >= limit)
@@ -333,15 +334,12 @@ def _looked_at(examined: int, depth: int, examine: int) -> str:
     return f"looked at the first {some} only: it took too long, or other consumers hold the rest"
 
 
-def errors(context: typer.Context) -> None:
+errors_app = plain_group(
     """List, show, replay and discard messages of the error queue.
 
     Messages of NServiceBus endpoints in the same queue are shown, too, and replayed to where they failed.
     """
-    require_command(context)
-
-
-errors_app = command_group(errors)
+)
 add_commands(errors_app, {"list": list_errors, "show": show, "replay": replay, "discard": discard}, "errors")
 
 

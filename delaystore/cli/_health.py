@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from delaystore.operations.overview import HealthCriteria, Overview
 
 T = TypeVar("T")
-_TOLD: Final = (
+_SHOWN: Final = (
     "waiting",
     "exact",
     "oldest_overdue",
@@ -55,7 +55,7 @@ class HealthOptions:
 
 
 def shown_error_queue_option(command: str) -> Any:
-    """--error-queue of a command that tells health."""
+    """--error-queue of a command that reports health."""
     return error_queue_option("The error queue, whose depth is shown if --transport is given.", command)
 
 
@@ -73,7 +73,7 @@ class StoreReport:
 
     @property
     def no_dispatcher(self) -> bool:
-        """Whether something is overdue, and no dispatcher tells that it runs."""
+        """Whether something is overdue, and no dispatcher reports that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
 
     def document(self, demands: "HealthCriteria") -> dict[str, Any]:
@@ -82,7 +82,7 @@ class StoreReport:
         return {
             "healthy": not faults,
             "problems": list(faults),
-            **{name: value for name, value in seen.as_dict().items() if name in _TOLD},
+            **{name: value for name, value in seen.as_dict().items() if name in _SHOWN},
             "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
         }
 
@@ -90,20 +90,20 @@ class StoreReport:
         if self.problem is not None:
             return self.problem
         waiting = self.overview.waiting
-        told = "not counted in time how many are" if waiting is None else about(waiting)
+        count = "not counted in time how many are" if waiting is None else about(waiting)
         overdue = self.overview.overdue
         late = "not known in time whether one is overdue" if overdue is None else overdue_text(overdue)
-        return "; ".join([f"{told} waiting, {late}", *self._remarks()])
+        return "; ".join([f"{count} waiting, {late}", *self._remarks()])
 
     def _remarks(self) -> Iterator[str]:
         seen = self.overview
         if self.no_dispatcher:
             yield "no dispatcher is running"
         for each in seen.ingresses or ():
-            if seen.is_gone(each):
+            if seen.is_offline(each):
                 yield f"the ingress of {each.queue!r} is offline"
             elif each.problem is not None:
-                yield f"the ingress of {each.queue!r} consumes nothing"
+                yield f"the ingress of {each.queue!r} does not consume"
         if seen.failing is not None and seen.failing.messages:
             yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
         if seen.paused:
@@ -137,7 +137,7 @@ class Deadline:
                 raise
             return StoreReport(str(error), Overview(endpoint=opened.endpoint, error_queue=opened.error_queue))
         overview = opened.delivery.operations.overview(self._left)
-        return StoreReport(status.read_only or "; ".join(overview.hindrances) or None, overview)
+        return StoreReport(status.read_only or "; ".join(overview.blocking_defects) or None, overview)
 
     def required(self, purpose: str, ask: Callable[[], T]) -> T:
         """What the store answers in the time that is left; raises StoreError."""

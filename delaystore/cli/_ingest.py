@@ -201,7 +201,7 @@ def _broker_is_typed(context: typer.Context) -> bool:
 
 
 def _leads_nowhere(client: "BrokerClient", out: str) -> bool:
-    """Whether no queue is behind `out`, as far as the management API tells."""
+    """Whether no queue is behind `out`, as far as the management API knows."""
     return client.management is not None and not client.management.snapshot().queues_behind(out)
 
 

@@ -1,7 +1,5 @@
 """Options of `delaystore ingest`, and the plan they make."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -9,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.settings import IngressOnDuplicate
+from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.text import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient, BrokerSnapshot
@@ -94,12 +91,9 @@ class TypedNameOptions(NameOptions):
         return None if self.exchange_type is None else self.exchange_type.value
 
 
-TypedNames = Annotated[TypedNameOptions, offered("exchange", "out_type", "exchange_type", "out", "queue")]
+TypedNames = Annotated[TypedNameOptions, Offered("exchange", "out_type", "exchange_type", "out", "queue")]
 _GROUP = "ingest"
-_KEYS: Final = frozenset(
-    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
-)
-"""Keys of the configuration with which errors begin, and which are options here."""
+_DEFAULTS: Final = IngressSettings(queue="any")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +127,7 @@ class IngressOptions:
         str | None,
         environment_option(
             "--forms",
-            "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: "
+            "The delay formats that are read, in order of precedence: x-delay, amqp1, due-time, nservicebus. Default: "
             "all but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
             metavar="NAMES",
             group=_GROUP,
@@ -194,14 +188,14 @@ class IngressOptions:
     ] = DEFAULT_ERROR_QUEUE
     batch_size: Annotated[
         int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
-    ] = 1000
+    ] = _DEFAULTS.batch_size
     prefetch: Annotated[
         int,
         environment_option(
             "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
         ),
-    ] = 2500
-    memory: Annotated[
+    ] = _DEFAULTS.prefetch
+    memory_bytes: Annotated[
         int,
         environment_option(
             "--memory-bytes",
@@ -209,57 +203,31 @@ class IngressOptions:
             metavar="NUMBER",
             group=_GROUP,
         ),
-    ] = 64 * 1024 * 1024
-    most_body: Annotated[
+    ] = _DEFAULTS.memory_bytes
+    max_body_bytes: Annotated[
         int,
         environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
-    ] = 16 * 1024 * 1024
+    ] = DelayedDeliverySettings().max_body_bytes
 
     def configuration(self) -> "IngressConfiguration":
         """The same as a configuration. Raises ConfigurationError, which names the option."""
-        from delaystore.ingress.reading.content import parse_count_from
-        from delaystore.ingress.reading.forms.naming import parse_forms
         from delaystore.server.configuration.ingress import IngressConfiguration
+        from delaystore.server.configuration.tables import ConfigurationReader, FromOptions
 
-        with _as_typed():
-            if self.queue is None and self.exchange is None:
-                raise ConfigurationError(
-                    "which messages? name the exchange that programs publish to (--exchange E), or the queue "
-                    "(--queue NAME)"
-                )
-            return IngressConfiguration(
-                exchange=self.exchange,
-                queue=self.queue,
-                destination=self.destination,
-                forms=None if self.forms is None else tuple(form.name for form in parse_forms(self.forms, "--forms")),
-                allow_destination=tuple(self.allow_destination or ()) or None,
-                count_from=parse_count_from(self.count_from, "--count-from"),
-                on_duplicate=self.on_duplicate,
-                direct_below=parse_duration(self.direct_below, "--direct-below"),
-                rejected_queue=self.rejected_queue,
-                batch_size=self.batch_size,
-                prefetch=self.prefetch,
-                memory_bytes=self.memory,
-                max_body_bytes=self.most_body,
+        if self.queue is None and self.exchange is None:
+            raise ConfigurationError(
+                "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
             )
+        given = {name: getattr(self, name) for name in IngressConfiguration.__struct_fields__ if name != "broker"}
+        reader = ConfigurationReader(IngressConfiguration, FromOptions({}))
+        return reader.read(IngressConfiguration, {name: value for name, value in given.items() if value is not None})
 
     def delivery_settings(self) -> DelayedDeliverySettings:
         """The settings of the endpoint. Raises ConfigurationError, which names the option."""
-        with _as_typed():
-            return DelayedDeliverySettings(max_body_bytes=self.most_body)
-
-
-@contextmanager
-def _as_typed() -> Iterator[None]:
-    """Raise an error about a key, which begins with its name, as one about the option."""
-    try:
-        yield
-    except ConfigurationError as error:
-        name, _, rest = str(error).partition(" ")
-        key = name.rstrip(":")
-        if key in _KEYS:
-            name = f"--{name.replace('_', '-')}"
-        raise ConfigurationError(f"{name} {rest}") from None
+        try:
+            return DelayedDeliverySettings(max_body_bytes=self.max_body_bytes)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--{str(error).replace('_', '-', 2)}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,7 +325,7 @@ class CreateOptions(TypedNameOptions):
 
 ToCreate = Annotated[
     CreateOptions,
-    offered(
+    Offered(
         "exchange",
         "out_type",
         "exchange_type",
@@ -389,7 +357,7 @@ def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
         return CreatePlan(topology=wish.topology())
     if client.management is None:
         raise ConfigurationError(
-            "only the management API tells of the plugin's exchanges; pass --management URL, or to see what would be "
+            "only the management API lists the plugin's exchanges; pass --management URL, or to see what would be "
             "done, --definitions FILE with --dry-run"
         )
     client.check_same_cluster()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
@@ -139,7 +139,7 @@ def retry(
     reason: Reason = None,
     dry_run: DryRun = False,
     *,
-    on: Annotated[BrokerOptions, offered("broker")],
+    on: Annotated[BrokerOptions, Offered("broker")],
     as_json: Json = False,
 ) -> None:
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import EndpointOptions, environment_option, parse_pair
 from delaystore.cli._output import OutputError, print_document, say, tell
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
@@ -183,7 +183,7 @@ class RowOptions:
 
 RowsOfFile = Annotated[
     RowOptions,
-    offered(
+    Offered(
         "load_id",
         "key_columns",
         "key_column",

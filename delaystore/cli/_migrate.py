@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
-from delaystore.cli._commands import add_commands, command_group, require_command
+from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._migrate_reports import (
     COUNTS,
     REJECTED_REMAIN,
@@ -43,7 +43,7 @@ def abort(
 ) -> None:
     """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
 
-    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store tells which
+    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store knows which
     it has received. After a run that is complete, this gives back what was rejected.
     Exit code 3: a rejected message remains, since one with its id waits again.
     """
@@ -259,16 +259,13 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
         say(f"{name}: {remark}")
 
 
-def migrate(context: typer.Context) -> None:
+migrate_app = plain_group(
     """Move waiting messages out of a store, live.
 
     Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
     it is run again; abort gives back what has not moved.
     """
-    require_command(context)
-
-
-migrate_app = command_group(migrate)
+)
 add_commands(
     migrate_app,
     {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},

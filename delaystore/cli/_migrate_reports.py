@@ -194,7 +194,7 @@ def print_problems(problems: "Sequence[Problem]") -> None:
     """A table of the problems, where there are any."""
     rows = [
         (
-            "hinders" if one.fatal else "warning",
+            "blocks" if one.fatal else "warning",
             one.subject,
             one.text + (f" ({counted(one.messages, 'message')})" if one.messages else ""),
         )
@@ -268,7 +268,7 @@ def check_document(checked: "RunCheck") -> dict[str, Any]:
         "destinations": {} if waiting is None else dict(waiting.destinations),
         "immovable": checked.immovable,
         "problems": [
-            {"subject": one.subject, "text": one.text, "hinders": one.fatal, "messages": one.messages}
+            {"subject": one.subject, "text": one.text, "blocks": one.fatal, "messages": one.messages}
             for one in checked.problems
         ],
         "unfinished_run": run_document(checked.unfinished),
@@ -323,7 +323,7 @@ def verification_document(endpoint: str, verified: "RunVerification") -> dict[st
         "counts": asdict(verified.counts),
         "source_checksum": str(verified.moved),
         "target_checksum": None if verified.waiting is None else str(verified.waiting),
-        "no_longer_there": verified.gone,
+        "no_longer_there": verified.no_longer_there,
         "findings": list(verified.findings),
         "earlier_rejected": set_aside_documents(verified.earlier),
         "remarks": list(verified.remarks),

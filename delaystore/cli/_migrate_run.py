@@ -101,7 +101,7 @@ def run(
 
 
 class _Asking:
-    """Asks whether to go on, unless told to. An interrupt ends the question at once."""
+    """Asks whether to go on, unless --yes is given. An interrupt ends the question at once."""
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
@@ -128,7 +128,7 @@ class _Asking:
 def _check_all(
     source: "MigrationSource", given: MigrationOptions, names: Sequence[str], settings: "RunSettings"
 ) -> None:
-    """Raise MigrationError where something hinders any of them, before the first is begun."""
+    """Raise MigrationError where something blocks one of them, before the first is begun."""
     from delaystore.migrations.runner import check
 
     for name in names:
@@ -199,7 +199,7 @@ def preview(
 ) -> None:
     """Show how many messages a run would move, and its obstacles. Changes nothing.
 
-    Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
+    Every message is read, and the target asked whether it would take it. Exit code 1: something blocks the run.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations.runner import check
@@ -215,10 +215,10 @@ def preview(
                 with ProgressBar(transient=True) as bar:
                     found.append(check(from_source, to_target, name, cutoff, every_message=True, listener=bar.show))
                 label = to_target.label
-    hinders = any(not (allow_rejects and problem.messages) for one in found for problem in one.hindrances)
+    blocked = any(not (allow_rejects and problem.messages) for one in found for problem in one.blocking)
     if as_json:
         endpoints = [check_document(one) for one in found]
-        print_document({"good": not hinders, "source": from_source.label, "target": label, "endpoints": endpoints})
+        print_document({"good": not blocked, "source": from_source.label, "target": label, "endpoints": endpoints})
     else:
         print_checks(found)
         print_problems(list(dict.fromkeys(problem for one in found for problem in one.problems)))
@@ -226,7 +226,7 @@ def preview(
             if one.unfinished is not None:
                 begun = time_text(one.unfinished.started)
                 say(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
-        if hinders:
+        if blocked:
             say("a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages"))
-    if hinders:
+    if blocked:
         raise typer.Exit(1)

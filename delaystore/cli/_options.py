@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import typer
 
 from delaystore.calls import Call
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
@@ -468,10 +468,10 @@ class EndpointOptions:
             )
 
 
-TransportUrl = Annotated[EndpointOptions, offered("transport", "schema")]
-StoredEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table")]
+TransportUrl = Annotated[EndpointOptions, Offered("transport", "schema")]
+StoredEndpoint = Annotated[EndpointOptions, Offered("store", "endpoint", "schema", "table")]
 """The options of a command that needs no transport."""
-DispatchedEndpoint = Annotated[EndpointOptions, offered("store", "endpoint", "schema", "table", "transport")]
+DispatchedEndpoint = Annotated[EndpointOptions, Offered("store", "endpoint", "schema", "table", "transport")]
 
 
 @dataclass(frozen=True, slots=True)

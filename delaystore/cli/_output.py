@@ -1,4 +1,4 @@
-"""Output of commands: lines, tables, JSON, logs. What tells of a missing typer imports this without it."""
+"""Output of commands: lines, tables, JSON, logs. The report of a missing typer imports this without typer."""
 
 import io
 import json
@@ -103,7 +103,7 @@ def print_table(
     """Print a table that fits the terminal; files and pipes get whole lines, aligned by spaces. Raises OutputError.
 
     Columns in `right` are aligned right. Cells of those and of `unbroken` are broken only where there is no other room.
-    `wide`: no line is broken; False: a remark tells of that option. `headed`: begin with the columns' names.
+    `wide`: no line is broken; False: a remark names that option. `headed`: begin with the columns' names.
     """
     text, is_broken = _laid_out(columns, rows, right=right, unbroken=unbroken, wide=bool(wide), headed=headed)
     write(text)

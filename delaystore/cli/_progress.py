@@ -1,6 +1,6 @@
 """Progress bars; imported where one is shown, since rich takes its time."""
 
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -20,7 +20,7 @@ class ProgressBar:
             TextColumn("{task.description:>14}"),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
-            _Rate(),
+            _Rate(""),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
             transient=transient,
@@ -28,16 +28,14 @@ class ProgressBar:
         )
         self._transient = transient
         self._bars: dict[str, TaskID] = {}
+        self.end: Final = self._progress.stop
+        """Leave the bar as it is, so that lines may follow; may be called twice."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
-
-    def end(self) -> None:
-        """Leave the bar as it is, so that lines may follow; may be called twice."""
-        self._progress.stop()
 
     def show(self, step: str, done: int, total: int | None) -> None:
         """Move the bar of `step`; a `ProgressListener`."""
@@ -55,9 +53,6 @@ class ProgressBar:
 
 
 class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
-
     @override
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")

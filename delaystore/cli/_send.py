@@ -105,7 +105,7 @@ def send(
     """Store a message for later, and print its id.
 
     With --on-key keep, the id is that of the one that waits. Say when with --delay or --at. With --transport, what that
-    transport cannot carry is refused now, and a warning tells of a queue that is not there. An endpoint without tables
+    transport cannot carry is refused now, and a warning is printed if the queue is missing. An endpoint without tables
     is an error, unless --create is given: for the first time, as `delaystore setup` is.
 
     With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without

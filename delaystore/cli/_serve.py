@@ -25,7 +25,13 @@ from delaystore.cli._options import (
     url_option,
 )
 from delaystore.cli._output import log_to_standard_error, print_document, say, tell, write
-from delaystore.cli._signals import look_for_garbage_seldom, second_signal_ends, stop_requests, stop_told, tell_at_once
+from delaystore.cli._signals import (
+    look_for_garbage_seldom,
+    saying_stopped,
+    second_signal_ends,
+    stop_requests,
+    tell_at_once,
+)
 from delaystore.errors import ConfigurationError
 from delaystore.server.running import Requests
 
@@ -38,33 +44,13 @@ _WITH_A_FILE: Final = frozenset({"config", "check", "print_config", "print_syste
 """Options that go with --config."""
 _USUAL_PLACE: Final = Path("/etc/delaystore/delaystore.toml")
 _TYPED: Final[Mapping[tuple[str, ...], str]] = {
-    ("drain",): "--drain",
-    ("log_level",): "--log-level",
-    ("web",): "--web",
     ("web", "listen"): "--web",
-    ("metrics",): "--metrics",
     ("metrics", "listen"): "--metrics",
     ("metrics", "destinations"): "--metrics-destinations",
-    ("health",): "--health",
     ("health", "listen"): "--health",
-    ("endpoint",): "--endpoint",
-    ("endpoint", "store"): "--store",
-    ("endpoint", "transport"): "--transport",
-    ("endpoint", "schema"): "--schema",
-    ("endpoint", "table"): "--table",
-    ("endpoint", "error_queue"): "--error-queue",
-    ("endpoint", "audit"): "--audit",
-    ("endpoint", "retention"): "--retention",
     ("endpoint", "ingress"): "--ingest",
-    ("endpoint", "control"): "--control",
-    ("endpoint", "dispatcher", "name"): "--name",
-    ("endpoint", "dispatcher", "batch_size"): "--batch-size",
-    ("endpoint", "dispatcher", "retries"): "--retries",
-    ("endpoint", "dispatcher", "mode"): "--mode",
-    ("endpoint", "dispatcher", "poll_interval"): "--poll-interval",
-    ("endpoint", "dispatcher", "handover"): "--handover",
 }
-"""What the keys of the configuration are called as options."""
+"""Options that have another name than their key in the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +164,7 @@ def serve(
     if config is not None:
         _check_alone(context)
     requests = Requests()
-    with stop_told(), _reload_requests(requests.reload):
+    with saying_stopped(), _reload_requests(requests.reload):
         load = None if config is None else _loader(config)
         configuration = options() if load is None else load()
         if print_config:
@@ -240,11 +226,11 @@ def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 
 
 def _print_unit(config: Path | None) -> None:
-    from delaystore.server.systemd import hindrances, unit_for
+    from delaystore.server.systemd import obstacles, unit_for
 
     place = config or _USUAL_PLACE
     write(unit_for(place))
-    for sentence in hindrances(place):
+    for sentence in obstacles(place):
         say(f"caution: {sentence}")
 
 
@@ -312,9 +298,9 @@ def web(
 ) -> None:
     """Serve the web page, and the JSON API at /api/v1.
 
-    Only this machine is let in, unless DELAYSTORE_WEB_USERS names users: NAME:ROLE:PASSWORD, separated by white space,
-    or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS, TOKEN:ROLE, lets programs in. With --transport it
-    shows and replays the error queue; it dispatches nothing, and creates no table and no file.
+    Only local requests are accepted, unless DELAYSTORE_WEB_USERS names users: NAME:ROLE:PASSWORD, separated by white
+    space, or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS, TOKEN:ROLE, gives programs access. With
+    --transport it shows and replays the error queue; it dispatches nothing, and creates no table and no file.
     """
     if hash_password:
         _print_hash()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._commands import offered
+from delaystore.cli._commands import Offered
 from delaystore.cli._health import Deadline
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -115,16 +115,37 @@ def endpoints(
         str, typer.Option(metavar="DURATION", help="How long each answer of the database may take.")
     ] = "5s",
     *,
-    where: Annotated[EndpointOptions, offered("store", "schema")],
+    where: Annotated[EndpointOptions, Offered("store", "schema")],
     as_json: Json = False,
 ) -> None:
     """List the endpoints of a database.
 
     Waiting messages, live dispatchers, and whether tables need an upgrade. A "?" is a value that the database does not
-    report in time,
-    or to this user. Creates no table and no file.
+    report in time, or to this user. Creates no table and no file.
     """
-    report_endpoints(where, timeout, all_schemas=all_schemas, as_json=as_json)
+    from delaystore.cli._options import require_file
+    from delaystore.stores.sql import SqlDelayedMessageStore
+
+    if all_schemas and where.schema is not None:
+        raise ConfigurationError("--schema and --all-schemas are both given; pass one of them")
+    patience, schema = Deadline(timeout), where.schema or None
+    with closing(EndpointOptions(store=where.store).open_store()) as opened:
+        require_file(where.store or "")
+        if not isinstance(opened, SqlDelayedMessageStore):
+            raise ConfigurationError("only a SQL database can list its endpoints; name one with --endpoint")
+        found = list(_found(opened, patience, schema, all_schemas=all_schemas))
+    if as_json:
+        print_document({"endpoints": [each.document() for each in found]})
+    elif found:
+        first = 0 if any(each.found.schema for each in found) else 1
+        columns = ("schema", "endpoint", "waiting", "dispatchers", "tables")
+        rows = [each.row()[first:] for each in found]
+        print_table(columns[first:], rows, right=("waiting", "dispatchers"))
+    else:
+        place = "the database" if schema is None else f"the schema {schema!r}"
+        tell(f"{place} has no endpoints")
+        if not all_schemas:
+            say("--all-schemas looks into every schema; `delaystore setup` makes an endpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,33 +187,6 @@ class FoundEndpoint:
         if self.found.is_newer:
             return "of a newer delaystore: upgrade this one"
         return "upgrade needed: run `delaystore setup`" if self.found.is_older else "current"
-
-
-def report_endpoints(where: EndpointOptions, timeout: str, *, all_schemas: bool, as_json: bool) -> None:
-    """Print the endpoints of the database that `where` names. ConfigurationError where it is none."""
-    from delaystore.cli._options import require_file
-    from delaystore.stores.sql import SqlDelayedMessageStore
-
-    if all_schemas and where.schema is not None:
-        raise ConfigurationError("--schema and --all-schemas are both given; pass one of them")
-    patience, schema = Deadline(timeout), where.schema or None
-    with closing(EndpointOptions(store=where.store).open_store()) as opened:
-        require_file(where.store or "")
-        if not isinstance(opened, SqlDelayedMessageStore):
-            raise ConfigurationError("only a SQL database can list its endpoints; name one with --endpoint")
-        found = list(_found(opened, patience, schema, all_schemas=all_schemas))
-    if as_json:
-        print_document({"endpoints": [each.document() for each in found]})
-    elif found:
-        first = 0 if any(each.found.schema for each in found) else 1
-        columns = ("schema", "endpoint", "waiting", "dispatchers", "tables")
-        rows = [each.row()[first:] for each in found]
-        print_table(columns[first:], rows, right=("waiting", "dispatchers"))
-    else:
-        place = "the database" if schema is None else f"the schema {schema!r}"
-        tell(f"{place} has no endpoints")
-        if not all_schemas:
-            say("--all-schemas looks into every schema; `delaystore setup` makes an endpoint")
 
 
 def _found(

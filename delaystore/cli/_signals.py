@@ -62,14 +62,14 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
         yield request
         return
 
-    def ask(number: int, _frame: FrameType | None) -> None:
+    def request_stop(number: int, _frame: FrameType | None) -> None:
         request.exit_code = 128 + number
         request.made = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         end_by_default(signal.SIGTERM)
         also()
 
-    before = {number: signal.signal(number, ask) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, request_stop) for number in _STOP_SIGNALS}
     try:
         yield request
     finally:
@@ -82,7 +82,7 @@ class _StoppedEarlyError(BaseException):
 
 
 @contextmanager
-def stop_told() -> Iterator[None]:
+def saying_stopped() -> Iterator[None]:
     """Within the block SIGTERM and SIGINT end the process at once, and it says `stopped` first.
 
     For the time before a command runs, in which nothing is to be finished. A KeyboardInterrupt would be lost where
@@ -113,15 +113,15 @@ def stop_told() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by(ask: Callable[[], bool]) -> Iterator[None]:
-    """End the block at the first SIGINT or SIGTERM, which calls `ask`; the second one ends the process.
+def stopped_by(on_stop: Callable[[], bool]) -> Iterator[None]:
+    """End the block at the first SIGINT or SIGTERM, which calls `on_stop`; the second one ends the process.
 
-    `ask` returns True: there is nothing to finish, and the block is interrupted wherever it is; False: it ends by
+    `on_stop` returns True: there is nothing to finish, and the block is interrupted wherever it is; False: it ends by
     itself.
     """
 
     def asked() -> None:
-        if ask():
+        if on_stop():
             raise _StoppedEarlyError
 
     with suppress(_StoppedEarlyError), stop_requests(also=asked):
@@ -139,7 +139,7 @@ def second_signal_ends() -> Iterator[None]:
     """Within the block the second SIGINT or SIGTERM ends the process at once, whatever it waits for.
 
     Python's own handlers wait for the main thread, which may be inside a driver, or closing a connection that does not
-    answer. So a thread is told of signals by the operating system. Messages in flight are as after a kill. In another
+    answer. So the operating system reports signals to a thread. Messages in flight are as after a kill. In another
     thread than the main one nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -95,29 +95,25 @@ class _Status:
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         seen = self.report.overview
-        told = {name: value for name, value in seen.as_dict().items() if name not in _LEFT_OUT}
+        known = {name: value for name, value in seen.as_dict().items() if name not in _LEFT_OUT}
         recent = [found.as_dict() for minutes in WINDOWS if (found := seen.recent(minutes)) is not None]
         faults = self.report.faults(self.demands)
         return {
             "endpoint": seen.endpoint,
             "healthy": not faults,
             "problems": list(faults),
-            **told,
+            **known,
             "recent": recent or None,
             "tables": None if self.sizes is None else [asdict(size) for size in self.sizes],
             **({} if self.report.problem is None else {"store": self.report.problem}),
         }
-
-    def lines(self) -> list[str]:
-        """The same for people."""
-        return status_lines(self.report, self.demands, self.sizes)
 
 
 def _print(found: _Status, *, as_json: bool) -> None:
     if as_json:
         print_document(found.document())
         return
-    write("".join(f"{line}\n" for line in found.lines()))
+    write("".join(f"{line}\n" for line in status_lines(found.report, found.demands, found.sizes)))
 
 
 def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: float, *, as_json: bool) -> None:
@@ -131,7 +127,8 @@ def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: floa
 
     def lines() -> list[str]:
         try:
-            return _Status.of(opened, timeout, first.demands).lines()
+            found = _Status.of(opened, timeout, first.demands)
+            return status_lines(found.report, found.demands, found.sizes)
         except StoreError as error:
             return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
 
@@ -139,11 +136,11 @@ def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: floa
 
 
 def _list_endpoints(where: EndpointOptions, timeout: str, *, watch: bool, as_json: bool) -> None:
-    from delaystore.cli._setup import report_endpoints
+    from delaystore.cli._setup import endpoints
 
     if watch:
         raise ConfigurationError("--watch shows one endpoint; pass --endpoint NAME or set DELAYSTORE_ENDPOINT")
-    report_endpoints(where, timeout, all_schemas=False, as_json=as_json)
+    endpoints(timeout=timeout, where=where, as_json=as_json)
 
 
 def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
@@ -223,9 +220,9 @@ def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:
     if seen.operable is False:
         yield "tables", "of an earlier release; `delaystore setup` upgrades them, and then status shows more"
     if seen.problem is not None and report.problem is None:
-        yield "not told", seen.problem
+        yield "unknown", seen.problem
     for remark in seen.remarks:
-        yield "not told", remark
+        yield "unknown", remark
 
 
 def _error_queue(seen: "Overview") -> str:
@@ -238,8 +235,8 @@ def _rejected(seen: "Overview") -> Iterator[tuple[str, str]]:
     """Rejected queues with messages, each once, and how to list them."""
     for one in {each.rejected_queue: each for each in seen.ingresses or () if each.rejected_depth}.values():
         command = f"delaystore errors list --messages --error-queue {shlex.quote(one.rejected_queue)}"
-        told = f"{one.rejected_depth:,}{_ago(one.rejected_seen, seen.now)}"
-        yield "rejected", f"{one.rejected_queue}: {told}; look at them: {command}"
+        count = f"{one.rejected_depth:,}{_ago(one.rejected_seen, seen.now)}"
+        yield "rejected", f"{one.rejected_queue}: {count}; look at them: {command}"
 
 
 def _ago(seen: datetime | None, now: datetime | None) -> str:
@@ -263,8 +260,8 @@ def _dispatcher(one: "DispatcherRecord", now: datetime | None) -> tuple[str, ...
 
 
 def _ingress(one: "IngressRecord", now: datetime | None) -> tuple[str, ...]:
-    if now is not None and one.is_gone(now):
-        state = "gone: it died, or cannot reach the store"
+    if now is not None and one.is_offline(now):
+        state = "offline: it died, or cannot reach the store"
     else:
         unacknowledged = (
             [f"{one.unacknowledged:,} unacknowledged: {one.why_unacknowledged}"] if one.unacknowledged else []

@@ -17,14 +17,14 @@ def main() -> None:
 
 
 def _run() -> None:
-    from delaystore.cli._signals import end_by_default, stop_told
+    from delaystore.cli._signals import end_by_default, saying_stopped
 
     end_by_default(signal.SIGTERM)
     from delaystore.errors import MissingDependencyError
     from delaystore.registry import needed_for
 
     try:
-        with stop_told(), needed_for("the command line"):
+        with saying_stopped(), needed_for("the command line"):
             from delaystore.cli.main import command
             from delaystore.cli.main import main as run
 

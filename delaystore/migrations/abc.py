@@ -77,7 +77,12 @@ class BatchStatus(StrEnum):
 class RunParameters:
     """What a run is about. A run can only be resumed with the same parameters.
 
-    `target`: the target's label. `cutoff`: only what is due then or later moves; None: everything moves.
+    Attributes:
+        endpoint: The endpoint whose messages move.
+        target: The target's label.
+        cutoff: Only messages due then or later move; None: all of them.
+        batch_size: Rows in a batch.
+
     """
 
     endpoint: str
@@ -104,7 +109,16 @@ class MigrationRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCounts:
-    """Messages of a run. `prepared` = `pending` + `moved` + `rejected` + `returned`, at every moment."""
+    """Messages of a run. `prepared` = `pending` + `moved` + `rejected` + `returned`, at every moment.
+
+    Attributes:
+        prepared: Rows that the run hid from the dispatchers.
+        pending: Of these, rows that have not moved yet.
+        moved: Rows that the target has confirmed.
+        rejected: Rows that could not move.
+        returned: Rows that were given back.
+
+    """
 
     prepared: int = 0
     pending: int = 0
@@ -123,16 +137,24 @@ class RejectedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCounts:
-    """Waiting messages of one endpoint; all but `staying` counts those that would move, due at the cut-off or later."""
+    """Waiting messages of one endpoint. All but `staying` is about those that would move, due at the cut-off or later.
+
+    Attributes:
+        endpoint: The endpoint.
+        count: How many messages would move.
+        earliest: When the first of them is due; None: there are none.
+        latest: When the last of them is due; None: there are none.
+        destinations: How many of them are for each destination.
+        staying: How many stay, because they are due before the cut-off, or the program of their table keeps them.
+
+    """
 
     endpoint: str
     count: int
     earliest: datetime | None
     latest: datetime | None
     destinations: Mapping[str, int]
-    """How many for each destination."""
     staying: int = 0
-    """How many stay, because they are due before the cut-off, or the program of their table keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +194,29 @@ class MigrationBatch:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a run cannot begin, or what it would leave behind. `subject`: the destination, endpoint or server."""
+    """Why a run cannot begin, or what it would leave behind.
+
+    Attributes:
+        subject: The destination, endpoint or server that has the problem.
+        text: What is wrong, and what to do.
+        fatal: False: a warning.
+        messages: How many messages would be rejected because of it. 0: it concerns the whole run.
+
+    """
 
     subject: str
     text: str
     fatal: bool = True
-    """False: a warning."""
     messages: int = 0
-    """How many messages would be rejected because of it. 0: it concerns the whole run."""
 
 
 class MigrationSource(ABC):
-    """Where messages wait now. Used by one thread at a time. Errors of a database are raised as StoreErrors."""
+    """Where messages wait now. Used by one thread at a time.
+
+    Raises:
+        StoreError: By all methods, when a database fails.
+
+    """
 
     leaves_rejected: bool = False
     """Whether rows that cannot move stay in their table, where another program may still run them.
@@ -202,11 +235,17 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def check(self, endpoint: str) -> Sequence[Problem]:
-        """What hinders a run, such as a missing table, column or right. Changes nothing."""
+        """Find what blocks a run, such as a missing table, column or right. Changes nothing."""
 
     @abstractmethod
     def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
-        """What waits, and what of it a run would move. Changes nothing."""
+        """Count the waiting messages, and those of them that a run would move. Changes nothing.
+
+        Args:
+            endpoint: The endpoint.
+            cutoff: The run's cut-off, an aware datetime; None: it has none.
+
+        """
 
     @abstractmethod
     def late(self, endpoint: str, due_after: datetime) -> int:
@@ -214,13 +253,25 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
-        """Pages of what a run would move; Rejected: cannot be decoded. Changes nothing."""
+        """Yield pages of the messages that a run would move; Rejected: cannot be decoded. Changes nothing.
+
+        Args:
+            endpoint: The endpoint.
+            cutoff: The run's cut-off, an aware datetime; None: it has none.
+
+        """
 
     @abstractmethod
     def lock(self, endpoint: str, holder: str) -> AbstractContextManager[None]:
         """Lock the endpoint for this process, until the block or the process ends.
 
-        `holder`: who this is, for others to read. Raises MigrationLockedError, which names who has the lock.
+        Args:
+            endpoint: The endpoint.
+            holder: Who this is, for other processes to report.
+
+        Raises:
+            MigrationLockedError: Another process has the lock; the text names it.
+
         """
 
     @abstractmethod
@@ -253,28 +304,47 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
-        """Mark the batch STAGED, and return its rows in the order of their due times; Rejected: cannot be decoded.
+        """Mark a batch STAGED.
 
-        The same rows in the same order each time: receipts name them by their positions.
+        Args:
+            run: The run.
+            batch: One of its batches, not COMPLETED.
+
+        Returns:
+            The rows of the batch in the order of their due times; Rejected: cannot be decoded. The same rows in the
+            same order each time: receipts name them by their positions.
+
         """
 
     @abstractmethod
     def complete(self, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]) -> None:
-        """Mark the batch COMPLETED and these rows rejected, in one transaction. The rows stay in the run's table.
+        """Mark a batch COMPLETED and some of its rows rejected, in one transaction. The rows stay in the run's table.
 
         With `leaves_rejected`, the rejected rows go back at once, and `prepare` hides them no more in this process.
+
+        Args:
+            run: The run.
+            batch: One of its batches, STAGED.
+            rejected: The rows that could not move.
+
         """
 
     @abstractmethod
     def give_back(self, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
-        """Put the rows of PENDING and STAGED batches back where they were, bit for bit.
+        """Put the rows of PENDING and STAGED batches back where they were, bit for bit, in bounded transactions.
 
-        With `rejected` also the rejected rows. In bounded transactions; yields how many rows each has put back.
+        Args:
+            run: The run.
+            rejected: Whether to put the rejected rows back, too.
+
+        Yields:
+            How many rows each transaction has put back.
+
         """
 
     @abstractmethod
     def counts(self, run: MigrationRun) -> RunCounts:
-        """What became of the run's rows."""
+        """Count the run's rows by their state."""
 
     @abstractmethod
     def in_flight(self, run: MigrationRun) -> int:
@@ -286,11 +356,11 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def moved_checksum(self, run: MigrationRun) -> Checksum:
-        """Over (message_id, destination, due_time) of what was moved."""
+        """Compute the checksum of (message_id, destination, due_time) of the moved messages."""
 
     @abstractmethod
     def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
-        """(message_id, destination, due_time) of what was moved, in pages."""
+        """Yield pages of (message_id, destination, due_time) of the moved messages."""
 
     @abstractmethod
     def clean_up(self, run: MigrationRun) -> None:
@@ -306,7 +376,7 @@ class MigrationSource(ABC):
 
 
 class MigrationTarget(ABC):
-    """Where messages shall wait."""
+    """Where messages are moved to."""
 
     @property
     @abstractmethod
@@ -325,21 +395,38 @@ class MigrationTarget(ABC):
 
     @abstractmethod
     def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
-        """What hinders a run: no answer, missing infrastructure, a missing destination. Changes nothing.
+        """Find what blocks a run: no answer, missing infrastructure, a missing destination. Changes nothing.
 
-        `destinations`: how many messages would go to each.
+        Args:
+            destinations: How many messages would go to each destination.
+
         """
 
     def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
-        """Why each message would be refused for what is in it, as far as that is known without sending it.
+        """Find out why messages would be refused for their content, without sending them. Changes nothing.
 
-        None: nothing is known against it. Its destination and its delay are not asked for. Changes nothing.
-        Raises StoreError, TransportError.
+        Args:
+            messages: The messages. Their destinations and delays are not checked.
+
+        Returns:
+            The reason for each message; None: none is known.
+
+        Raises:
+            StoreError, TransportError: The target fails.
+
         """
         return [None] * len(messages)
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
-        """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""
+        """Create and bind what the target needs, before rows are moved.
+
+        Args:
+            destinations: How many messages go to each destination.
+
+        Raises:
+            TransportSetupError, StoreError: The target cannot be set up.
+
+        """
 
     def begin(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
         """Be ready to keep receipts of the run's batches, if the target can. Called before a run sends or goes on.
@@ -348,9 +435,13 @@ class MigrationTarget(ABC):
         """
 
     def received(self, run: MigrationRun, batch: MigrationBatch) -> Set[int] | None:  # noqa: ARG002 - for overriders
-        """The positions of the batch's rows that were stored here, even if they have left since.
+        """Return the positions of a batch's rows that were stored here, even if they have left since.
 
-        None: the target keeps no receipts, and cannot tell. Raises StoreError.
+        None: the target keeps no receipts.
+
+        Raises:
+            StoreError: The target fails.
+
         """
         return None
 
@@ -361,10 +452,20 @@ class MigrationTarget(ABC):
         part: Mapping[int, DelayedMessage],
         now: datetime,
     ) -> Sequence[Outcome]:
-        """As `send`, for rows of a batch by their positions in it.
+        """Send rows of a batch, as `send` does.
 
-        A target that keeps receipts writes one in the transaction that stores the messages, and stores none again that
-        it has a receipt of: DELIVERED.
+        A target that keeps receipts writes one in the transaction that stores the messages, and stores no message
+        again of which it has a receipt: DELIVERED.
+
+        Args:
+            run: The run.
+            batch: The batch.
+            part: Messages by their positions in the batch.
+            now: The time by the source's clock.
+
+        Returns:
+            The outcome of each message of `part`, in its order.
+
         """
         return self.send(list(part.values()), now)
 
@@ -373,16 +474,27 @@ class MigrationTarget(ABC):
 
     @abstractmethod
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """Take `messages`, and return an outcome for each. `now`: by the source's clock.
+        """Send messages to the target.
 
-        DELIVERED: it is there, durably (once, however often it was sent, where the target can tell that). UNROUTABLE,
-        REFUSED, NOT_DELAYABLE: the row is to be rejected. UNCONFIRMED, UNAVAILABLE: an outage; it is to be sent again.
+        Args:
+            messages: The messages.
+            now: The time by the source's clock.
+
+        Returns:
+            The outcome of each. DELIVERED: it is there, durably (once, however often it was sent, where the target can
+            know that). UNROUTABLE, REFUSED, NOT_DELAYABLE: the row is to be rejected. UNCONFIRMED, UNAVAILABLE: an
+            outage; the message is to be sent again.
+
         """
 
     def checksum(self, moved: Iterator[Sequence[Identity]]) -> Checksum | None:  # noqa: ARG002 - for overriders
-        """The checksum of those of `moved` that wait at the target. None: the target cannot be read.
+        """Compute the checksum of those of `moved` that wait at the target. None: the target cannot be read.
 
-        Marks make no difference, see `delaystore.message.marked`: senders were told of the message at the target.
+        Marks make no difference, see `delaystore.message.marked`: senders know of the message at the target.
+
+        Args:
+            moved: Pages of moved messages, as the source has them.
+
         """
         return None
 
@@ -393,22 +505,30 @@ class MigrationTarget(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run or an abort did. `run`: None where nothing was done."""
+    """What a run or an abort did.
+
+    Attributes:
+        run: The run; None: nothing was done.
+        counts: Its rows by their state.
+        seconds: How long this process worked on the run.
+        sent: How many messages this process sent, repeats included.
+        resumed: Whether the run had been begun before.
+        rejections: The first rejected rows.
+        left: Rows that cannot move, and stay in their table, as far as this process has met them.
+        earlier: Rows that earlier runs of the endpoint have rejected, and still keep.
+        extra: What else there is to report, by JSON key; see `runner.run` and `runner.abort`.
+
+    """
 
     run: MigrationRun | None
     counts: RunCounts
     seconds: float = 0.0
-    """How long this process worked on the run."""
     sent: int = 0
-    """How many messages this process sent, repeats included."""
     resumed: bool = False
     rejections: Sequence[Rejected] = ()
     left: Sequence[Rejected] = ()
-    """Rows that cannot move, and stay in their table, as far as this process has met them."""
     earlier: Sequence[RejectedRows] = ()
-    """What earlier runs of the endpoint have rejected, and still keep."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""
 
     @property
     def remaining(self) -> int:
@@ -450,8 +570,7 @@ def clock_problems(whose: str, theirs: datetime, ours: datetime) -> Sequence[Pro
     return [
         Problem(
             whose,
-            f"is {timedelta(seconds=round(size.total_seconds()))} {way} this computer's; "
-            "what is due goes by the source's",
+            f"is {timedelta(seconds=round(size.total_seconds()))} {way} this computer's; due times go by the source's",
             fatal=False,
         )
     ]

@@ -1,14 +1,15 @@
 """What operators do with waiting messages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from secrets import token_hex
+from typing import Final
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
-from delaystore.operations import _search
+from delaystore.message import DelayedMessage, Position, check_destination, utc, waiting_until
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
 from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult
 from delaystore.operations.error_queue import ErrorQueue
@@ -16,12 +17,17 @@ from delaystore.operations.overview import Inquiry, Overview
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import (
     AuditEntry,
+    ChangeAction,
     Destination,
     OperableDelayedMessageStore,
     Operation,
     OperationKind,
+    OperationState,
     Way,
 )
+
+_ID_BYTES: Final = 5
+"""Few, so that people can type the id. The store refuses one that is taken."""
 
 
 class Operations:
@@ -95,7 +101,9 @@ class Operations:
             although more match; its `next_key` is None only at the end.
 
         """
-        return _search.search(self._access, wanted, after, limit)
+        store = self._access.operable()
+        with self._access.call("searching messages"):
+            return store.search(wanted, after=after, limit=limit)
 
     def export(self, wanted: MessageFilter, *, after: Position | None = None) -> Iterator[DelayedMessage]:
         """Yield all messages that match, by their next attempt, from behind the position `after`.
@@ -127,13 +135,28 @@ class Operations:
             progress: Called with the number so far; an error that it raises ends the counting.
 
         """
-        return _search.preview(self._access, wanted, sample, at_most, progress)
+        store = self._access.operable()
+        found: list[DelayedMessage] = []
+        count, after = 0, None
+        while True:
+            if len(found) < sample:
+                page = self.search(wanted, after=after, limit=sample - len(found))
+                found += page.messages
+                matched, after = len(page.messages), page.next_key
+            else:
+                with self._access.call("counting messages"):
+                    matched, after = store.count_matching(wanted, after=after)
+            count += matched
+            if progress is not None:
+                progress(count)
+            if after is None or (at_most is not None and count >= at_most):
+                return Preview(wanted=wanted, count=count, sample=found, complete=after is None)
 
     # operations on many messages
 
     def begin_cancel(self, wanted: MessageFilter) -> Operation:
         """Keep in the store that all messages that match are to be cancelled; `run` does it."""
-        return self._access.bulk.begin(OperationKind.CANCEL, wanted)
+        return self._begin(OperationKind.CANCEL, wanted)
 
     def begin_reschedule(
         self, wanted: MessageFilter, *, delay: timedelta | float | None = None, at: datetime | None = None
@@ -146,8 +169,24 @@ class Operations:
             at: Their due time as an aware datetime.
 
         """
-        due_time = self._access.due_time(delay, at)
-        return self._access.bulk.begin(OperationKind.RESCHEDULE, wanted, due_time)
+        return self._begin(OperationKind.RESCHEDULE, wanted, self._access.due_time(delay, at))
+
+    def _begin(self, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
+        """Keep a new operation in the store, noted; it has changed nothing yet."""
+        store = self._access.operable()
+        if due_time is not None:
+            due_time = waiting_until(due_time, "the new due time")
+        with self._access.call("beginning an operation"):
+            operation = Operation(
+                operation_id=token_hex(_ID_BYTES),
+                kind=kind,
+                wanted=wanted,
+                by=self.by,
+                began=store.now(),
+                due_time=due_time,
+            )
+            store.begin_operation(operation, change=self._access.actor.change(ChangeAction(kind.value)))
+        return operation
 
     def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
         """Take steps until the operation has ended, from where it was left; no message is changed twice.
@@ -166,7 +205,19 @@ class Operations:
             ConfigurationError: There is no operation with this id.
 
         """
-        return self._access.bulk.run(operation_id, progress)
+        access, store = self._access, self._access.operable()
+        found = self.operation(operation_id)
+        while found is not None and found.state is OperationState.RUNNING:
+            change = access.actor.change(ChangeAction(found.kind.value))
+            with access.call("changing many messages"):
+                found = store.advance_operation(operation_id, change=change)
+            if found is not None and progress is not None:
+                progress(found)
+        if found is None:
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
+        if found.kind is OperationKind.RESCHEDULE and found.changed:
+            access.wake_up(found.due_time)
+        return found
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
         """Cancel all messages that match: `begin_cancel` and `run`."""
@@ -185,11 +236,15 @@ class Operations:
 
     def abandon(self, operation_id: str) -> Operation | None:
         """End an operation that runs; its changes stay. None: there is no operation with this id."""
-        return self._access.bulk.abandon(operation_id)
+        store = self._access.operable()
+        with self._access.call("abandoning an operation"):
+            return store.end_operation(operation_id, change=self._access.actor.change(ChangeAction.ABANDON))
 
     def operation(self, operation_id: str) -> Operation | None:
         """The operation of that id; None: there is none."""
-        return self._access.bulk.get(operation_id)
+        store = self._access.operable()
+        with self._access.call("looking up an operation"):
+            return store.operation(operation_id)
 
     def operations(self, limit: int = 20) -> Sequence[Operation]:
         """The last `limit` operations that were begun, the newest first."""
@@ -267,7 +322,15 @@ class Operations:
             InvalidMessageError: `until` is past, or has no time zone.
 
         """
-        return _search.pause(self._access, destination, until, progress)
+        check_destination(destination)
+        store = self._access.operable()
+        with self._access.call("pausing a destination"):
+            now = store.now()
+            if until is not None and utc(until, "until") <= now:
+                raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
+            change = self._access.actor.change(ChangeAction.PAUSE)
+            store.pause(destination, by=self.by, until=until, change=change)
+        return self._in_steps("parking messages", lambda: store.park(now), progress)
 
     def resume(self, destination: str, *, progress: CountListener | None = None) -> int:
         """Let messages for a destination go again, also parked ones.
@@ -280,7 +343,13 @@ class Operations:
             How many parked messages there were; 0 also where it was not paused.
 
         """
-        return _search.resume(self._access, destination, progress)
+        check_destination(destination)
+        store = self._access.operable()
+        with self._access.call("resuming a destination"):
+            store.resume(destination, by=self.by, change=self._access.actor.change(ChangeAction.RESUME))
+        shown = self._in_steps("showing parked messages", store.unpark, progress)
+        self._access.wake_up(None)
+        return shown
 
     def limit_rate(self, destination: str, max_rate: float | None) -> None:
         """Limit how many messages go to a destination, from all dispatchers together.
@@ -290,7 +359,23 @@ class Operations:
             max_rate: Messages a second; None: any number.
 
         """
-        _search.limit_rate(self._access, destination, max_rate)
+        check_destination(destination)
+        store = self._access.operable()
+        with self._access.call("limiting a destination"):
+            change = self._access.actor.change(ChangeAction.LIMIT)
+            store.limit_rate(destination, max_rate, by=self.by, change=change)
+
+    def _in_steps(self, purpose: str, step: Callable[[], int], listener: CountListener | None) -> int:
+        """Take steps until one changes no message; returns how many messages all of them have changed."""
+        total = 0
+        while True:
+            with self._access.call(purpose):
+                changed = step()
+            if not changed:
+                return total
+            total += changed
+            if listener is not None:
+                listener(total)
 
     def destinations(self) -> Sequence[Destination]:
         """The destinations that are paused, limited, or resuming, by name."""

@@ -1,4 +1,4 @@
-"""Search, preview, export and pause of waiting messages, by what an endpoint can reach."""
+"""An endpoint as operations reach it, and all messages that match as chunks."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.calls import Call
-from delaystore.errors import ConfigurationError, InvalidMessageError, StoreError
+from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position, check_destination, utc
-from delaystore.operations.changes import Actor, BulkChanges, DueTime, MessageChanges
+from delaystore.message import DelayedMessage, Position
+from delaystore.operations.changes import Actor, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.abc import DelayedMessageStore, Page
-from delaystore.stores.operable import AuditEntry, ChangeAction, OperableDelayedMessageStore, Way
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore, Way
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
 
@@ -24,9 +24,17 @@ logger = logging.getLogger("delaystore.operations")
 class EndpointAccess:
     """An endpoint as operations reach it.
 
-    `transport` None: there is none. `prepare` sets up the store where this process is to do that. `wake_up` wakes this
-    process's dispatcher for a due time; None: for what may be due now. `call`: a call to the store for a purpose, which
-    is ended when it takes too long. `actor`: in whose name changes are made and noted.
+    Attributes:
+        endpoint: Its name.
+        store: Its store.
+        transport: Its transport; None: there is none.
+        settings: Its settings.
+        prepare: Sets up the store where this process is to do that.
+        wake_up: Wakes this process's dispatcher for a due time; None: for messages that may be due now.
+        call: A call to the store for a purpose, which is ended when it takes too long.
+        due_time: What `delay` and `at` mean.
+        actor: In whose name changes are made and noted.
+
     """
 
     endpoint: str
@@ -57,11 +65,6 @@ class EndpointAccess:
         """Changes of single messages."""
         return MessageChanges(self.operable, self.actor, self.due_time, self.call, self.wake_up)
 
-    @property
-    def bulk(self) -> BulkChanges:
-        """Changes of all messages that match a filter."""
-        return BulkChanges(self.operable, self.actor, self.call, self.wake_up)
-
     def note(self, action: str, about: str, count: int) -> None:
         """Note a change of the error queue, or of something else outside the store, after it was made.
 
@@ -83,50 +86,6 @@ CountListener = Callable[[int], object]
 """Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
 
 
-def pause(access: EndpointAccess, destination: str, until: datetime | None, listener: CountListener | None) -> int:
-    """Pause a destination and park its due messages; returns how many messages were parked."""
-    check_destination(destination)
-    store = access.operable()
-    with access.call("pausing a destination"):
-        now = store.now()
-        if until is not None and utc(until, "until") <= now:
-            raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
-        store.pause(destination, by=access.actor.by, until=until, change=access.actor.change(ChangeAction.PAUSE))
-    return _in_steps(access, "parking messages", lambda: store.park(now), listener)
-
-
-def resume(access: EndpointAccess, destination: str, listener: CountListener | None) -> int:
-    """Resume a destination and show what is parked for it; returns how many messages were."""
-    check_destination(destination)
-    store = access.operable()
-    with access.call("resuming a destination"):
-        store.resume(destination, by=access.actor.by, change=access.actor.change(ChangeAction.RESUME))
-    shown = _in_steps(access, "showing parked messages", store.unpark, listener)
-    access.wake_up(None)
-    return shown
-
-
-def limit_rate(access: EndpointAccess, destination: str, max_rate: float | None) -> None:
-    """Limit a destination to so many messages a second, where the store takes that; None: no limit any more."""
-    check_destination(destination)
-    store = access.operable()
-    with access.call("limiting a destination"):
-        store.limit_rate(destination, max_rate, by=access.actor.by, change=access.actor.change(ChangeAction.LIMIT))
-
-
-def _in_steps(access: EndpointAccess, purpose: str, step: Callable[[], int], listener: CountListener | None) -> int:
-    """Take steps until one changes no message; returns how many messages all of them have changed."""
-    total = 0
-    while True:
-        with access.call(purpose):
-            changed = step()
-        if not changed:
-            return total
-        total += changed
-        if listener is not None:
-            listener(total)
-
-
 _CHUNK: Final = 1_000
 """Messages that are in memory together while all that match are read."""
 _MAY_MOVE: Final = timedelta(minutes=10)
@@ -135,45 +94,20 @@ _MAY_MOVE: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an operation would be about; nothing is changed.
+    """Which messages an operation would change; nothing is changed.
 
-    `count`: the messages that match now; what dispatchers have is among them. `sample`: the first of them. `complete`
-    False: counting was ended, and more may match.
+    Attributes:
+        wanted: The filter.
+        count: Messages that match now; claimed messages are among them.
+        sample: The first of them.
+        complete: False: counting was ended, and more may match.
+
     """
 
     wanted: MessageFilter
     count: int
     sample: Sequence[DelayedMessage]
     complete: bool = True
-
-
-def search(access: EndpointAccess, wanted: MessageFilter, after: Position | None, limit: int) -> Page:
-    """A page of what matches."""
-    store = access.operable()
-    with access.call("searching messages"):
-        return store.search(wanted, after=after, limit=limit)
-
-
-def preview(
-    access: EndpointAccess, wanted: MessageFilter, sample: int, at_most: int | None, listener: CountListener | None
-) -> Preview:
-    """Count what matches, page by page, and show the first of them."""
-    store = access.operable()
-    found: list[DelayedMessage] = []
-    count, after = 0, None
-    while True:
-        if len(found) < sample:
-            page = search(access, wanted, after, sample - len(found))
-            found += page.messages
-            matched, after = len(page.messages), page.next_key
-        else:
-            with access.call("counting messages"):
-                matched, after = store.count_matching(wanted, after=after)
-        count += matched
-        if listener is not None:
-            listener(count)
-        if after is None or (at_most is not None and count >= at_most):
-            return Preview(wanted=wanted, count=count, sample=found, complete=after is None)
 
 
 class Export:
@@ -195,7 +129,8 @@ class Export:
         """The next chunk, perhaps an empty one; None: that was all."""
         if self._ended:
             return None
-        page = search(self._access, self._wanted, self.after, _CHUNK)
+        with self._access.call("searching messages"):
+            page = self._access.operable().search(self._wanted, after=self.after, limit=_CHUNK)
         self.after, self._ended = page.next_key, page.next_key is None
         fresh = [message for message in page.messages if message.message_id not in self._movable]
         soon = self._access.store.now() + _MAY_MOVE

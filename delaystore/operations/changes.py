@@ -1,4 +1,4 @@
-"""Every change of waiting messages: cancel, reschedule, send now; by id, by key, or all that match a filter.
+"""Every change of single waiting messages: cancel, reschedule, send now; by id or by key.
 
 `DelayedDelivery`, transactions of callers, the command line, the web page, the JSON API, the control queue, ingresses
 and integrations make their changes here, one function for each. The store writes the audit entry in the transaction
@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from secrets import token_hex
 from typing import Any, Final, Protocol, Self
 
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, waiting_until
+from delaystore.message import DelayedMessage
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
@@ -26,10 +25,7 @@ from delaystore.stores.operable import (
     Change,
     ChangeAction,
     DispatcherRecord,
-    OperableDelayedMessageStore,
     Operation,
-    OperationKind,
-    OperationState,
     Way,
 )
 from delaystore.stores.shared import answer_about
@@ -37,9 +33,6 @@ from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
 """Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
-
-_ID_BYTES: Final = 5
-"""Few, so that people can type the id. The store refuses one that is taken."""
 
 
 class DueTime(Protocol):
@@ -89,7 +82,10 @@ class Actor:
 class AuditKept:
     """What dispatchers report of the audit trail.
 
-    `audit`: their settings of that name, each once; empty: no dispatcher runs that says so. `retention`: the shortest.
+    Attributes:
+        audit: Their settings of that name, each once; empty: no dispatcher runs that says so.
+        retention: The shortest time for which they keep changes.
+
     """
 
     audit: Sequence[str] = ()
@@ -113,10 +109,14 @@ class AuditKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestResult:
-    """What became of a request.
+    """The result of a request.
 
-    `message_id`: of the message that was found; None: none waits. `message`: what was looked up, else None.
-    `due_time`: the new one of a message that was rescheduled, else None.
+    Attributes:
+        outcome: What was done.
+        message_id: The id of the message that was found; None: none waits.
+        message: The message that was looked up, else None.
+        due_time: The new due time of a message that was rescheduled, else None.
+
     """
 
     outcome: ManagementOutcome
@@ -130,9 +130,13 @@ NOTHING_FOUND: Final = RequestResult(outcome=ManagementOutcome.NOT_FOUND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRequest(ABC):
-    """A request about one message: that of `message_id`, or that of `key`; exactly one is given.
+    """A request about one message. Exactly one of `message_id` and `key` is given.
 
-    `by`: who asks; None: the actor of the call.
+    Attributes:
+        message_id: The message's id.
+        key: The message's key.
+        by: Who asks; None: the actor of the call.
+
     """
 
     message_id: str | None = None
@@ -140,10 +144,17 @@ class MessageRequest(ABC):
     by: str | None = None
 
     def do(self, store: ChangeableStore, actor: Actor) -> RequestResult:
-        """Do it in the transaction of `store`, and note it there if `actor` says so.
+        """Do it in the transaction of a store.
 
-        Raises InvalidMessageError for what can be no message_id, key or due time, ConfigurationError for a key where
-        the store knows none, and for a note where it keeps none, StoreError.
+        Args:
+            store: The store, or its transaction.
+            actor: Who asks, and whether the change is noted.
+
+        Raises:
+            InvalidMessageError: A message_id, key or due time is invalid.
+            ConfigurationError: The store knows no keys, or keeps no audit trail for the entry.
+            StoreError: The store fails.
+
         """
         asking = actor if self.by is None else actor.acting(self.by)
         return answer_about(
@@ -330,63 +341,3 @@ class MessageChanges:
         if result.due_time is not None:
             self._changed(result.due_time)
         return result.outcome
-
-
-class BulkChanges:
-    """Changes of all messages that match a filter: operations that are begun, run in steps, resumed and abandoned."""
-
-    def __init__(
-        self,
-        store: Callable[[], OperableDelayedMessageStore],
-        actor: Actor,
-        call: Callable[[str], AbstractContextManager[object]],
-        changed: Callable[[datetime | None], object],
-    ) -> None:
-        self._store = store
-        self._actor = actor
-        self._call = call
-        self._changed = changed
-
-    def begin(self, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
-        """A new operation, kept in the store and noted; it has changed nothing yet."""
-        store = self._store()
-        if due_time is not None:
-            due_time = waiting_until(due_time, "the new due time")
-        with self._call("beginning an operation"):
-            operation = Operation(
-                operation_id=token_hex(_ID_BYTES),
-                kind=kind,
-                wanted=wanted,
-                by=self._actor.by,
-                began=store.now(),
-                due_time=due_time,
-            )
-            store.begin_operation(operation, change=self._actor.change(ChangeAction(kind.value)))
-        return operation
-
-    def get(self, operation_id: str) -> Operation | None:
-        """The operation of that id; None: there is none."""
-        store = self._store()
-        with self._call("looking up an operation"):
-            return store.operation(operation_id)
-
-    def run(self, operation_id: str, listener: OperationListener | None = None) -> Operation:
-        """Take steps until the operation has ended; raises ConfigurationError where there is none of that id."""
-        store, found = self._store(), self.get(operation_id)
-        while found is not None and found.state is OperationState.RUNNING:
-            change = self._actor.change(ChangeAction(found.kind.value))
-            with self._call("changing many messages"):
-                found = store.advance_operation(operation_id, change=change)
-            if found is not None and listener is not None:
-                listener(found)
-        if found is None:
-            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
-        if found.kind is OperationKind.RESCHEDULE and found.changed:
-            self._changed(found.due_time)
-        return found
-
-    def abandon(self, operation_id: str) -> Operation | None:
-        """End an operation that runs; what it changed stays changed. None: there is none of that id."""
-        store = self._store()
-        with self._call("abandoning an operation"):
-            return store.end_operation(operation_id, change=self._actor.change(ChangeAction.ABANDON))

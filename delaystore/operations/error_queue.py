@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from typing_extensions import override
@@ -173,7 +173,7 @@ def is_same_queue(destination: str, queue: str) -> bool:
 
 
 class DryReplaying(Replaying):
-    """Sends nothing: a dry run. Of destinations it tells what the transport knows of them."""
+    """Sends nothing: a dry run. It reports what the transport knows of the destinations."""
 
     def __init__(
         self, transport: Transport, name: str, wanted: ErrorFilter, limit: int | None, destination: str | None
@@ -209,8 +209,12 @@ Note = Callable[[str, str, int], object]
 class ErrorGroups:
     """The groups of the error queue, the largest first.
 
-    `depth`: messages in it at the beginning. `examined`: those that were looked at, the oldest first; fewer than
-    `depth` where there are many, where it took too long, or where other consumers hold some.
+    Attributes:
+        groups: The groups.
+        depth: Messages in the queue at the beginning.
+        examined: Messages that were read, the oldest first; fewer than `depth` if there are many, if it took too
+            long, or if other consumers hold some.
+
     """
 
     groups: Sequence[ErrorGroup]
@@ -225,9 +229,14 @@ class ErrorGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPage:
-    """Failed messages, without their bodies, in the queue's order. `depth`, `examined`: as of ErrorGroups.
+    """A page of failed messages, in the queue's order.
 
-    `next_skip`: how many matching ones to skip for the next page; None: this was the last.
+    Attributes:
+        messages: The messages, without their bodies.
+        depth: As of `ErrorGroups`.
+        examined: As of `ErrorGroups`.
+        next_skip: How many matching messages to skip for the next page; None: this was the last.
+
     """
 
     messages: Sequence[FailedMessage]
@@ -239,14 +248,21 @@ class ErrorPage:
 class ErrorQueue:
     """The queue where messages go that cannot be forwarded.
 
-    Messages of delaystore's dispatchers, of NServiceBus' endpoints, and of other programs. Looking changes nothing; for
-    its duration no other consumer gets the messages that were looked at. `name`: a queue's name, or `/queues/NAME`.
+    It holds messages of delaystore's dispatchers, of NServiceBus' endpoints, and of other programs. Reading changes
+    nothing; meanwhile no other consumer gets the messages that were read.
 
-    `note` notes what `replay` and `discard` have changed, afterwards: the queue is the broker's, and shares no
-    transaction with the store that keeps the audit trail. A process that dies in between leaves the change without one.
+    Args:
+        transport: The transport of the queue.
+        name: The queue's name, or `/queues/NAME`.
+        note: Notes what `replay` and `discard` have changed, afterwards: the queue is the broker's, and shares no
+            transaction with the store that keeps the audit trail. A process that dies in between leaves the change
+            without an entry.
 
-    All methods raise TransportError for a queue that is missing or may not be read, TransportUnavailableError, and
-    ConfigurationError for a transport that cannot look into queues.
+    Raises:
+        TransportError: By all methods, for a queue that is missing or may not be read.
+        TransportUnavailableError: By all methods, when the broker cannot be reached.
+        ConfigurationError: By all methods, for a transport that cannot read queues.
+
     """
 
     def __init__(self, transport: Transport, name: str, *, note: Note = lambda _action, _about, _count: None) -> None:
@@ -294,7 +310,7 @@ class ErrorQueue:
             if wanted.matches(message):
                 matching += 1
                 if skip < matching <= skip + limit:
-                    found.append(message.without_body())
+                    found.append(replace(message, body=None))
             return matching <= skip + limit
 
         depth, examined = self._look(visit, examine)
@@ -399,15 +415,13 @@ class ErrorQueue:
         return depth, examined
 
 
+_CONTENT: Final = frozenset({"headers", "properties", "body"})
+
+
 def groups_document(found: ErrorGroups) -> dict[str, Any]:
-    """The groups of the error queue, for JSON."""
-    groups = [group_document(group) for group in found.groups]
+    """The groups of the error queue, for JSON; `filter`: what the messages of a group meet."""
+    groups = [{**documents.record(group), "filter": group.wanted.as_dict()} for group in found.groups]
     return {"depth": found.depth, "examined": found.examined, "complete": found.complete, "groups": groups}
-
-
-def group_document(group: ErrorGroup) -> dict[str, Any]:
-    """One group; `filter`: what its messages meet."""
-    return {**documents.record(group), "filter": group.wanted.as_dict()}
 
 
 def page_document(found: ErrorPage) -> dict[str, Any]:
@@ -418,17 +432,8 @@ def page_document(found: ErrorPage) -> dict[str, Any]:
 
 def summary_document(message: FailedMessage) -> dict[str, Any]:
     """Why a message is there. `size`: of the original's body, in bytes."""
-    return {
-        "message_id": message.message_id,
-        "destination": message.destination,
-        "kind": message.kind,
-        "reason": message.reason,
-        "failed_at": documents.instant(message.failed_at),
-        "failures": message.failures,
-        "due_time": documents.instant(message.due_time),
-        "size": message.size,
-        "obstacle": message.obstacle,
-    }
+    names = (each.name for each in fields(message) if each.name not in _CONTENT)
+    return {name: documents.field(getattr(message, name)) for name in names}
 
 
 def failed_document(message: FailedMessage) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -62,10 +62,20 @@ _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NSer
 class FailedMessage:
     """A message in the error queue, and the original as it would be sent again.
 
-    `destination`: where it was to go; None: nothing says. `kind`: Refused, Rejected, Unroutable and the like; of
-    another program's message the type of its exception. `reason`: for people. `failed_at`, `due_time`: None: nothing
-    says. `failures`: attempts that failed; 0: nothing says. `size`: bytes of the original's body. `body` None: it was
-    left out, as many were looked at. `obstacle`: why it cannot be sent again; None: it can.
+    Attributes:
+        message_id: Its id; empty: it has none.
+        destination: Where it was to go; None: unknown.
+        kind: Refused, Rejected, Unroutable and the like; of another program's message the type of its exception.
+        reason: Why it failed, for people.
+        failed_at: When it failed; None: unknown.
+        due_time: When it was due; None: unknown.
+        failures: Attempts that failed; 0: unknown.
+        headers: The original's headers.
+        properties: The original's AMQP properties.
+        body: The original's body; None: it was left out, as many messages were read.
+        size: Bytes of the original's body.
+        obstacle: Why it cannot be sent again; None: it can.
+
     """
 
     message_id: str
@@ -81,15 +91,16 @@ class FailedMessage:
     size: int
     obstacle: str | None = None
 
-    def without_body(self) -> "FailedMessage":
-        """The same, smaller."""
-        return replace(self, body=None)
-
     def original(self, destination: str | None = None) -> DelayedMessage:
-        """The message as it was sent, for its destination, or another one.
+        """Return the message as it was sent.
 
-        For another one its headers CC and BCC are renamed: the copies were meant beside its own destination.
-        Raises InvalidMessageError, which says why, where it cannot be sent.
+        Args:
+            destination: Send it there, its headers CC and BCC renamed: the copies were meant beside its own
+                destination. None: to its own destination.
+
+        Raises:
+            InvalidMessageError: It cannot be sent; the text says why.
+
         """
         to = destination or self.destination
         if self.obstacle is not None:
@@ -116,7 +127,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     Any program may have written it: delaystore's dispatchers, in any of their forms, an endpoint of NServiceBus, or
     another program, of whose message nothing may be known but its content.
     """
-    ours = _is_ours(received.headers)
+    ours = str(received.headers.get(EXCEPTION_TYPE, "")).startswith(_OURS)
     obstacle = _obstacle(received.headers, received.properties)
     headers, properties, body = dict(received.headers), dict(received.properties), received.body
     if obstacle is not None:
@@ -184,10 +195,6 @@ def _shown(headers: Mapping[Any, Any]) -> dict[str, Any]:
         for name, value in headers.items()
         if not isinstance(value, Mapping | list)
     }
-
-
-def _is_ours(headers: Mapping[str, Any]) -> bool:
-    return str(headers.get(EXCEPTION_TYPE, "")).startswith(_OURS)
 
 
 def _unpacked(
@@ -273,9 +280,17 @@ def grouped_reason(reason: str, message_id: str = "") -> str:
 class ErrorFilter:
     """Failed messages that meet all that is given; nothing given: all of them.
 
-    `destination`: where they were to go; empty: nothing says. `kind`: equal to it. `reason`: of the same group, ids and
-    numbers aside. `message_id`: equal to it. `since`, `until`: since <= time of failure < until, aware; what has no
-    time of failure does not meet that. Raises InvalidMessageError for a time that is naive or out of range.
+    Attributes:
+        destination: Where they were to go; empty: unknown.
+        kind: Their kind of failure.
+        reason: A reason of their group: ids and numbers may differ.
+        message_id: Their id.
+        since: They failed at this time or later, an aware datetime. A message without a time of failure does not match.
+        until: They failed before this time, as `since`.
+
+    Raises:
+        InvalidMessageError: A time is naive or out of range.
+
     """
 
     destination: str | None = None
@@ -342,8 +357,17 @@ class ErrorFilter:
 class ErrorGroup:
     """Failed messages with the same destination, kind and reason, ids and numbers aside.
 
-    `first`, `last`: when the first and the last of them failed; None: nothing says. `example`: the reason of one.
-    `message_id`: its id. `stuck`: how many of them cannot be sent again.
+    Attributes:
+        destination: Where they were to go; None: unknown.
+        kind: Their kind of failure.
+        reason: Their reason, without ids and numbers.
+        count: How many there are.
+        first: When the first of them failed; None: unknown.
+        last: When the last of them failed; None: unknown.
+        example: The reason of one of them.
+        message_id: The id of that one.
+        stuck: How many of them cannot be sent again.
+
     """
 
     destination: str | None
@@ -394,14 +418,6 @@ class Grouping:
         return sorted(self._groups.values(), key=lambda group: (-group.count, group.destination or "", group.reason))
 
 
-def grouped(messages: Iterable[FailedMessage]) -> list[ErrorGroup]:
-    """The groups of `messages`, the largest first."""
-    grouping = Grouping()
-    for message in messages:
-        grouping.add(message)
-    return grouping.result()
-
-
 _MOST_REASONS: Final = 100
 """Different reasons that are counted."""
 
@@ -410,10 +426,17 @@ _MOST_REASONS: Final = 100
 class ErrorReport:
     """What a replay, or a discard, has done; of a dry run: what it would do.
 
-    `depth`: messages in the error queue at the beginning. `examined`: those that were looked at. `done`: those that
-    were sent again and removed, or discarded. `destinations`: how many of them went where. `left`: why others that
-    match stay, and how many for each reason. `perhaps_twice`: those that may be at their destination and are still in
-    the error queue. `interrupted`: a signal asked to stop. `problem`: why it ended early; None: it did not.
+    Attributes:
+        depth: Messages in the error queue at the beginning.
+        examined: Messages that were read.
+        done: Messages that were sent again and removed, or discarded.
+        destinations: How many of these were for each destination.
+        left: How many others that match stay, by the reason.
+        perhaps_twice: Messages that may be at their destination and are still in the error queue.
+        dry_run: Nothing was changed.
+        interrupted: A signal asked to stop.
+        problem: Why it ended early; None: it did not.
+
     """
 
     depth: int = 0
@@ -430,20 +453,6 @@ class ErrorReport:
     def good(self) -> bool:
         """Whether all that matches was done."""
         return not self.left and not self.interrupted and self.problem is None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return {
-            "dry_run": self.dry_run,
-            "depth": self.depth,
-            "examined": self.examined,
-            "done": self.done,
-            "destinations": dict(self.destinations),
-            "left": dict(self.left),
-            "perhaps_twice": self.perhaps_twice,
-            "interrupted": self.interrupted,
-            "problem": self.problem,
-        }
 
     def leave(self, reason: str) -> None:
         """Count a message that stays."""

@@ -38,7 +38,14 @@ from delaystore.transports.abc import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recent:
-    """What was done in the last `minutes`, and in the minute that has begun; `seconds`: in so long."""
+    """What was done in the last `minutes`, and in the minute that has begun.
+
+    Attributes:
+        minutes: The whole minutes.
+        seconds: How long ago the first of them began.
+        done: What dispatchers did since.
+
+    """
 
     minutes: int
     seconds: float
@@ -46,7 +53,7 @@ class Recent:
 
     @classmethod
     def of(cls, activity: Sequence[Activity], now: datetime, minutes: int) -> Self:
-        """What `activity` tells of them."""
+        """The same, summed up from `activity`."""
         begun = now.replace(second=0, microsecond=0)
         since = begun - timedelta(minutes=minutes)
         done = reduce(add, (each for each in activity if each.minute >= since), Activity(minute=since))
@@ -80,17 +87,31 @@ RATE_OVER: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is known of an endpoint. Everywhere None means: the store did not answer in time, or cannot tell.
+    """What is known of an endpoint. None: the store did not answer in time, or cannot tell.
 
-    `now`: the store's clock. `overdue`: for how long the oldest message has been due; zero: nothing is overdue.
-    `first_due`: when the first message is due (None also: nothing waits). `failing`, `parked`: counted up to 10,000, at
-    least so many where not `exact`. `destinations`: those that are paused, limited or resuming. `operations`: those
-    that run, or may be resumed. `ingresses`: those that live, and for each queue that has none any more the last one.
-    `activity`: of the last hour, by minute; idle minutes are left out. `error_queue_depth`: as the transport says, or
-    else the dispatchers; `error_queue_seen`: when the broker said so. `operable` False: the store's tables are of an
-    earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
-    `problem`: why the store did not answer; None: it did. `hindrances`: what is wrong with its tables, so that
-    messages cannot be stored or dispatched, a line with its remedy each.
+    Attributes:
+        endpoint: Its name.
+        error_queue: The name of its error queue.
+        now: The time by the store's clock.
+        waiting: Waiting messages.
+        first_due: When the first message is due; None also: no message waits.
+        overdue: For how long the oldest message has been due; zero: no message is overdue.
+        failing: Waiting messages that failed before; counted up to 10,000, at least so many where not `exact`.
+        parked: Due messages of paused destinations, counted as `failing`.
+        destinations: Destinations that are paused, limited or resuming.
+        operations: Operations that run, or may be resumed.
+        dispatchers: Dispatchers that live.
+        ingresses: Ingresses that live, and for each queue that has none any more the last one.
+        activity: What dispatchers did in the last hour, by minute; idle minutes are left out.
+        error_queue_depth: Messages in the error queue, as the transport says, or else the dispatchers.
+        error_queue_seen: When the broker said so.
+        operable: False: the store's tables are of an earlier release; None also: it offers no operations.
+        read_only: Why nothing can be stored; None: no reason is known.
+        problem: Why the store did not answer; None: it did.
+        blocking_defects: What is wrong with its tables, so that messages cannot be stored or dispatched, a line with
+            its remedy each.
+        remarks: What else was found wrong while asking, in plain sentences.
+
     """
 
     endpoint: str
@@ -111,9 +132,8 @@ class Overview:
     operable: bool | None = None
     read_only: str | None = None
     problem: str | None = None
-    hindrances: Sequence[str] = ()
+    blocking_defects: Sequence[str] = ()
     remarks: Sequence[str] = ()
-    """What else was found wrong while asking, in plain sentences."""
 
     def recent(self, minutes: int) -> Recent | None:
         """What was done in the last `minutes`, an hour's at most."""
@@ -147,7 +167,7 @@ class Overview:
     @property
     def store_problem(self) -> str | None:
         """Why the store cannot say how it is, or is unavailable; None: it can, and nothing is known to hinder it."""
-        return self.problem if self.now is None else self.read_only or "; ".join(self.hindrances) or None
+        return self.problem if self.now is None else self.read_only or "; ".join(self.blocking_defects) or None
 
     @property
     def wrong(self) -> Sequence[str]:
@@ -191,20 +211,20 @@ class Overview:
             "operable": self.operable,
         }
 
-    def is_gone(self, ingress: IngressRecord) -> bool:
-        """Whether it has died, by its last heartbeat."""
-        return self.now is not None and ingress.is_gone(self.now)
+    def is_offline(self, ingress: IngressRecord) -> bool:
+        """Whether it sends no heartbeats any more: it died, or cannot reach the store."""
+        return self.now is not None and ingress.is_offline(self.now)
 
     def _ingress(self, ingress: IngressRecord) -> dict[str, Any]:
-        return {**record(ingress), "gone": self.is_gone(ingress)}
+        return {**record(ingress), "offline": self.is_offline(ingress)}
 
     def _of_store(self) -> Iterator[str]:
         if self.problem is not None:
             yield f"The store cannot say how it is: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
-        yield from (f"Messages cannot be stored or dispatched: {each}." for each in self.hindrances)
-        if self.operable is False and not self.hindrances:
+        yield from (f"Messages cannot be stored or dispatched: {each}." for each in self.blocking_defects)
+        if self.operable is False and not self.blocking_defects:
             yield "The tables are of an earlier release; `delaystore setup` upgrades them."
 
     def _of_dispatching(self) -> Iterator[str]:
@@ -222,11 +242,11 @@ class Overview:
 
     def _of_ingress(self, ingress: IngressRecord) -> Iterator[str]:
         who = f"ingress of {ingress.queue!r} (process {ingress.pid} on {ingress.host})"
-        if self.now is not None and ingress.is_gone(self.now):
+        if self.now is not None and ingress.is_offline(self.now):
             yield f"The {who} is offline: no heartbeat for {duration_text(self.now - ingress.heartbeat)}."
         else:
             if ingress.problem is not None:
-                yield f"The {who} consumes nothing: {ingress.problem}."
+                yield f"The {who} does not consume: {ingress.problem}."
             for name, state in ingress.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
@@ -361,12 +381,12 @@ def _ask(access: EndpointAccess, found: dict[str, Any]) -> None:
     found["overdue"] = status.overdue or timedelta(0)
     operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
     found["operable"] = operable
-    found["hindrances"] = store.obstacles()
+    found["blocking_defects"] = store.blocking_defects()
     for name, what, ask in _questions(store, status.now, operable=bool(operable)):
         try:
             found[name] = ask()
         except (StorePermissionError, StoreSetupError) as error:  # a role for monitoring, or a table that is missing
-            if not found["hindrances"]:
+            if not found["blocking_defects"]:
                 found.setdefault(_REMARKS, []).append(f"It is unknown {what}: {error}.")
 
 
@@ -397,11 +417,16 @@ def _up_to_most(count: Callable[[int], int]) -> Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCriteria:
-    """What an endpoint must be like to be healthy, besides that its store answers and can be written."""
+    """What an endpoint must be like to be healthy, besides that its store answers and can be written.
+
+    Attributes:
+        max_overdue: For how long a message may be overdue at most.
+        dispatcher: Whether a dispatcher must be running.
+
+    """
 
     max_overdue: timedelta = OVERDUE_ALARM
     dispatcher: bool = False
-    """Whether one must be running."""
 
     def unmet(self, overview: Overview) -> Iterator[str]:
         """The problems, a clause each; a value that is unknown because there is no answer counts as good."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import DispatchObserver
@@ -14,7 +14,6 @@ from delaystore.errors import ConfigurationError
 from delaystore.ingress.control import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
-from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tree import ControlConfiguration, EndpointConfiguration, MetricsConfiguration
 from delaystore.stores.opening import store_at
 from delaystore.transports import RabbitMQTransport
@@ -74,70 +73,105 @@ class ServedEndpoint:
         self.store.close()
 
 
-class IngressComponent:
-    """Takes messages in, once the store is set up. `name`: of its table.
+class Runnable(Protocol):
+    """A dispatcher, an ingress or a control queue."""
 
-    `own`: the service's own queues and exchanges, which publishers may not name. `watched`: called with the ingress;
-    what it returns is kept as long as this. Raises ConfigurationError.
+    def run(self) -> None:
+        """Work until `stop`."""
+        ...
+
+    def stop(self, timeout: float, /) -> object:
+        """Have `run` finish what is in flight, and return; wait for its end for so many seconds at most."""
+        ...
+
+
+class EndpointComponent:
+    """Runs a dispatcher, an ingress or a control queue of an endpoint, once the store is set up.
+
+    Args:
+        opened: The endpoint.
+        runnable: What it runs.
+        problems: Says why it is not ready, a clause each.
+        kept: An object that lives as long as this component.
+
     """
 
     def __init__(
-        self,
-        opened: ServedEndpoint,
-        endpoint: EndpointConfiguration,
-        name: str,
-        configuration: IngressConfiguration,
-        own: frozenset[str],
-        watched: Callable[[Ingress], object],
+        self, opened: ServedEndpoint, runnable: Runnable, problems: Callable[[], Sequence[str]], kept: object = None
     ) -> None:
         self._opened = opened
-        broker = (configuration.broker or endpoint.transport).value
-        settings, most = configuration.settings(name), configuration.max_body_bytes
-        rules = configuration.rules(name, RabbitMQTransport(broker).check, own)
-        keeping = replace(endpoint.settings(), automatic_setup=False, max_body_bytes=most, handover_horizon=0)
-        delivery = DelayedDelivery(opened.name, opened.store, settings=keeping)
-        self._ingress = Ingress(delivery, broker, rules, settings, keeping, on_stored=opened.wake_up)
-        self._watching = watched(self._ingress)
+        self._runnable = runnable
+        self._kept = kept
+        self.problems: Final = problems
 
     def run(self) -> None:
-        """Take messages in until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
+        """Run until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
         self._opened.prepare()
-        self._ingress.run()
+        self._runnable.run()
 
     def stop(self) -> None:
-        """Have it store and acknowledge what is under way."""
-        self._ingress.stop(0)
-
-    def problems(self) -> Sequence[str]:
-        """Why it takes nothing in."""
-        return self._ingress.health().problems
+        """Have it finish what is in flight."""
+        self._runnable.stop(0)
 
 
-class ControlComponent:
-    """Does what programs that speak AMQP ask for, once the store is set up. Raises ConfigurationError."""
+LONGEST_QUESTION: Final = 2.0
+"""Seconds that the store has to say how it is."""
 
-    def __init__(self, opened: ServedEndpoint, configuration: ControlConfiguration) -> None:
-        self._opened = opened
-        self._queue = ControlQueue(
-            opened.delivery.operations,
-            opened.transport,
-            queue=configuration.queue,
-            with_bodies=configuration.bodies,
-            on_rescheduled=opened.wake_up,
-        )
 
-    def run(self) -> None:
-        """Answer requests until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
-        self._opened.prepare()
-        self._queue.run()
+def dispatcher_of(
+    opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
+) -> EndpointComponent:
+    """The dispatcher of an endpoint; its problems are as `delaystore health` judges. `observer` None: no metrics."""
+    name, settings = configuration.dispatcher.name, configuration.settings()
+    dispatcher = Dispatcher(opened.store, opened.transport, settings, opened.name, observer=observer, name=name)
+    opened.dispatched_by(dispatcher)
+    return EndpointComponent(opened, dispatcher, lambda: dispatcher.health(LONGEST_QUESTION).problems)
 
-    def stop(self) -> None:
-        """Have it finish the requests at hand."""
-        self._queue.stop(0)
 
-    def problems(self) -> Sequence[str]:
-        """Why requests are not done."""
-        return self._queue.health().problems
+def ingress_of(
+    opened: ServedEndpoint,
+    endpoint: EndpointConfiguration,
+    name: str,
+    own: frozenset[str],
+    watched: Callable[[Ingress], object],
+) -> EndpointComponent:
+    """An ingress of an endpoint.
+
+    Args:
+        opened: The endpoint.
+        endpoint: Its configuration.
+        name: The name of the ingress' table in it.
+        own: The service's own queues and exchanges, which publishers may not name.
+        watched: Called with the ingress; what it returns is kept as long as the component.
+
+    Raises:
+        ConfigurationError: It cannot work so.
+
+    """
+    configuration = endpoint.ingress[name]
+    broker = (configuration.broker or endpoint.transport).value
+    rules = configuration.rules(name, RabbitMQTransport(broker).check, own)
+    settings = replace(
+        endpoint.settings(),
+        automatic_setup=False,
+        max_body_bytes=configuration.max_body_bytes,
+        handover_horizon=0,
+    )
+    delivery = DelayedDelivery(opened.name, opened.store, settings=settings)
+    ingress = Ingress(delivery, broker, rules, configuration.settings(name), settings, on_stored=opened.wake_up)
+    return EndpointComponent(opened, ingress, lambda: ingress.health().problems, watched(ingress))
+
+
+def control_of(opened: ServedEndpoint, configuration: ControlConfiguration) -> EndpointComponent:
+    """The control queue of an endpoint. Raises ConfigurationError."""
+    queue = ControlQueue(
+        opened.delivery.operations,
+        opened.transport,
+        queue=configuration.queue,
+        with_bodies=configuration.bodies,
+        on_rescheduled=opened.wake_up,
+    )
+    return EndpointComponent(opened, queue, lambda: queue.health().problems)
 
 
 class Metrics:
@@ -166,7 +200,7 @@ class Metrics:
         return self._server.url
 
     def observer(self, opened: ServedEndpoint, configuration: EndpointConfiguration) -> DispatchObserver:
-        """The observer of an endpoint, which tells of its store; the same for all of one name, so that counts go on."""
+        """The observer of an endpoint, which reports its store; the same for all of one name, so that counts go on."""
         name = opened.name
         if name not in self._observers:
             self._observers[name] = self._server.observer(name, destinations=self._destinations, traces=self._traces)
@@ -174,7 +208,7 @@ class Metrics:
         observer.watch(opened.store, opened.transport, configuration.error_queue)
         return observer
 
-    def tell_only_of(self, names: Iterable[str]) -> None:
+    def keep_only(self, names: Iterable[str]) -> None:
         """Forget endpoints of other names."""
         wanted = set(names)
         self._observers = {name: each for name, each in self._observers.items() if name in wanted}

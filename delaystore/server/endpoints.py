@@ -5,54 +5,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher import DispatchObserver
-from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.server.components import Metrics, ServedEndpoint
+from delaystore.ingress.ingress import Ingress
+from delaystore.server.components import Metrics, ServedEndpoint, control_of, dispatcher_of, ingress_of
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tree import EndpointConfiguration
 from delaystore.server.runner import Component, ComponentPlan, Rank, Runner
-
-if TYPE_CHECKING:
-    from delaystore.ingress.ingress import Ingress
-
-LONGEST_QUESTION: Final = 2.0
-"""Seconds that the store has to say how it is."""
-
-
-class DispatcherComponent:
-    """Forwards due messages, once the store is set up. `observer` None: no metrics."""
-
-    def __init__(
-        self, opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
-    ) -> None:
-        self._opened = opened
-        self._dispatcher = Dispatcher(
-            opened.store,
-            opened.transport,
-            configuration.settings(),
-            opened.name,
-            observer=observer,
-            name=configuration.dispatcher.name,
-        )
-
-    def run(self) -> None:
-        """Dispatch until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
-        self._opened.prepare()
-        self._opened.dispatched_by(self._dispatcher)
-        self._dispatcher.run()
-
-    def stop(self) -> None:
-        """Have it finish its pass."""
-        self._dispatcher.stop(0)
-
-    def problems(self) -> Sequence[str]:
-        """As `delaystore health` judges, and why nothing can be sent."""
-        return self._dispatcher.health(LONGEST_QUESTION).problems
-
 
 _EVERY: Final = 2.0
 """Seconds between two looks at how the components are."""
@@ -157,41 +119,26 @@ class Endpoint:
     def _plans(self) -> Sequence[ComponentPlan]:
         configuration = self.configuration
 
-        def dispatcher() -> DispatcherComponent:
+        def dispatcher() -> Component:
             observer = None if self._metrics is None else self._metrics.observer(self.opened, configuration)
-            return DispatcherComponent(self.opened, configuration, observer)
+            return dispatcher_of(self.opened, configuration, observer)
 
-        return [
-            ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
-            *(self._ingress_plan(name, each) for name, each in configuration.ingress.items()),
-            *([self._control_plan()] if configuration.control.enabled else []),
-        ]
-
-    def _control_plan(self) -> ComponentPlan:
-        own = self.configuration.control
-
-        def control() -> Component:
-            from delaystore.server.components import ControlComponent  # which needs the libraries of RabbitMQ
-
-            return ControlComponent(self.opened, own)
-
-        return ComponentPlan(f"{self.name} control queue", Rank.INTAKE, own, control)
-
-    def _watched(self, ingress: "Ingress") -> object:
-        return None if self._metrics is None else self._metrics.watch_ingress(self.name, ingress)
+        plans = [ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher)]
+        plans += (self._ingress_plan(name, each) for name, each in configuration.ingress.items())
+        if configuration.control.enabled:
+            make = partial(control_of, self.opened, configuration.control)
+            plans.append(ComponentPlan(f"{self.name} control queue", Rank.INTAKE, configuration.control, make))
+        return plans
 
     def _ingress_plan(self, name: str, own: IngressConfiguration) -> ComponentPlan:
         configuration = self.configuration
         names = self._own | configuration.own_names(self.name) if own.lets_publishers_name(name) else frozenset()
+        make = partial(ingress_of, self.opened, configuration, name, names, self._watched)
+        of = (own, names, configuration.dispatcher)
+        return ComponentPlan(f"{self.name} ingress {name}", Rank.INTAKE, of, make)
 
-        def ingress() -> Component:
-            from delaystore.server.components import IngressComponent  # which needs the libraries of RabbitMQ
-
-            return IngressComponent(self.opened, configuration, name, own, names, self._watched)
-
-        return ComponentPlan(
-            f"{self.name} ingress {name}", Rank.INTAKE, (own, names, configuration.dispatcher), ingress
-        )
+    def _watched(self, ingress: Ingress) -> object:
+        return None if self._metrics is None else self._metrics.watch_ingress(self.name, ingress)
 
     def _begin(self, plans: Iterable[ComponentPlan]) -> None:
         for plan in plans:

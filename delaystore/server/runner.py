@@ -77,7 +77,7 @@ class Runner:
         self._stopping = threading.Event()
         self._component: Component | None = None
         self._trouble = "it is starting"
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"delaystore-service-{name}", daemon=True)
         self.start: Final = self._thread.start
         """Begin; returns at once. Call it once."""
@@ -127,7 +127,7 @@ class Runner:
                 break
             if time.monotonic() - began > _PROVEN:
                 pause = self._first_pause
-                self._told.clear()
+                self._reported.clear()
             pause = min(pause, _LONGEST_WAIT if isinstance(failure, _OUTAGES) else _LONGEST_PAUSE)
             self._tell(failure, pause)
             self._stopping.wait(pause)
@@ -149,9 +149,9 @@ class Runner:
         reason = "it ended without being asked to" if failure is None else _reason(failure)
         waits = isinstance(failure, _OUTAGES)
         self._trouble = reason if waits else f"it died: {reason}; it is started again within {_within(pause)}"
-        if reason in self._told:
+        if reason in self._reported:
             return
-        self._told.add(reason)
+        self._reported.add(reason)
         if waits:
             logger.warning("%s waits: %s", self.name, reason)
             return

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -28,15 +29,13 @@ class Requests:
     def __init__(self) -> None:
         self.stopping = False
         self._made: SimpleQueue[ServiceRequest] = SimpleQueue()
+        self.reload: Final = partial(self._made.put, ServiceRequest.RELOAD)
+        """Ask it to read its configuration again."""
 
     def stop(self) -> None:
         """Ask it to stop."""
         self.stopping = True
         self._made.put(ServiceRequest.STOP)
-
-    def reload(self) -> None:
-        """Ask it to read its configuration again."""
-        self._made.put(ServiceRequest.RELOAD)
 
     def next(self, seconds: float) -> ServiceRequest | None:
         """Wait for one, for so long at most; None: there was none. Many that came since the last call are one."""
@@ -62,7 +61,7 @@ class CriticalOnce(logging.Filter):
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._monotonic = monotonic
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
@@ -70,8 +69,8 @@ class CriticalOnce(logging.Filter):
         if record.levelno < logging.CRITICAL or not isinstance(record.args, tuple) or not record.args:
             return True
         now, reason = self._monotonic(), str(record.args[-1])
-        before = self._told.get(reason)
-        self._told = {each: told for each, told in self._told.items() if now - told < _QUIET} | {reason: now}
+        before = self._reported.get(reason)
+        self._reported = {each: at for each, at in self._reported.items() if now - at < _QUIET} | {reason: now}
         return before is None or now - before >= _QUIET
 
 

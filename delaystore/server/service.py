@@ -134,7 +134,7 @@ class Service:
         self._endpoints.enter(transition)
         self._site.show(wanted.web, self._endpoints)
         if self._metrics is not None:
-            self._metrics.tell_only_of(wanted.endpoint)
+            self._metrics.keep_only(wanted.endpoint)
         return unfinished
 
     def stop(self, keep_alive: Callable[[], bool]) -> Sequence[str]:

@@ -69,7 +69,7 @@ def probe_application(state: Callable[[], ServiceState]) -> Starlette:
 class ServiceSite:
     """The ASGI application that a service serves; `show` puts others in the place of its pages.
 
-    `beside`: routes that anybody may have.
+    `beside`: routes that every client may have.
     """
 
     def __init__(self, beside: Sequence[BaseRoute], environment: Mapping[str, str]) -> None:

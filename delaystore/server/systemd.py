@@ -7,6 +7,7 @@ import stat
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,44 +29,40 @@ class Notifier:
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._systemd: Any = None
-        self._told = ""
+        self._reported = ""
         if environment.get("NOTIFY_SOCKET"):
             with needed_for("a service of Type=notify"):
                 from sdnotify import SystemdNotifier
             self._systemd = SystemdNotifier()
         self.watchdog: Final = _watchdog(environment)
-
-    def ready(self) -> None:
+        self.ready: Final = partial(self._notify, "READY=1")
         """It runs, or runs again after a reload."""
-        self._tell("READY=1")
+        self.stopping: Final = partial(self._notify, "STOPPING=1")
+        """It ends."""
 
     def reloading(self) -> None:
         """It reads its configuration again; `ready` ends that."""
-        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
-
-    def stopping(self) -> None:
-        """It ends."""
-        self._tell("STOPPING=1")
+        self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def alive(self) -> None:
         """Report that the process lives; call it more often than the watchdog's interval."""
         if self.watchdog is not None:
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
 
     def status(self, text: str) -> None:
         """Report a line for `systemctl status`, if it has changed."""
         line = " ".join(text.split())[:_LONGEST]
-        if line != self._told:
-            self._told = line
-            self._tell(f"STATUS={line}")
+        if line != self._reported:
+            self._reported = line
+            self._notify(f"STATUS={line}")
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Report nothing more."""
         if self._systemd is not None and self._systemd.socket is not None:
             self._systemd.socket.close()
         self._systemd = None
 
-    def _tell(self, state: str) -> None:
+    def _notify(self, state: str) -> None:
         if self._systemd is not None:
             self._systemd.notify(state.encode().decode("latin-1"))  # the library encodes so; systemd reads UTF-8
 
@@ -162,7 +159,7 @@ def unit_for(configuration: Path) -> str:
     )
 
 
-def hindrances(configuration: Path) -> Iterator[str]:
+def obstacles(configuration: Path) -> Iterator[str]:
     """Why the unit could not be started as things lie, a sentence for each thing that it cannot read."""
     needed = _needed(configuration)
     user = _user(needed)

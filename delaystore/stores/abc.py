@@ -188,7 +188,7 @@ class DelayedMessageStore(ABC):
         """
         return ()
 
-    def obstacles(self) -> Sequence[str]:
+    def blocking_defects(self) -> Sequence[str]:
         """The defects that keep dispatchers from working, such as a missing table; each health check shows them."""
         return ()
 

@@ -242,7 +242,7 @@ class IngressRecord:
     breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     problem: str | None = None
 
-    def is_gone(self, now: datetime) -> bool:
+    def is_offline(self, now: datetime) -> bool:
         """Whether its last heartbeat is so long ago that it has died. `now`: by the store's clock."""
         return now - self.heartbeat > ALIVE
 

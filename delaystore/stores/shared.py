@@ -244,7 +244,7 @@ def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequen
     living: list[IngressRecord] = []
     gone: dict[str, IngressRecord] = {}
     for each in sorted(records, key=lambda each: each.heartbeat):
-        if not each.is_gone(now):
+        if not each.is_offline(now):
             living.append(each)
         elif now - each.heartbeat <= GONE_FOR:
             gone[each.queue] = each

@@ -90,7 +90,7 @@ def test_it_waits_for_a_broker_or_ends(run: CommandLine) -> None:
         ((), "--exchange E"),
         (("--exchange", "orders", "--forms", "x-delays"), "--forms 'x-delays' is no delay form"),
         (("--exchange", "orders", "--on-duplicate", "ask"), "--on-duplicate"),
-        (("--exchange", "orders", "--count-from", "birth"), "--count-from 'birth'"),
+        (("--exchange", "orders", "--count-from", "birth"), "--count-from must be one of received, sent, taken"),
         (("--exchange", "orders", "--direct-below", "soon"), "--direct-below"),
         (("--exchange", "orders", "--prefetch", "0"), "--prefetch must be a whole number"),
         (("--exchange", "orders", "--max-body-bytes", "0"), "--max-body-bytes must be a whole number"),

@@ -103,7 +103,7 @@ def test_an_ingress_that_is_killed_is_gone_until_another_takes_its_place(
             wait_until(known, "it is told of")
             (killed,) = known()
             process.kill()
-        wait_until(lambda: known()[0].is_gone(datetime.now(UTC)), "it is gone")
+        wait_until(lambda: known()[0].is_offline(datetime.now(UTC)), "it is gone")
         with endpoint(database_url) as delivery, running(delivery, ground.url):
             wait_until(lambda: known()[0].ingress_id != killed.ingress_id, "another took its place")
             assert [each.pid for each in known()] == [os.getpid()]

@@ -85,7 +85,7 @@ def test_status_lists_ingresses_and_what_they_rejected(ground: Ground, run: Comm
         assert line.endswith("well")
         document = run("status", "--json").document
         (told,) = document["ingresses"]
-        assert (told["queue"], told["rejected"], told["rejected_depth"], told["gone"]) == (QUEUE, 1, 1, False)
+        assert (told["queue"], told["rejected"], told["rejected_depth"], told["offline"]) == (QUEUE, 1, 1, False)
         assert f"The rejected queue '{REJECTED}' holds 1 message." in document["wrong"]
         assert f"the rejected queue '{REJECTED}' holds 1 message" in run("health").out
         listed = run("errors", "list", "--messages", "--error-queue", REJECTED, "--transport", ground.url)
@@ -131,7 +131,7 @@ def test_a_broker_that_cannot_be_asked_leaves_what_was_told(sqlite_url: str) -> 
 @pytest.mark.parametrize(
     ("given", "sentence", "state"),
     [
-        ({"problem": "there is no queue"}, "consumes nothing: there is no queue.", "stands still"),
+        ({"problem": "there is no queue"}, "does not consume: there is no queue.", "stands still"),
         ({"breakers": {"intake": "triggered"}}, "has a triggered breaker: intake.", "intake triggered"),
         (
             {"unacknowledged": 2, "why_unacknowledged": "the queue is full"},
@@ -170,9 +170,9 @@ def test_an_ingress_that_is_gone_is_told_of(
     (wrong,) = seen(delivery).wrong
     assert wrong.startswith(f"The ingress of '{QUEUE}' (process 4711 on app-7) is offline: no heartbeat for ")
     shown = run("status").out
-    assert "gone: it died, or cannot reach the store" in shown
+    assert "offline: it died, or cannot reach the store" in shown
     assert "it was so" not in shown
-    assert run("status", "--json").document["ingresses"][0]["gone"] is True
+    assert run("status", "--json").document["ingresses"][0]["offline"] is True
     assert f"the ingress of '{QUEUE}' is offline" in run("health").out
     page = Page(browser(app(delivery)).get("/").text).text
     assert "offline" in page

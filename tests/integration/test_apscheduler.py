@@ -148,7 +148,7 @@ def test_recurring_jobs_are_no_reason_to_stop(sqlite_url: str, tmp_path: Path) -
         closing(open_target(f"sqlite:///{tmp_path / 'target.db'}", "app")) as target,
     ):
         checked = check(source, target, "app", None, every_message=True)
-        assert not checked.hindrances
+        assert not checked.blocking
         assert checked.immovable == 0
         report = run(source, target, "app", RunSettings())
         assert (report.counts.moved, len(report.left), report.remaining) == (1, 2, 0)

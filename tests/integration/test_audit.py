@@ -258,7 +258,7 @@ def test_on_tables_of_the_release_before_changes_are_noted_and_read(database_url
     older = SqlDelayedMessageStore(database_url)
     older.initialize("sales", TransactionMode.NONE)
     assert older.is_operable
-    assert list(older.obstacles()) == []
+    assert list(older.blocking_defects()) == []
     change = Change(by="ada", way=Way.CLI, action=ChangeAction.CANCEL)
     for message_id in "ab":
         older.store(a_message(message_id))

@@ -199,10 +199,10 @@ def test_a_table_without_transactions_is_reported_with_the_remedy(mariadb_url: s
             connection.execute(text("ALTER TABLE sales_delayed_activity ENGINE=MyISAM"))
         (defect,) = store.defects()
         assert "'sales_delayed_activity' is kept by MyISAM" in defect
-        assert store.obstacles() == [defect]
+        assert store.blocking_defects() == [defect]
         with store.engine.begin() as connection:
             connection.execute(text(defect.rpartition("; run ")[2]))
-        assert (store.defects(), store.obstacles()) == ([], [])
+        assert (store.defects(), store.blocking_defects()) == ([], [])
 
 
 @pytest.mark.parametrize("kind", [MariaDB, long(MySQL)])

@@ -411,7 +411,7 @@ def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
         assert preview.code == 1, preview
         (found,) = preview.document["endpoints"]
         assert found["immovable"] == 2
-        reasons = {one["text"] for one in found["problems"] if one["hinders"]}
+        reasons = {one["text"] for one in found["problems"] if one["blocks"]}
         assert all("header 'moment' (datetime)" in one or "another message with" in one for one in reasons)
     go = ["--yes", "--allow-rejects", "--json"]
     dry = run("migrate", "run", *ends, "--to", f"noop:{to}", *go)

@@ -183,12 +183,12 @@ def test_row_level_security_hides_no_message(
                 ask()
         with pytest.raises(StorePermissionError, match="row level security"), store.transaction() as transaction:
             transaction.fetch_due(store.now(), 5)
-        assert any("DISABLE ROW LEVEL SECURITY" in each for each in store.obstacles())
+        assert any("DISABLE ROW LEVEL SECURITY" in each for each in store.blocking_defects())
         assert any("the table sales_delayed from this role" in each for each in store.defects())
     engine = create_engine(url)
     theirs = SqlDelayedMessageStore(engine)
     delivery = DelayedDelivery("sales", theirs)
-    assert "row level security" in str(delivery.operations.overview(10).hindrances)
+    assert "row level security" in str(delivery.operations.overview(10).blocking_defects)
     with pytest.raises(StorePermissionError, match="row level security"), theirs.transaction() as transaction:
         transaction.fetch_due(theirs.now(), 5)
     for command in ("health", "count"):

@@ -522,7 +522,7 @@ def test_a_queue_without_an_ingress_is_told_of_for_a_day(store: SqlDelayedMessag
     store.heartbeat(DispatcherRecord(dispatcher_id="d", name="n", **place))  # type: ignore[arg-type]
     pass_hours(23)
     store.heartbeat(DispatcherRecord(dispatcher_id="new", name="n", **place))  # type: ignore[arg-type]
-    assert [(each.ingress_id, each.is_gone(store.now())) for each in store.ingresses()] == [("i", True)]
+    assert [(each.ingress_id, each.is_offline(store.now())) for each in store.ingresses()] == [("i", True)]
     assert rows() == 2, "the dispatcher that died is forgotten"
     pass_hours(2)
     assert list(store.ingresses()) == []

@@ -57,7 +57,7 @@ def works(store: SqlDelayedMessageStore) -> None:
 
 def test_tables_as_they_are_made_have_no_defect(store: SqlDelayedMessageStore) -> None:
     assert repaired(store) == ([], [])
-    assert (store.defects(), store.obstacles()) == ([], [])
+    assert (store.defects(), store.blocking_defects()) == ([], [])
 
 
 @pytest.mark.parametrize("beside", BESIDE)
@@ -68,11 +68,11 @@ def test_a_missing_table_is_reported_and_made(store: SqlDelayedMessageStore, bes
     change(store, f"DROP TABLE {name}")
     (defect,) = store.defects()
     assert defect.startswith(f"the table '{name}' is missing; run `delaystore setup`")
-    (obstacle,) = store.obstacles()
+    (obstacle,) = store.blocking_defects()
     assert name in obstacle
     made, left = repaired(store)
     assert (made[0], left) == (f"making the table '{name}'", [])
-    assert (store.defects(), store.obstacles()) == ([], [])
+    assert (store.defects(), store.blocking_defects()) == ([], [])
     assert store.get(kept.message_id) == kept
     works(store)
 
@@ -93,7 +93,7 @@ def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
     for name, table in indexes:
         drop_index(store, name, table)
         assert [f"the index '{name}' of the table '{table}' is missing" in each for each in store.defects()] == [True]
-        assert list(store.obstacles()) == (store.defects() if name.endswith("_keys") else [])
+        assert list(store.blocking_defects()) == (store.defects() if name.endswith("_keys") else [])
         assert repaired(store) == ([f"making the index '{name}' of the table '{table}'"], [])
     works(store)
 
@@ -108,12 +108,12 @@ def test_a_version_that_is_gone_is_reported_and_made(
     told = f"the table 'sales_delayed_version' is {how}; run `delaystore setup`"
     (defect,) = store.defects()
     assert defect.startswith(told)
-    assert store.obstacles() == [defect]
+    assert store.blocking_defects() == [defect]
     assert run("setup", *arguments, "--check").out == f"not ready: {defect}\n"
     health = run("health", *arguments)
     assert (health.code, health.out) == (1, f"unhealthy: {defect}\n")
     assert run("setup", *arguments).code == 0
-    assert (store.defects(), store.obstacles()) == ([], [])
+    assert (store.defects(), store.blocking_defects()) == ([], [])
     works(store)
 
 
@@ -135,7 +135,7 @@ def test_a_message_table_without_its_primary_key_is_reported(
     else:
         change(store, "ALTER TABLE sales_delayed DROP PRIMARY KEY")
     told = "the table 'sales_delayed' has no primary key (message_id); "
-    (obstacle,) = store.obstacles()
+    (obstacle,) = store.blocking_defects()
     assert obstacle.startswith(told)
     assert obstacle in store.defects()
     assert f"not ready: {told}" in run("setup", *arguments, "--check").out
@@ -153,7 +153,7 @@ def test_a_role_that_only_reads_messages_is_told_what_it_cannot_see(
         change(store, f"GRANT SELECT ON sales_delayed, sales_delayed_version TO {role}")
         store.store(message(store.now(), 60))
         with opened(url) as theirs:
-            assert theirs.obstacles() == []
+            assert theirs.blocking_defects() == []
             seen = DelayedDelivery("sales", theirs).operations.overview(10)
         assert (seen.problem, seen.store_problem, seen.destinations) == (None, None, None)
         assert seen.waiting is not None
@@ -182,7 +182,7 @@ def test_columns_of_a_later_release_are_made(store: SqlDelayedMessageStore) -> N
         change(store, "ALTER TABLE sales_delayed DROP COLUMN failing_at")
     change(store, "ALTER TABLE sales_delayed DROP COLUMN failures", "ALTER TABLE sales_delayed DROP COLUMN failures_of")
     assert any("the column 'failures' of the table 'sales_delayed' is missing" in each for each in store.defects())
-    assert "failures" in store.obstacles()[0]
+    assert "failures" in store.blocking_defects()[0]
     assert repaired(store)[1] == []
     works(store)
 
@@ -448,7 +448,7 @@ def test_another_collation_and_an_unlogged_table_are_reported(postgresql_url: st
         unlogged, collation = store.defects()
         assert "is UNLOGGED, so that a crash of PostgreSQL empties it" in unlogged
         assert "the column destination of the table sales_delayed does not compare text byte by byte" in collation
-        assert store.obstacles() == [unlogged]
+        assert store.blocking_defects() == [unlogged]
 
 
 def test_a_role_that_may_not_repair_gets_the_defects(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:

@@ -38,7 +38,7 @@ def test_what_is_missing_is_said(run: CommandLine, monkeypatch: pytest.MonkeyPat
         (("--drain", "soon"), "--drain 'soon' is no duration"),
         (("--log-level", "loud"), '--log-level must be one of error, warning, info, debug, not "loud"'),
         (("--web", "8765"), "--web must be HOST:PORT"),
-        (("--web", "0.0.0.0:1"), "--web 0.0.0.0:1 lets other machines in, and no user is configured"),
+        (("--web", "0.0.0.0:1"), "--web 0.0.0.0:1 accepts requests from other machines, and no user is configured"),
         (("--metrics", "x"), "--metrics must be HOST:PORT"),
         (("--metrics-destinations", "3"), "--metrics-destinations goes with listen"),
         (("--health", "x"), "--health must be HOST:PORT"),

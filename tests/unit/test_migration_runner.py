@@ -347,7 +347,7 @@ def test_a_preview_changes_nothing_and_names_what_is_due_too_late() -> None:
     assert not target.sends
     assert found.waiting is not None
     assert found.waiting.count == 11
-    (problem,) = found.hindrances
+    (problem,) = found.blocking
     assert problem.text.startswith("1 message is due after")
     assert found.immovable == 1
 
@@ -598,7 +598,7 @@ def test_messages_that_the_target_has_dispatched_are_told_apart(
     store.cancel("m1")
     verified = verify(source, to_store, "sales")
     assert verified.good
-    assert verified.gone == 1
+    assert verified.no_longer_there == 1
     assert "1 no longer there: dispatched meanwhile or removed" in verified.remarks[0]
 
 

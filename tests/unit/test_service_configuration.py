@@ -92,7 +92,10 @@ store_timeout = 31
         (f"{SALES}[web]\nread_only = 1", "[web] read_only must be true or false, not 1"),
         (f'{SALES}[web]\nlisten = "8765"', '[web] listen must be HOST:PORT, as in 127.0.0.1:9464, not "8765"'),
         (f'{SALES}[web]\nlisten = "a:70000"', "[web] listen must be HOST:PORT"),
-        (f'{SALES}[web]\nlisten = "0.0.0.0:1"', "[web] listen 0.0.0.0:1 lets other machines in, and no user"),
+        (
+            f'{SALES}[web]\nlisten = "0.0.0.0:1"',
+            "[web] listen 0.0.0.0:1 accepts requests from other machines, and no user",
+        ),
         (f'{SALES}[web]\nusers = "ada:boss:geheim"', "[web] users entry 1 is not of the form NAME:ROLE:PASSWORD"),
         (f'{SALES}[web]\ntokens = "geheim:read"', "[web] tokens the token of entry 1 is shorter than 16 characters"),
         (f'{SALES}[web]\nusers = "@/nowhere/users"', "[web] users @/nowhere/users: the file cannot be read: No such"),

@@ -46,10 +46,8 @@ class SparkApplication:
     def __init__(self, context: SparkContext) -> None:
         self.context = context
         self._sessions: WeakSet[SparkSession] = WeakSet()
-
-    def add(self, session: SparkSession) -> None:
+        self.add: Final = self._sessions.add
         """Leave out the jobs of this session's streams as well."""
-        self._sessions.add(session)
 
     def is_over(self) -> bool:
         """Whether it has stopped, for good; asks nothing of the JVM, which may have gone."""
@@ -73,7 +71,7 @@ class SparkApplication:
     def makes_table(self) -> bool:
         """Whether a thread of Spark's that waits for a planning worker's writer is making a table of its rows.
 
-        Spark tells a writer nothing of that; the thread's stack does. False as well where there is none to be seen.
+        Spark does not report that to a writer; the thread's stack shows it. False also if it shows none.
         """
         try:
             jvm: Any = self.context._jvm

@@ -35,7 +35,7 @@ _FILE: Final = re.compile(r"^CSV file: (\S+)", re.MULTILINE)
 
 
 def plain_error(exception: BaseException) -> DelaystoreError | None:
-    """The error of ours that `exception` is or tells of, with its one line as text; None: it tells of none.
+    """The error of ours that `exception` is or reports, with its one line as text; None: it reports none.
 
     Only its class and text came across: attributes, such as a DuplicateMessageError's `message_ids`, are not there.
     """
@@ -78,7 +78,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """The innermost cause that Spark tells."""
+    """The innermost cause that Spark reports."""
     text = str(error)
     if _HEADERS_DIFFER in text:
         file = _FILE.search(text)

@@ -124,13 +124,13 @@ def empty_load(finished: FinishedLoad) -> str:
 
 def finished_before(finished: FinishedLoad, again: int, rejected: int) -> str:
     """Of a load that an earlier run has finished, and whose `rejected` rows it kept; `again`: how many rows now."""
-    told = (
+    text = (
         f"the load {finished.key.load_id!r} was finished at {finished.finished_at.isoformat(timespec='seconds')}, with "
         f"{finished.brought} messages; nothing was stored now"
     )
     if again == finished.brought + rejected:
-        return told
-    return f"{told}, though there are {again} rows: load other data under another load id"
+        return text
+    return f"{text}, though there are {again} rows: load other data under another load id"
 
 
 # Writing a DataFrame: one load.
@@ -144,7 +144,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     Made in one of Spark's planning workers, pickled to the tasks and to another worker that commits. Making it begins
     the load. Raises ConfigurationError for columns or options that cannot work, StoreError and LoadError as
-    `Staging.begin`. Of a load that was finished before, rows are counted and nothing is stored; the user is told so.
+    `Staging.begin`. Of a load that was finished before, rows are counted and nothing is stored; a warning says so.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
@@ -223,7 +223,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Stages a batch in tasks, and promotes it in `commit`, once: a batch that was promoted before is skipped.
 
     Spark makes one for the tasks of each batch, and one more for its commit, so making it changes nothing. Only tasks
-    are told which query and batch it is; the query's id stays the same across restarts from its checkpoint.
+    learn which query and batch it is; the query's id stays the same across restarts from its checkpoint.
     Delays begin when the batch does. Raises ConfigurationError for columns or options that cannot work.
     """
 

@@ -191,7 +191,7 @@ class Tasks:
 
 
 class Watcher(Protocol):
-    """Is told how far the job is, and says whether it shall stop."""
+    """Called with how far the job is; returns whether to stop it."""
 
     def watch(self, tasks: Tasks) -> bool:
         """Called every fifth of a second, in a thread of its own. True: cancel what runs."""

@@ -49,7 +49,7 @@ def _check_java() -> None:
     if program is None:
         raise ConfigurationError(f"Spark needs Java, and there is none; {advice}")
     try:
-        told = subprocess.run(  # noqa: S603 - the Java that Spark would run
+        answer = subprocess.run(  # noqa: S603 - the Java that Spark would run
             [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=True
         )
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def _check_java() -> None:
         raise ConfigurationError(f"Spark needs Java, and {where}; {advice}") from None
     except (OSError, subprocess.SubprocessError):
         raise ConfigurationError(f"Spark needs Java, and {program!r} does not run; {advice}") from None
-    found = _VERSION.search(told.stderr + told.stdout)
+    found = _VERSION.search(answer.stderr + answer.stdout)
     if found is not None and int(found[1]) < OLDEST_JAVA:
         raise ConfigurationError(f"Spark needs Java {OLDEST_JAVA}, and {program!r} is Java {found[1]}; {advice}")
 

@@ -38,7 +38,7 @@ class Java:
     """Java, started at most once. It ends with this process, however that ends: its standard input is closed then.
 
     It is in a session of its own, where a terminal's interrupts do not reach it. PySpark's own way starts it where
-    nobody knows its process before it answers, which takes most of the time that Spark takes to start.
+    its process is unknown before it answers, which takes most of the time that Spark takes to start.
     """
 
     def __init__(self) -> None:

@@ -173,7 +173,7 @@ _ROOM: Final = 2**17
 
 
 class StagingDialect(StoreDialect):
-    """A database that takes in rows, and moves them where messages wait."""
+    """A database that stages rows, and moves them into the table of waiting messages."""
 
     patience: ClassVar[Mapping[str, str]] = {}
     """Parameters of a URL's query that let the driver wait for a long statement."""

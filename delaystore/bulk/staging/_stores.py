@@ -67,9 +67,7 @@ class PlainStaging(Staging):
             store.setup_infrastructure()
         return None
 
-    @override
-    def join(self, key: LoadKey) -> FinishedLoad | None:
-        return self.begin(key)
+    join = begin
 
     @override
     @contextmanager

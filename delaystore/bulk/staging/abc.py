@@ -28,7 +28,7 @@ class LoadOwner:
     """The process with which a load ends: of a Spark job the driver, not one of its short-lived workers.
 
     `system` (the computer since its start, and its namespace of processes) and `started` (ticks since that start) tell
-    whether the process has ended; None: only the end of the lease tells.
+    whether the process has ended; None: only the end of the lease shows it.
     """
 
     host: str
@@ -214,9 +214,9 @@ class Staging(ABC):
     def join(self, key: LoadKey) -> FinishedLoad | None:
         """For a batch of a stream, in place of `begin`; in each task, and once more on the driver before `promote`.
 
-        Spark makes a new writer for each batch, and one more for its commit, and tells neither which query it is: only
-        tasks know the key (seen with Spark 4.3). So the first task makes the staging of the query, which lives from
-        batch to batch; `promote` empties it, if a straggling attempt does not lock it.
+        Spark makes a new writer for each batch, and one more for its commit, and reports to neither which query it is:
+        only tasks know the key (seen with Spark 4.3). So the first task makes the staging of the query, which lives
+        from batch to batch; `promote` empties it, if a straggling attempt does not lock it.
 
         Returns:
             The last finished batch, if it is this one or a later one: nothing may be staged then. None: stage it.

@@ -81,18 +81,18 @@ def message_id(headers: Mapping[str, str | None], row_id: Any) -> str:
 
 def properties(headers: Mapping[str, str | None], address: Address = as_it_is) -> dict[str, Any]:
     """The AMQP properties: those that headers tell, and persistent."""
-    told = {name: headers.get(header) for name, header in _PROPERTIES.items()}
-    told["type"] = (headers.get(_TYPES) or "").partition(";")[0].partition(",")[0].strip()
-    if told["reply_to"]:
-        told["reply_to"] = address(told["reply_to"])
-    found = {name: text for name, text in told.items() if text and _fits(text)}
+    named = {name: headers.get(header) for name, header in _PROPERTIES.items()}
+    named["type"] = (headers.get(_TYPES) or "").partition(";")[0].partition(",")[0].strip()
+    if named["reply_to"]:
+        named["reply_to"] = address(named["reply_to"])
+    found = {name: text for name, text in named.items() if text and _fits(text)}
     return {**found, "delivery_mode": _PERSISTENT}
 
 
 def with_saga(headers: dict[str, str | None], saga_id: Any) -> dict[str, str | None]:
     """`headers` and the saga that waits, unless they name one, or there is none (NULL, or a UUID of zeros).
 
-    Raises InvalidMessageError for bytes: nothing here tells the order that a Guid's bytes are in.
+    Raises InvalidMessageError for bytes: the order of a Guid's bytes is unknown here.
     """
     if isinstance(saga_id, bytes | bytearray | memoryview):
         raise InvalidMessageError("its saga's id is bytes, not text")
@@ -176,7 +176,7 @@ def parse_xml_headers(value: Any) -> dict[str, str | None]:
 
     As in the MSMQ transport: what follows the end tag is ignored, and so is a HeaderInfo without a Key; an empty Value
     is empty text, and one that is missing or nil is None. .NET writes control characters as references that XML
-    does not allow; they are read all the same. Raises InvalidMessageError for anything else.
+    does not allow; they are read anyway. Raises InvalidMessageError for anything else.
     """
     if not value:
         return {}

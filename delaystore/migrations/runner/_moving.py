@@ -145,8 +145,11 @@ REJECTIONS_SHOWN: Final = 20
 class MigrationCounts:
     """Counts for one run; may be shared by threads.
 
-    `settled`: told after each batch how many messages are settled. `rejected`: how many the run has rejected already.
-    `max_rejects`: how many it may reject; None: any number.
+    Args:
+        settled: Called after each batch with how many messages are settled.
+        rejected: How many the run has rejected already.
+        max_rejects: How many it may reject; None: any number.
+
     """
 
     def __init__(self, settled: Callable[[int], object], *, rejected: int = 0, max_rejects: int | None = None) -> None:

@@ -39,12 +39,17 @@ _LARGEST_BATCH: Final = 100_000
 class RunSettings:
     """How a run is to go.
 
-    `cutoff`: only what is due then or later moves; None: everything. `batch_size`: rows in a batch; None: 1000, or that
-    of the run that is resumed. `max_rate`: messages a second; None: no limit. `allow_rejects`: begin, and go on,
-    although rows are rejected; without it the run stops at the first. `max_rejects`: the run stops when more rows are
-    rejected; None: as `allow_rejects` says. `patience`: how long the target may take nothing.
+    Attributes:
+        cutoff: Only messages due then or later move, an aware datetime; None: all of them.
+        batch_size: Rows in a batch; None: 1000, or that of the run that is resumed.
+        max_rate: Messages a second; None: no limit.
+        max_rejects: The run stops when more rows are rejected; None: as `allow_rejects` says.
+        allow_rejects: Begin, and go on, although rows are rejected; without it the run stops at the first.
+        patience: How long the target may accept no message before the run ends.
 
-    Raises ConfigurationError at construction.
+    Raises:
+        ConfigurationError: A value cannot be.
+
     """
 
     cutoff: datetime | None = None
@@ -119,17 +124,28 @@ def run(
     stopping: Callable[[], bool] = lambda: False,
     confirm: Confirm = lambda _checked: True,
 ) -> Report:
-    """Move what a run would move, or resume the run that stopped. The endpoint is locked meanwhile.
+    """Move waiting messages, or resume the run that stopped. The endpoint is locked meanwhile.
 
-    `stopping`: whether to stop; batches in flight are finished then, and the run can be resumed.
-    `confirm`: asked after everything is checked and before anything changes; False: nothing is done.
-    The report's run is None where there was nothing to move, or it was not confirmed; its `earlier` tells in any case
-    what earlier runs have rejected and still keep. Its `extra`: `sent_again`, how
-    many sends were repeated; `declined`, where it was not confirmed; of a dry run also `would_move`,
-    `would_be_rejected` and `seconds_to_hide_and_read`.
+    Args:
+        source: Where the messages wait.
+        target: Where they are moved to.
+        endpoint: The endpoint whose messages they are.
+        settings: How the run is to go.
+        listener: Called as it goes on.
+        stopping: Whether to stop; batches in flight are finished then, and the run can be resumed.
+        confirm: Asked after everything is checked and before anything changes; False: nothing is done.
 
-    Raises MigrationLockedError; MigrationError where something hinders, the parameters are not those of the
-    unfinished run, the target takes nothing, or too much is rejected; StoreError, TransportError. Run it again.
+    Returns:
+        The report. Its run is None where there was nothing to move, or it was not confirmed. Its `extra`: `sent_again`,
+        how many sends were repeated; `declined`, where it was not confirmed; of a dry run also `would_move`,
+        `would_be_rejected` and `seconds_to_hide_and_read`.
+
+    Raises:
+        MigrationLockedError: Another process migrates the endpoint.
+        MigrationError: Something blocks the run, the parameters are not those of the unfinished run, the target
+            accepts no message, or too many rows are rejected. Run it again.
+        StoreError, TransportError: The source or the target fails. Run it again.
+
     """
     with source.lock(endpoint, this_process()):
         return _RunInProgress(source, target, endpoint, settings, listener, stopping).run(confirm)
@@ -145,14 +161,27 @@ def abort(
 ) -> Report:
     """Give back what the latest run has not moved, and what it and all earlier runs of the endpoint rejected.
 
-    `target`: the run's; it is asked what it received of the batches in flight, which then counts as moved. None: it is
-    not asked, and all of them go back.
-    The report's `extra`: `given_back`, how many this call gave back; `received`, how many in flight this call found at
-    the target, where they stay; `in_flight`, how many of the others were being sent when the run stopped, and may also
-    be at the target, which cannot tell or was not asked: the same however often an abort is killed and repeated;
-    `stopped`, whether it was asked to stop before the end.
     A row stays rejected if another row with its id waits by now.
-    Raises MigrationLockedError, MigrationError where there was no run, StoreError. Abort again to go on.
+
+    Args:
+        source: Where the messages waited.
+        endpoint: The endpoint whose messages they are.
+        target: The run's target, which is asked what it received of the batches in flight: that counts as moved. None:
+            it is not asked, and all of them go back.
+        listener: Called as it goes on.
+        stopping: Whether to stop; abort again to go on.
+
+    Returns:
+        The report. Its `extra`: `given_back`, how many this call gave back; `received`, how many in flight this call
+        found at the target, where they stay; `in_flight`, how many of the others were being sent when the run stopped,
+        and may also be at the target: the same however often an abort is killed and repeated; `stopped`, whether it
+        was asked to stop before the end.
+
+    Raises:
+        MigrationLockedError: Another process migrates the endpoint.
+        MigrationError: There was no run.
+        StoreError: The source or the target fails. Abort again to go on.
+
     """
     began = time.monotonic()
     with source.lock(endpoint, this_process()):

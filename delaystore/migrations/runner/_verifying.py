@@ -29,7 +29,7 @@ from delaystore.migrations.abc import (
 from delaystore.text import counted
 
 _REASONS: Final = 20
-"""Reasons that are told apart; a reason may name the message."""
+"""Reasons that are counted apart; a reason may name the message."""
 _OTHER_REASONS: Final = "other reasons"
 
 
@@ -37,8 +37,13 @@ _OTHER_REASONS: Final = "other reasons"
 class RunCheck:
     """What was found out about one endpoint.
 
-    `waiting`: None where the source has no such table, or it cannot be read. `unfinished`: a run that can be resumed.
-    `earlier`: what other runs of the endpoint have rejected and still keep.
+    Attributes:
+        endpoint: The endpoint.
+        waiting: Its messages; None: the source has no such table, or it cannot be read.
+        problems: What blocks a run, and warnings.
+        unfinished: A run that can be resumed; None: there is none.
+        earlier: Rows that other runs of the endpoint have rejected and still keep.
+
     """
 
     endpoint: str
@@ -48,7 +53,7 @@ class RunCheck:
     earlier: Sequence[RejectedRows] = ()
 
     @property
-    def hindrances(self) -> Sequence[Problem]:
+    def blocking(self) -> Sequence[Problem]:
         """Why a run would be refused."""
         return [problem for problem in self.problems if problem.fatal]
 
@@ -58,8 +63,8 @@ class RunCheck:
         return sum(problem.messages for problem in self.problems)
 
     def refuse(self, *, allow_rejects: bool) -> None:
-        """Raise MigrationError where something hinders. With `allow_rejects`, problems of single messages do not."""
-        against = [problem for problem in self.hindrances if not (allow_rejects and problem.messages)]
+        """Raise MigrationError where something blocks the run; `allow_rejects`: not for problems of single messages."""
+        against = [problem for problem in self.blocking if not (allow_rejects and problem.messages)]
         if not against:
             return
         more = f" (and {len(against) - 1} more: delaystore migrate preview lists them)" if len(against) > 1 else ""
@@ -77,10 +82,21 @@ def check(
     every_message: bool = False,
     listener: ProgressListener = unwatched,
 ) -> RunCheck:
-    """Check the source and the target. Raises StoreError, TransportError where one fails meanwhile.
+    """Check the source and the target.
 
-    `every_message`: read each, and ask the target whether it would take it, unless something hinders the whole run;
-    `listener` is told how many were read.
+    Args:
+        source: Where the messages wait.
+        target: Where they are to be moved.
+        endpoint: The endpoint whose messages they are.
+        cutoff: The run's cut-off; None: it has none.
+        now: This computer's clock.
+        every_message: Read each message, and ask the target whether it would accept it, unless something blocks the
+            whole run.
+        listener: Called with how many were read.
+
+    Raises:
+        StoreError, TransportError: The source or the target fails meanwhile.
+
     """
     problems = list(source.check(endpoint))
     if any(problem.fatal and not problem.messages for problem in problems):
@@ -152,12 +168,12 @@ def _late(
         last = now + longest
     except OverflowError:
         return []
-    # what is due before the cut-off does not move
+    # messages due before the cut-off do not move
     count = source.late(endpoint, last if cutoff is None else max(last, cutoff - timedelta(microseconds=1)))
     if not count:
         return []
     many = "1 message is" if count == 1 else f"{count:,} messages are"
-    text = f"{many} not due yet; {target.label} takes only what is due"
+    text = f"{many} not due yet; {target.label} takes only due messages"
     if longest:
         text = f"{many} due after {last:%Y-%m-%d %H:%M} UTC, beyond the longest delay of {target.label}, {longest}"
     return [Problem(endpoint, text, messages=count)]
@@ -203,11 +219,17 @@ def _others(source: MigrationSource, run: MigrationRun, batch: MigrationBatch, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerification:
-    """What was compared. `moved`: what the source says was moved. `waiting`: what of it waits at the target; None: the
-    target cannot be read, or nothing was moved.
+    """What was compared.
 
-    `findings`: what does not add up, a sentence each. `earlier`: what earlier runs have rejected and still keep.
-    `remarks`: what is worth knowing, and not a fault.
+    Attributes:
+        run: The run.
+        counts: Its rows by their state.
+        moved: The checksum of the moved messages, as the source has them.
+        waiting: The checksum of those that wait at the target; None: it cannot be read, or none were moved.
+        findings: What does not add up, a sentence each.
+        earlier: Rows that earlier runs have rejected and still keep.
+        remarks: What is worth knowing, and not a fault.
+
     """
 
     run: MigrationRun
@@ -229,15 +251,23 @@ class RunVerification:
         return self.counts.rejected + sum(one.count for one in self.earlier)
 
     @property
-    def gone(self) -> int:
+    def no_longer_there(self) -> int:
         """How many messages the target no longer has. 0 where it cannot be read."""
         return 0 if self.waiting is None else max(0, self.moved.count - self.waiting.count)
 
 
 def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> RunVerification:
-    """Count what became of the latest run's rows, and compare checksums where the target can be read. Changes nothing.
+    """Count the latest run's rows, and compare checksums where the target can be read. Changes nothing.
 
-    Raises MigrationError where there was no run, or it was about another target; StoreError.
+    Args:
+        source: Where the messages waited.
+        target: The run's target.
+        endpoint: The endpoint whose messages they are.
+
+    Raises:
+        MigrationError: There was no run, or it was about another target.
+        StoreError: The source or the target fails.
+
     """
     run = source.run(endpoint)
     if run is None:
@@ -264,8 +294,18 @@ def clean_up(
 ) -> RunVerification:
     """Drop the run's tables, and with them the record of what was moved, and the rejected rows.
 
-    Refuses while rows are pending, since they are nowhere else; without `force` also where `verify` does not pass, or
-    rows were rejected. Raises MigrationLockedError, MigrationError for a refusal or where there was no run, StoreError.
+    Args:
+        source: Where the messages waited.
+        target: The run's target.
+        endpoint: The endpoint whose messages they are.
+        force: Although `verify` does not pass, or rows were rejected. Pending rows are never deleted, since they are
+            nowhere else.
+
+    Raises:
+        MigrationLockedError: Another process migrates the endpoint.
+        MigrationError: It refuses, or there was no run.
+        StoreError: The source or the target fails.
+
     """
     with source.lock(endpoint, this_process()):
         verified = verify(source, target, endpoint)
@@ -276,7 +316,7 @@ def clean_up(
                 "again, or abort it first"
             )
         if not force and verified.findings:
-            raise MigrationError(f"nothing was cleaned up: {verified.findings[0]}; --force does it all the same")
+            raise MigrationError(f"nothing was cleaned up: {verified.findings[0]}; --force does it anyway")
         if not force and counts.rejected:
             raise MigrationError(
                 f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} are nowhere else; abort gives "
@@ -285,7 +325,7 @@ def clean_up(
         for run in source.runs(endpoint):
             ended = not run.status.unfinished or run.run_id == verified.run.run_id
             if ended and run.parameters.target == target.label:
-                target.end(run)  # of earlier ones too: the source may forget them, and nobody would end them then
+                target.end(run)  # of earlier ones too: the source may forget them, and no process would end them then
         source.clean_up(verified.run)
         return verified
 

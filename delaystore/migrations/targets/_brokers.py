@@ -26,7 +26,7 @@ _SEND_TIMEOUT: Final = 30.0
 _SLOWEST: Final = 200
 """Messages a second that any broker confirms."""
 _CONNECTING: Final = 3.0
-"""Seconds to wait for a connection before the sender is told that there is none, and can be asked to stop."""
+"""Seconds to wait for a connection before the sender learns that there is none, and can be asked to stop."""
 _POLL: Final = 0.02
 """Seconds between two checks whether there is a connection."""
 
@@ -118,7 +118,7 @@ class BrokerTarget(MigrationTarget):
 
 
 class DirectTarget(BrokerTarget):
-    """The destinations themselves. Only what is due can go there."""
+    """The destinations themselves. Only due messages can go there."""
 
     @property
     @override

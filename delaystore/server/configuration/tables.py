@@ -157,7 +157,10 @@ class FromFile(Origin):
 
 
 class FromOptions(Origin):
-    """Options of the command line. `options`: their names by the path of the key, without the user's own names."""
+    """Options of the command line, named as their keys; `options`: those with another name, by the path of the key.
+
+    Paths are without the user's own names. The keys of an endpoint's tables have no options, except the dispatcher's.
+    """
 
     def __init__(self, options: Mapping[Path, str]) -> None:
         self._options = options
@@ -169,7 +172,10 @@ class FromOptions(Origin):
     @override
     def key(self, path: Path) -> str:
         plain = path[:1] + path[2:] if path[0] == "endpoint" else path
-        return self._options.get(plain, dotted(path))
+        if plain in self._options:
+            return self._options[plain]
+        has_option = len(plain) == 1 or plain[:-1] in (("endpoint",), ("endpoint", "dispatcher"))
+        return f"--{plain[-1].replace('_', '-')}" if has_option else dotted(path)
 
 
 class ConfigurationReader:
@@ -197,9 +203,11 @@ class ConfigurationReader:
         try:
             return struct(**values)
         except ConfigurationError as error:  # checks of several keys together begin with the name of one
-            name, _, rest = str(error).partition(" ")
+            begin, _, rest = str(error).partition(" ")
+            name = begin.rstrip(":")
             if name in keys or name in inner:
-                raise ConfigurationError(f"{self._origin.key((*path, name))} {rest}") from None
+                colon = begin.removeprefix(name)
+                raise ConfigurationError(f"{self._origin.key((*path, name))}{colon} {rest}") from None
             raise ConfigurationError(f"{self._origin.table(path)} {error}") from None
 
     def _key(self, key: Key, given: object, path: Path) -> object:

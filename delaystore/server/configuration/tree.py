@@ -116,7 +116,7 @@ def check_tables(tables: Sequence[KeptTable]) -> None:
 
 
 def _url(store: str) -> URL | None:
-    """None: it is no URL of a database, or of none that can be read, which opening it tells."""
+    """None: it is no URL of a database, or of none that can be read, which opening it reports."""
     try:
         return database_url(store)
     except (ConfigurationError, SQLAlchemyError, ValueError):
@@ -316,7 +316,7 @@ class WebConfiguration(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.enabled and not is_loopback(self.listen.host) and not self.is_protected:
             raise ConfigurationError(
-                f"listen {self.listen} lets other machines in, and no user is configured; set users, or "
+                f"listen {self.listen} accepts requests from other machines, and no user is configured; set users, or "
                 "DELAYSTORE_WEB_USERS, as in ada:operate:PASSWORD, or listen to 127.0.0.1"
             )
 

@@ -275,7 +275,7 @@ class OpenTelemetryMetrics(DispatchObserver):
     def watch(self, store: DelayedMessageStore, transport: Transport | None = None, error_queue: str = "error") -> None:
         """Have the gauges tell of `store`, which is asked every 10 s at most, when they are read, and in a thread.
 
-        `transport`: tells how deep `error_queue` is, where no dispatcher of the endpoint does. The store is one for
+        `transport`: reports how deep `error_queue` is, where no dispatcher of the endpoint does. The store is one for
         threads, and initialized for the endpoint, as by DelayedDelivery.
         """
         self._readings = StoreGauges(store, transport, error_queue)

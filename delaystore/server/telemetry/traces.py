@@ -142,7 +142,7 @@ class TracedSending(MeasuredSending):
 
 
 def attributes_of(message: DelayedMessage) -> Mapping[str, str | int]:
-    """What a span about one message tells of it; never anything of its body or headers."""
+    """The attributes of a span about one message; never anything of its body or headers."""
     conversation = message.properties.get("correlation_id")
     return {
         names.DESTINATION_NAME: message.destination,

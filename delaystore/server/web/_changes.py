@@ -17,6 +17,7 @@ from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.failed_message import ErrorFilter, ErrorReport, FailedMessage
 from delaystore.operations.overview import RATE_OVER
 from delaystore.server.web._site import BackgroundJob, WebSite, site_of
+from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, id_of
 from delaystore.stores.operable import Destination, Operation, OperationState
 from delaystore.text import counted
@@ -114,7 +115,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     """Destinations with waiting messages, recent deliveries or a changed state, the fullest first."""
     site = site_of(request)
     overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
-        site.cached.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
+        site.cached.overview(_PATIENCE), _backlog(site), site.run(request, Operations.destinations)
     )
     states = {each.name: each for each in changed}
     rates, waiting = _rates(overview), backlog or {}
@@ -194,11 +195,17 @@ def page(operations: Operations, wanted: ErrorFilter, skip: int, limit: int) -> 
     return operations.errors.messages(wanted, limit=limit, skip=skip, examine=max(EXAMINED, skip + limit))
 
 
-def message(operations: Operations, message_id: str) -> FailedMessage | None:
-    """One failed message; None: it is not among those that are looked at, or there is no error queue."""
-    if operations.errors.depth() is None:
-        return None
-    return operations.errors.get(message_id, examine=EXAMINED)
+async def message(request: Request, message_id: str) -> FailedMessage:
+    """One failed message. Raises Refusal: it is not among those that are looked at, or there is no error queue."""
+
+    def look(operations: Operations) -> FailedMessage | None:
+        errors = operations.errors
+        return None if errors.depth() is None else errors.get(message_id, examine=EXAMINED)
+
+    found = await site_of(request).run_within(request, look, PATIENCE)
+    if found is None:
+        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    return found
 
 
 def begin(

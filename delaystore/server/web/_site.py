@@ -51,7 +51,7 @@ class BackgroundJob:
     problem: str | None = None
     """Why it has failed; None: it has not."""
     error: DelaystoreError | None = None
-    """The error that `problem` tells of; None: there was none, or none of ours."""
+    """The error whose text `problem` is; None: there was none, or none of ours."""
 
     @property
     def running(self) -> bool:
@@ -126,7 +126,7 @@ _SAMPLE = 0
 class Cascade:
     """A cascade on a RabbitMQ broker. `broker`: amqp[s]://...; `management`: the URL of its management API.
 
-    `name`: as of `delaystore delays --cascade`. Without `management` the page shows what AMQP tells.
+    `name`: as of `delaystore delays --cascade`. Without `management` the page shows what AMQP reports.
     """
 
     broker: str
@@ -170,7 +170,7 @@ class WebSite:
         way = Way.API if is_api(request) else Way.WEB
         return self.delivery.operations.acting_as(user_of(request).name or None, way=way)
 
-    async def ask(
+    async def run(
         self,
         request: Request,
         method: Callable[Concatenate[Operations, P], Answer],
@@ -183,8 +183,8 @@ class WebSite:
         """
         return await self.calls(partial(method, self.operations(request), *arguments, **named))
 
-    async def look(self, request: Request, method: Callable[[Operations], Answer], patience: float) -> Answer:
-        """As `ask`, for what may take `patience` seconds."""
+    async def run_within(self, request: Request, method: Callable[[Operations], Answer], patience: float) -> Answer:
+        """As `run`, for what may take `patience` seconds."""
         return await self.calls(partial(method, self.operations(request)), patience)
 
     def stop(self) -> None:

@@ -43,14 +43,14 @@ _TURN: Final = 0.02
 """Seconds between two attempts to begin a check."""
 _LOCAL: Final = User("", Role.OPERATE)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
-_NOBODY: Final = "This page is open to this machine only, as no user is configured: set DELAYSTORE_WEB_USERS."
+_LOCAL_ONLY: Final = "This page accepts only local requests, since no user is configured: set DELAYSTORE_WEB_USERS."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Who is let in. `users` and `tokens` empty: there are none; `authenticate` None: the host does not say who asks.
+    """Which requests are accepted. `users` and `tokens` empty: there are none.
 
-    `read_only`: no user can change anything.
+    `authenticate` None: the host does not say who asks. `read_only`: no user can change anything.
     """
 
     users: Accounts
@@ -60,12 +60,12 @@ class Guard:
 
     async def user_of(self, request: Request) -> User | Response:
         """The user of the request, or the answer that the host gives in place of ours. Raises Refusal."""
-        user = await self._whoever(request)
+        user = await self._found_user(request)
         if self.read_only and isinstance(user, User):
             return User(user.name, Role.READ)
         return user
 
-    async def _whoever(self, request: Request) -> User | Response:
+    async def _found_user(self, request: Request) -> User | Response:
         kind, _, credentials = request.headers.get("authorization", "").partition(" ")
         if is_api(request) and kind.lower() == "bearer":
             return self._bearer(credentials.strip())
@@ -77,7 +77,7 @@ class Guard:
             return await self._host_says(request, self.authenticate)
         why = why_not_local(request)
         if why is not None:
-            raise Refusal(403, f"{_NOBODY} This request is refused because {why}.")
+            raise Refusal(403, f"{_LOCAL_ONLY} This request is refused because {why}.")
         return _LOCAL
 
     def _bearer(self, token: str) -> User:

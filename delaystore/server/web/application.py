@@ -90,7 +90,7 @@ def app(
     DELAYSTORE_WEB_TOKENS.
     `authenticate`: your own login in place of `users`: gets the request, returns a User, None for no user, or a
     Response to be sent, such as a redirect; it may be async, and raise HTTPException.
-    Without any of these only this machine is let in, by the name localhost.
+    Without any of these only local requests are accepted, by the name localhost.
     `secret`: what forms are signed with, the same in all processes that serve this page; None: DELAYSTORE_WEB_SECRET,
     or one of its own. `title`: what the page calls itself; None: the endpoint's name.
     `show_bodies`: show what is in messages. `read_only`: no user can change anything. `cascade` None: shows none.
@@ -155,7 +155,7 @@ def front(
 ) -> Starlette:
     """An application with all of `pages`, by their endpoints' names; / lists them, or leads to the only one.
 
-    `users`, `tokens`: as those of the pages. `beside`: routes that anybody may have. Raises ConfigurationError.
+    `users`, `tokens`: as those of the pages. `beside`: routes that every client may have. Raises ConfigurationError.
     """
     guard = Guard(
         users=accounts_from_environment() if users is None else accounts_of(users),

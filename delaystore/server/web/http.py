@@ -45,7 +45,7 @@ def is_api(request: HTTPConnection) -> bool:
 
 
 def is_public(scope: Scope) -> bool:
-    """Whether anybody may have it: styles and scripts, which tell nothing."""
+    """Whether every client may have it: styles and scripts, which hold no data."""
     return path_of(scope).startswith(f"{STATIC}/")
 
 

@@ -56,7 +56,7 @@ class Pages:
         }
 
     def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
-        """The page of a template; it sets the cookie of forms, and tells what was done just before."""
+        """The page of a template; it sets the cookie of forms, and shows what was done just before."""
         nonce = request.cookies.get(NONCE) or new_nonce()
         notice = request.cookies.get(NOTICE)
         text = self.fragment(

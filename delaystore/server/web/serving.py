@@ -34,8 +34,8 @@ def listening(host: str, port: int, *, protected: bool, option: str = "--host", 
     """
     if not protected and not is_loopback(host):
         raise ConfigurationError(
-            f"{option} {host} lets other machines in, and no user is configured; set DELAYSTORE_WEB_USERS, as in "
-            f"ada:operate:PASSWORD, or leave {option} out"
+            f"{option} {host} accepts requests from other machines, and no user is configured; set "
+            f"DELAYSTORE_WEB_USERS, as in ada:operate:PASSWORD, or leave {option} out"
         )
     try:
         return Listener(host, port, most=most_connections() if most is None else most)

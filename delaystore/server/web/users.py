@@ -78,7 +78,7 @@ class Accounts:
         self._accounts = accounts
         self._key = secrets.token_bytes(32)
         self._accepted: dict[str, tuple[bytes, float]] = {}
-        self._nobody = Account(User(""), next(iter(accounts.values())).secret if accounts else secrets.token_hex())
+        self._unknown = Account(User(""), next(iter(accounts.values())).secret if accounts else secrets.token_hex())
 
     def __bool__(self) -> bool:
         return bool(self._accounts)
@@ -97,8 +97,8 @@ class Accounts:
 
     def log_in(self, name: str, secret: str) -> User | None:
         """The user of that name and secret; None: there is none. An unknown name takes as long as a wrong secret."""
-        account = self._accounts.get(name, self._nobody)
-        if not account.accepts(secret) or account is self._nobody:
+        account = self._accounts.get(name, self._unknown)
+        if not account.accepts(secret) or account is self._unknown:
             return None
         self._accepted[name] = self.digest(name, secret), time.monotonic() + _REMEMBERED
         return account.user

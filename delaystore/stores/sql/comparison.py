@@ -57,7 +57,7 @@ def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequ
     return [*found, *dialect.defects(connection, tables)]
 
 
-def obstacles(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
+def blocking_defects(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
     """What keeps messages from being stored once and dispatched; nothing for tables of an earlier release.
 
     A role that only reads messages, as for monitoring, lacks rights on the other tables; that stops no dispatcher.

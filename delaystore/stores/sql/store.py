@@ -220,10 +220,10 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             return [each.text for each in comparison.defects(connection, self.table, self._dialect)]
 
     @override
-    def obstacles(self) -> Sequence[str]:
+    def blocking_defects(self) -> Sequence[str]:
         """By a few statements about the catalog; none of tables that are of another release."""
         with translated_errors(), self._transactions.connect() as connection:
-            return list(comparison.obstacles(connection, self.table, self._dialect))
+            return list(comparison.blocking_defects(connection, self.table, self._dialect))
 
     def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
         """Drop the tables, with all that waits in them.

@@ -254,12 +254,12 @@ class IngressReportTests(StoreTests):
         pass_time(ALIVE.total_seconds() / 2)
         operable.heartbeat_of_ingress(an_ingress("last", "a"))
         pass_time(ALIVE.total_seconds() + 1)
-        assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
+        assert [(each.ingress_id, each.is_offline(operable.now())) for each in operable.ingresses()] == [
             ("last", True),
             ("other", True),
         ]
         operable.heartbeat_of_ingress(an_ingress("new", "b"))
-        assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
+        assert [(each.ingress_id, each.is_offline(operable.now())) for each in operable.ingresses()] == [
             ("last", True),
             ("new", False),
         ]

@@ -2,7 +2,7 @@
 
 Each function returns a DataFrame with the columns message_id, destination, due_time, body, headers and properties
 (`due_after`: without properties). Nothing is left out silently: what cannot be read becomes a row that the writer
-rejects, for the reason that its column `delaystore_unreadable` tells; its body is what could not be read.
+rejects, for the reason in its column `delaystore_unreadable`; its body is what could not be read.
 """
 
 from delaystore.bulk.spark.pipeline._exports import azure_timeouts, celery_tasks, ravendb_timeouts

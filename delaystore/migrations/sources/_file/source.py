@@ -39,13 +39,6 @@ _SHOWN: Final = 5
 _PAGE: Final = 1000
 
 
-def named_endpoints(options: FileOptions) -> list[str]:
-    """The endpoints that lines name; the file's own name, without its ending, if no column has them."""
-    if not options.by_endpoint:
-        return [options.path.stem]
-    return sorted({line.endpoint for line in read_lines(options) if line.endpoint})
-
-
 def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
     """What would move; lines that are no messages, or whose messages have arrived, are left out."""
     destinations: Counter[str] = Counter()
@@ -92,7 +85,7 @@ def pages_of(options: FileOptions, endpoint: str, cutoff: datetime | None) -> It
 
 
 def check_lines(options: FileOptions, endpoint: str) -> list[Problem]:
-    """Lines that are no messages; the whole run is hindered if no line of the endpoint is one, or none has a delay."""
+    """Lines that are no messages; the whole run is blocked if no line of the endpoint is one, or none has a delay."""
     good = bad = 0
     delivered = Counter[str]()
     first: list[str] = []
@@ -161,7 +154,7 @@ class LinesLayout(TableLayout):
 
     @override
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        """Empty: the file itself tells its endpoints."""
+        """Empty: the lines of the file name its endpoints."""
         return {}
 
     @override
@@ -224,7 +217,9 @@ class FileSource(SqlSource):
     @override
     def endpoints(self) -> Sequence[str]:
         """The endpoints that its lines name; its own name, without the ending, if no column has them."""
-        return named_endpoints(self._options)
+        if not self._options.by_endpoint:
+            return [self._options.path.stem]
+        return sorted({line.endpoint for line in read_lines(self._options) if line.endpoint})
 
     @override
     def check(self, endpoint: str) -> Sequence[Problem]:
@@ -252,7 +247,7 @@ class FileSource(SqlSource):
 
     @override
     def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
-        """Until the file is loaded without lines that are no messages, of which `check` tells."""
+        """Until the file is loaded without lines that are no messages, which `check` reports."""
         if self._state.loaded() is None:
             return pages_of(self._options, endpoint, cutoff)
         return super().would_move(endpoint, cutoff)

@@ -111,7 +111,7 @@ class MigrationDialect(SqlDialect):
         )
 
     def unchanged_columns(self, tables: RunTables) -> dict[str, Any]:  # noqa: ARG002 - for overriders
-        """Columns that an update must set to what they are, lest the database changes them by itself."""
+        """Columns that an update must set to what they are, so that the database does not change them."""
         return {}
 
     def allow_long_reading(self, connection: Connection) -> None:
@@ -291,14 +291,14 @@ class Database:
         self.dialect.check_driver(self._engine.driver)
         self.dialect.speak_utc(self._engine)
         self._instant = self.dialect.clock()
-        self._clock = CarriedClock(self._read_clock)
+        self.label: Final = url_label(self._engine.url)
+        """The URL without a password or options."""
+        self.now: Final = CarriedClock(self._read_clock).now
+        """The database's clock (SQLite: this computer's)."""
+        self.close: Final = self._engine.dispose
+        """Give back connections."""
         self._locking: Connection | None = None
         self._keys: set[str] = set()
-
-    @property
-    def label(self) -> str:
-        """The URL without a password or options."""
-        return url_label(self._engine.url)
 
     @property
     def user(self) -> str:
@@ -309,10 +309,6 @@ class Database:
         """The name of a table's lock: the same whether its schema was named or is the connection's own."""
         with self.reading() as connection:
             return f"{table.schema or inspect(connection).default_schema_name}.{table.name}"
-
-    def now(self) -> datetime:
-        """The database's clock (SQLite: this computer's)."""
-        return self._clock.now()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -360,10 +356,6 @@ class Database:
                 with suppress(SQLAlchemyError):  # a lost connection has ended it
                     release()
                     connection.rollback()
-
-    def close(self) -> None:
-        """Give back connections."""
-        self._engine.dispose()
 
     @contextmanager
     def _lock_connection(self) -> Iterator[Connection]:

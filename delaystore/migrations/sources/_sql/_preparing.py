@@ -160,7 +160,7 @@ def _together(parts: Sequence[HiddenRows]) -> HiddenRows | None:
 
 
 def check(database: Database, layout: TableLayout, endpoint: str, schema: str | None) -> Sequence[Problem]:
-    """What hinders a run, and what to do about it; StoreUnavailableError where the database does not answer."""
+    """What blocks a run, and what to do about it; StoreUnavailableError where the database does not answer."""
     try:
         with database.reading() as connection:
             tables = run_tables(connection, layout, endpoint, schema)
@@ -220,7 +220,7 @@ def _columns(connection: Connection, database: Database, tables: RunTables) -> I
         if name in found:
             yield Problem(source.name, f"the table {table} has a column {name!r}; rename it for the migration")
     if layout.id_column in source.c and not _is_unique(database, inspector, tables):
-        yield Problem(source.name, f"{layout.id_column!r} of {table} is no primary key; make it one, lest rows mix")
+        yield Problem(source.name, f"{layout.id_column!r} of {table} is no primary key; make it one, or rows may mix")
     options: Mapping[str, Any] = {}
     with suppress(NotImplementedError):  # as SQLAlchemy 2.0 says of databases that have none
         options = inspector.get_table_options(source.name, schema=source.schema)

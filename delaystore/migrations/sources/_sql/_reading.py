@@ -11,15 +11,10 @@ from sqlalchemy.exc import DBAPIError
 from delaystore.errors import InvalidMessageError
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME
 from delaystore.migrations.abc import (
-    BatchStatus,
-    Checksum,
-    Identity,
     MigrationRow,
-    MigrationRun,
     Recurring,
     Rejected,
     WaitingCounts,
-    checksum,
 )
 from delaystore.migrations.sources._sql._database import SLICE, Database
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RecurringError, RunTables
@@ -68,11 +63,6 @@ def decode(tables: RunTables, row: Mapping[str, Any]) -> MigrationRow | Rejected
         return Rejected(row_id, str(error))
 
 
-def moved_checksum(database: Database, tables: RunTables, run: MigrationRun) -> Checksum:
-    """The checksum of the rows themselves, not of what was noted about them."""
-    return sum((checksum(page) for page in moved(database, tables, run)), Checksum())
-
-
 def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Iterator[MigrationRow | Rejected]:
     """For a batch with a value that the driver cannot read."""
     key = tables.layout.id_column
@@ -83,22 +73,6 @@ def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Itera
             yield Rejected(tables.layout.row_id(row), why_unreadable(connection, error))
         else:
             yield decode(tables, found)
-
-
-def moved(database: Database, tables: RunTables, run: MigrationRun) -> Iterator[Sequence[Identity]]:
-    """The messages that were moved, a page for each batch."""
-    table, layout = tables.batches, tables.layout
-    statement = select(table.c.number).where(
-        table.c.run_id == run.run_id, table.c.status == BatchStatus.COMPLETED.value
-    )
-    with database.reading() as connection:
-        numbers = connection.execute(statement.order_by(table.c.number)).scalars().all()
-    names = list(dict.fromkeys([layout.id_column, *(layout.identity_columns or tables.names)]))
-    for number in numbers:
-        with database.reading() as connection:
-            rows = rows_of(connection, tables, number, names)
-        if rows:
-            yield [layout.identity(row, tables.endpoint) for row in rows]
 
 
 def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> WaitingCounts:

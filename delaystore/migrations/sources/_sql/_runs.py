@@ -1,29 +1,47 @@
-"""Runs and batches of a migration, as the source notes them, and rows given back."""
+"""Runs and batches of a migration, as a source in a database notes them, and rows given back."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import socket
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import sqlalchemy
-from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from typing_extensions import override
 
-from delaystore.errors import MessageBeingStoredError, MigrationError
+from delaystore.errors import MessageBeingStoredError, MigrationError, MigrationLockedError
 from delaystore.message import new_message_id
 from delaystore.migrations.abc import (
     BatchStatus,
+    Checksum,
+    Identity,
     MigrationBatch,
     MigrationRow,
     MigrationRun,
+    MigrationSource,
     Rejected,
     RunCounts,
     RunParameters,
     RunStatus,
+    checksum,
 )
 from delaystore.migrations.sources._sql._database import Database, slices
+from delaystore.migrations.sources._sql._preparing import naming_missing_grants, prepare
 from delaystore.migrations.sources._sql._reading import decoded, rows_of
-from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, check_layout, has_table
+from delaystore.migrations.sources._sql.tables import (
+    BATCH,
+    REJECTED,
+    RunTables,
+    TableLayout,
+    check_layout,
+    has_table,
+    run_tables,
+)
 from delaystore.stores.sql.faults import execute_as_it_stands
 
 _ATTEMPTS: Final = 5
@@ -42,21 +60,6 @@ class _HiddenRow:
     waits_again: bool
 
 
-def give_back(database: Database, tables: RunTables, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
-    """A row whose id waits in the table again cannot go back; it is rejected, and stays."""
-    table = tables.batches
-    wanted: ColumnElement[bool] = (table.c.status != BatchStatus.COMPLETED.value) & (tables.left > 0)
-    if rejected:
-        wanted = or_(wanted, table.c.rejected > 0)
-    statement = select(table.c.number, table.c.status).where(table.c.run_id == run.run_id, wanted)
-    with database.reading() as connection:
-        numbers = connection.execute(statement.order_by(table.c.number)).all()
-    for number, status in numbers:
-        moved = status == BatchStatus.COMPLETED.value
-        if count := attempt(tables, number, partial(_give_back, database, tables, number, moved=moved)):
-            yield count
-
-
 def attempt(tables: RunTables, number: int, work: Callable[[], Result]) -> Result:
     """`work()`, a transaction that puts rows of a batch back: again while the table takes one of them not yet."""
     for _ in range(_ATTEMPTS):
@@ -65,11 +68,6 @@ def attempt(tables: RunTables, number: int, work: Callable[[], Result]) -> Resul
         except _RefusedError as error:
             reason = error
     raise MigrationError(f"rows of batch {number} cannot go back to {tables.source.name!r}: {reason}")
-
-
-def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
-    with database.writing() as connection:
-        return put_back(database, connection, tables, number, moved=moved)
 
 
 def put_back(database: Database, connection: Connection, tables: RunTables, number: int, *, moved: bool) -> int:
@@ -128,74 +126,308 @@ def _move(database: Database, connection: Connection, tables: RunTables, number:
     connection.execute(delete(side).where(these))
 
 
-def batches(
-    database: Database, tables: RunTables, run: MigrationRun, statuses: Sequence[BatchStatus]
-) -> Sequence[MigrationBatch]:
-    """The run's batches with one of `statuses`, or all; `count`: rows that were neither rejected nor given back."""
-    table = tables.batches
-    statement = select(table.c.number, table.c.status, tables.left).where(table.c.run_id == run.run_id)
-    if statuses:
-        statement = statement.where(table.c.status.in_([status.value for status in statuses]))
-    with database.reading() as connection:
-        rows = connection.execute(statement.order_by(table.c.number)).all()
-    return [MigrationBatch(number, BatchStatus(status), count) for number, status, count in rows]
+def storable(reason: str) -> str:
+    """Text that every database takes, and that is not empty."""
+    text = reason.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+    return text or "no reason was given"
 
 
-def counts(database: Database, tables: RunTables, run: MigrationRun) -> RunCounts:
-    """The run's counts, summed over its batches; reads no row."""
-    table, left = tables.batches, tables.left
-    is_completed = table.c.status == BatchStatus.COMPLETED.value
-    sums = (
-        table.c.prepared,
-        case((is_completed, 0), else_=left),
-        case((is_completed, left), else_=0),
-        table.c.rejected,
-        table.c.returned,
-    )
-    statement = select(*(func.coalesce(func.sum(value), 0) for value in sums)).where(table.c.run_id == run.run_id)
-    with database.reading() as connection:
-        prepared, pending, moved, rejected, returned = (int(value) for value in connection.execute(statement).one())
-    return RunCounts(prepared=prepared, pending=pending, moved=moved, rejected=rejected, returned=returned)
+_OPEN: Final = [status.value for status in RunStatus if status.unfinished]
 
 
-def stage(
-    database: Database, tables: RunTables, run: MigrationRun, batch: MigrationBatch
-) -> Sequence[MigrationRow | Rejected]:
-    """The status STAGED is committed before a row is read, and so before one can be sent."""
-    table = tables.batches
-    change = update(table).where(
-        table.c.number == batch.number, table.c.run_id == run.run_id, table.c.status != BatchStatus.COMPLETED.value
-    )
-    with database.writing() as connection:
-        if connection.execute(change.values(status=BatchStatus.STAGED.value)).rowcount != 1:
-            raise MigrationError(f"batch {batch.number} of the run {run.run_id} is completed already, or is not there")
-    with database.reading() as connection:
-        return decoded(connection, tables, batch.number)
+class SqlRuns(MigrationSource):
+    """The runs of a source in a database: noted, with their batches, in tables beside the source's own.
 
+    Args:
+        database: The database.
+        layout: The layout of the source's tables.
+        schema: Their schema; None: the connection's own.
 
-def complete(
-    database: Database, tables: RunTables, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]
-) -> None:
-    """Note a staged batch as completed, and its rejected rows' reasons; MigrationError if it is not staged.
-
-    In the same transaction, rejected rows that another program may still run go back to its table.
     """
-    attempt(tables, batch.number, lambda: _complete(database, tables, run, batch, rejected))
+
+    def __init__(self, database: Database, layout: TableLayout, schema: str | None) -> None:
+        self._database = database
+        self._layout = layout
+        self._schema = schema
+        self._known: dict[str, RunTables] = {}
+        self._left: dict[str, dict[str, Rejected]] = {}
+        self._refused: dict[str, dict[str, Rejected]] = {}
+        self._holder = f"{socket.gethostname()}, process {os.getpid()}"
+        self.leaves_rejected = layout.leaves_rejected
+
+    def _tables(self, endpoint: str) -> RunTables:
+        """Looked up once for a run."""
+        if endpoint not in self._known:
+            with self._database.reading() as connection:
+                self._known[endpoint] = run_tables(connection, self._layout, endpoint, self._schema)
+        return self._known[endpoint]
+
+    @override
+    @contextmanager
+    def lock(self, endpoint: str, holder: str) -> Iterator[None]:
+        """Locks the endpoint's table. The lock ends with the connection, or with the process (SQLite)."""
+        tables = self._tables(endpoint)
+        with self._database.exclusive(self._database.key_of(tables.source), holder) as other:
+            if other is not None:
+                raise MigrationLockedError(
+                    f"{tables.source.name!r} is being migrated by {self._noted_holder(tables) or other}; wait until it "
+                    "ends, or stop it"
+                )
+            self._holder = holder
+            with naming_missing_grants(self._database, tables):
+                self._note_holder(tables)
+            yield
+
+    def _note_holder(self, tables: RunTables) -> None:
+        """Write down who has the source's lock, if there is a table of runs."""
+        with self._database.reading() as connection:
+            if not has_table(connection, tables.runs):
+                return
+        with self._database.writing() as connection:
+            connection.execute(update(tables.runs).values(holder=self._holder))
+
+    def _noted_holder(self, tables: RunTables) -> str | None:
+        """Who was written down last."""
+        with self._database.reading() as connection:
+            if not has_table(connection, tables.runs):
+                return None
+            holder: str | None = connection.execute(select(tables.runs.c.holder).limit(1)).scalar()
+            return holder
+
+    @override
+    def runs(self, endpoint: str) -> Sequence[MigrationRun]:
+        """MigrationError for tables of another layout."""
+        tables = self._tables(endpoint)
+        runs = tables.runs
+        statement = select(runs).where(runs.c.endpoint == endpoint).order_by(runs.c.started, runs.c.run_id)
+        with naming_missing_grants(self._database, tables), self._database.reading() as connection:
+            if not has_table(connection, runs):
+                return []
+            check_layout(connection, tables)
+            return [_run(row) for row in connection.execute(statement)]
+
+    @override
+    def begin(self, parameters: RunParameters) -> MigrationRun:
+        """The rows of earlier runs stay in the side table until each run is cleaned up.
+
+        Raises MigrationError for an unfinished run, tables of another layout, rows of an unknown run;
+        StorePermissionError saying what to grant.
+        """
+        self._known.pop(parameters.endpoint, None)
+        tables = self._tables(parameters.endpoint)
+        run = MigrationRun(
+            run_id=new_message_id(), parameters=parameters, status=RunStatus.PREPARING, started=self._database.now()
+        )
+        row = {"run_id": run.run_id, "status": run.status.value, "started": run.started, "holder": self._holder}
+        with naming_missing_grants(self._database, tables), self._database.writing() as connection:
+            check_layout(connection, tables)
+            _create_tables(self._database, connection, tables)
+            _refuse_strangers(connection, tables)
+            _refuse_open_runs(connection, tables)
+            connection.execute(tables.runs.insert(), asdict(parameters) | row)
+        return run
+
+    @override
+    def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
+        """What a dispatcher has claimed in each of three passes stays with it."""
+        tables = self._tables(run.parameters.endpoint)
+        with naming_missing_grants(self._database, tables):
+            left, refused = (found.setdefault(run.run_id, {}) for found in (self._left, self._refused))
+            yield from prepare(self._database, tables, run, ChainMap(left, refused))
+
+    @override
+    def left(self, run: MigrationRun) -> Sequence[Rejected]:
+        return list(self._left.get(run.run_id, {}).values())
+
+    @override
+    def set_status(self, run: MigrationRun, status: RunStatus) -> MigrationRun:
+        runs = self._tables(run.parameters.endpoint).runs
+        completed = None if status.unfinished else self._database.now()
+        change = update(runs).where(runs.c.run_id == run.run_id).values(status=status.value, completed=completed)
+        with self._database.writing() as connection:
+            if connection.execute(change).rowcount != 1:
+                raise MigrationError(f"the run {run.run_id} is not there any more; another process has cleaned it up")
+        return replace(run, status=status, completed=completed)
+
+    @override
+    def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
+        """Counts leave out what was rejected or given back."""
+        tables = self._tables(run.parameters.endpoint)
+        table = tables.batches
+        statement = select(table.c.number, table.c.status, tables.left).where(table.c.run_id == run.run_id)
+        if statuses:
+            statement = statement.where(table.c.status.in_([status.value for status in statuses]))
+        with self._database.reading() as connection:
+            rows = connection.execute(statement.order_by(table.c.number)).all()
+        return [MigrationBatch(number, BatchStatus(status), count) for number, status, count in rows]
+
+    @override
+    def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
+        """The status STAGED is committed before a row is read, and so before one can be sent.
+
+        Raises MigrationError for a batch that is COMPLETED.
+        """
+        tables = self._tables(run.parameters.endpoint)
+        table = tables.batches
+        change = update(table).where(
+            table.c.number == batch.number, table.c.run_id == run.run_id, table.c.status != BatchStatus.COMPLETED.value
+        )
+        with self._database.writing() as connection:
+            if connection.execute(change.values(status=BatchStatus.STAGED.value)).rowcount != 1:
+                raise MigrationError(
+                    f"batch {batch.number} of the run {run.run_id} is completed already, or is not there"
+                )
+        with self._database.reading() as connection:
+            return decoded(connection, tables, batch.number)
+
+    @override
+    def complete(self, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]) -> None:
+        """Raises MigrationError for a batch that is not STAGED, or a row that is not in it.
+
+        In the same transaction, rejected rows that another program may still run go back to its table.
+        """
+        tables = self._tables(run.parameters.endpoint)
+        reasons = {rejection.row_id: rejection.reason for rejection in rejected}
+        attempt(tables, batch.number, lambda: _complete(self._database, tables, run, batch, reasons))
+        if rejected and self.leaves_rejected:
+            self._refused.setdefault(run.run_id, {}).update((one.row_id, one) for one in rejected)
+
+    @override
+    def give_back(self, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
+        """A row whose id waits in the table again cannot go back; it is rejected, and stays."""
+        tables = self._tables(run.parameters.endpoint)
+        table = tables.batches
+        wanted: ColumnElement[bool] = (table.c.status != BatchStatus.COMPLETED.value) & (tables.left > 0)
+        if rejected:
+            wanted = or_(wanted, table.c.rejected > 0)
+        statement = select(table.c.number, table.c.status).where(table.c.run_id == run.run_id, wanted)
+        with naming_missing_grants(self._database, tables):
+            with self._database.reading() as connection:
+                found = connection.execute(statement.order_by(table.c.number)).all()
+            for number, status in found:
+                moved = status == BatchStatus.COMPLETED.value
+                if count := attempt(tables, number, partial(self._put_back, tables, number, moved=moved)):
+                    yield count
+
+    def _put_back(self, tables: RunTables, number: int, *, moved: bool) -> int:
+        with self._database.writing() as connection:
+            return put_back(self._database, connection, tables, number, moved=moved)
+
+    @override
+    def counts(self, run: MigrationRun) -> RunCounts:
+        """Summed over the run's batches; reads no row."""
+        tables = self._tables(run.parameters.endpoint)
+        table, left = tables.batches, tables.left
+        is_completed = table.c.status == BatchStatus.COMPLETED.value
+        sums = {
+            "prepared": table.c.prepared,
+            "pending": case((is_completed, 0), else_=left),
+            "moved": case((is_completed, left), else_=0),
+            "rejected": table.c.rejected,
+            "returned": table.c.returned,
+        }
+        columns = (func.coalesce(func.sum(value), 0).label(name) for name, value in sums.items())
+        with self._database.reading() as connection:
+            found = connection.execute(select(*columns).where(table.c.run_id == run.run_id)).mappings().one()
+        return RunCounts(**{name: int(value) for name, value in found.items()})
+
+    @override
+    def in_flight(self, run: MigrationRun) -> int:
+        """A row that goes back changes neither the status of its batch nor this number."""
+        table = self._tables(run.parameters.endpoint).batches
+        statement = select(func.coalesce(func.sum(table.c.prepared), 0)).where(
+            table.c.run_id == run.run_id, table.c.status == BatchStatus.STAGED.value
+        )
+        with self._database.reading() as connection:
+            return int(connection.execute(statement).scalar_one())
+
+    @override
+    def rejections(self, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
+        """In the order of their batches."""
+        tables = self._tables(run.parameters.endpoint)
+        side, table, key = tables.side, tables.batches, tables.layout.id_column
+        statement = (
+            select(side.c[key], side.c[REJECTED])
+            .join(table, table.c.number == side.c[BATCH])
+            .where(table.c.run_id == run.run_id, table.c.rejected > 0, side.c[REJECTED].is_not(None))
+            .order_by(table.c.number, side.c[key])
+        )
+        limited = statement if limit is None else self._database.dialect.limited(statement, limit)
+        with self._database.reading() as connection:
+            rows = connection.execute(limited).all()
+        return [Rejected(tables.layout.row_id({key: id_}), reason) for id_, reason in rows]
+
+    @override
+    def moved_checksum(self, run: MigrationRun) -> Checksum:
+        """The checksum of the rows themselves, read again, not of what was noted about them."""
+        return sum(map(checksum, self.moved(run)), Checksum())
+
+    @override
+    def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
+        """A page for each batch."""
+        tables = self._tables(run.parameters.endpoint)
+        table, layout = tables.batches, tables.layout
+        statement = select(table.c.number).where(
+            table.c.run_id == run.run_id, table.c.status == BatchStatus.COMPLETED.value
+        )
+        with self._database.reading() as connection:
+            numbers = connection.execute(statement.order_by(table.c.number)).scalars().all()
+        names = list(dict.fromkeys([layout.id_column, *(layout.identity_columns or tables.names)]))
+        for number in numbers:
+            with self._database.reading() as connection:
+                rows = rows_of(connection, tables, number, names)
+            if rows:
+                yield [layout.identity(row, tables.endpoint) for row in rows]
+
+    @override
+    def clean_up(self, run: MigrationRun) -> None:
+        """While other runs are not cleaned up, only the run's own rows are deleted; else the tables are dropped.
+
+        Runs of the endpoint that ended and kept no row, such as dry runs, are forgotten with it, so that none of them
+        becomes the latest again. Rejected rows are deleted, too. MigrationError while rows have neither moved nor gone
+        back: they are nowhere else.
+        """
+        tables = self._tables(run.parameters.endpoint)
+        with naming_missing_grants(self._database, tables):
+            if left := self.counts(run).pending:
+                raise MigrationError(f"{left} rows of the run {run.run_id} have not moved; resume or abort it first")
+            self._delete(tables, run)
+        self._known.clear()
+
+    def _delete(self, tables: RunTables, run: MigrationRun) -> None:
+        runs, batches = tables.runs, tables.batches
+        with_rows = select(batches.c.run_id).where(batches.c.prepared > batches.c.returned)
+        without_rows = select(runs.c.run_id).where(
+            runs.c.endpoint == tables.endpoint,
+            runs.c.run_id != run.run_id,
+            runs.c.status.not_in(_OPEN),
+            runs.c.run_id.not_in(with_rows),
+        )
+        with self._database.reading() as connection:
+            ended = [*connection.execute(without_rows).scalars(), run.run_id]
+            others: int = connection.execute(select(func.count()).where(runs.c.run_id.not_in(ended))).scalar_one()
+        if others:
+            for run_id in ended:
+                _delete_rows(self._database, tables, run_id)
+            return
+        with self._database.writing() as connection:
+            for statement in self._database.dialect.dropping(connection, tables.created):
+                execute_as_it_stands(connection, statement)
 
 
 def _complete(
-    database: Database, tables: RunTables, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]
+    database: Database, tables: RunTables, run: MigrationRun, batch: MigrationBatch, reasons: Mapping[str, str]
 ) -> None:
+    """Note a staged batch as completed, and its rejected rows' `reasons`, by row_id, in one transaction."""
     table = tables.batches
     change = (
         update(table)
         .where(table.c.number == batch.number, table.c.run_id == run.run_id)
         .where(table.c.status == BatchStatus.STAGED.value)
-        .values(status=BatchStatus.COMPLETED.value, rejected=table.c.rejected + bindparam("newly"))
+        .values(status=BatchStatus.COMPLETED.value, rejected=table.c.rejected + len(reasons))
     )
-    reasons = {rejection.row_id: rejection.reason for rejection in rejected}
     with database.writing() as connection:
-        if connection.execute(change, {"newly": len(reasons)}).rowcount != 1:
+        if connection.execute(change).rowcount != 1:
             raise MigrationError(f"batch {batch.number} of the run {run.run_id} is not staged, or is not there")
         if not reasons:
             return
@@ -207,123 +439,8 @@ def _complete(
             database.dialect.rejecting(tables, batch.number),
             [{"rejected_row": ids[row_id], "rejected_because": storable(reason)} for row_id, reason in reasons.items()],
         )
-        if tables.layout.leaves_rejected:
+        if layout.leaves_rejected:
             put_back(database, connection, tables, batch.number, moved=True)
-
-
-def in_flight(database: Database, tables: RunTables, run: MigrationRun) -> int:
-    """How many rows the run's staged batches hid. A row that goes back changes neither their status nor this number."""
-    table = tables.batches
-    statement = select(func.coalesce(func.sum(table.c.prepared), 0)).where(
-        table.c.run_id == run.run_id, table.c.status == BatchStatus.STAGED.value
-    )
-    with database.reading() as connection:
-        return int(connection.execute(statement).scalar_one())
-
-
-def rejections(database: Database, tables: RunTables, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
-    """At most `limit` rejected rows, in the order of their batches; None: all."""
-    side, table, key = tables.side, tables.batches, tables.layout.id_column
-    statement = (
-        select(side.c[key], side.c[REJECTED])
-        .join(table, table.c.number == side.c[BATCH])
-        .where(table.c.run_id == run.run_id, table.c.rejected > 0, side.c[REJECTED].is_not(None))
-        .order_by(table.c.number, side.c[key])
-    )
-    with database.reading() as connection:
-        rows = connection.execute(statement if limit is None else database.dialect.limited(statement, limit)).all()
-    return [Rejected(tables.layout.row_id({key: id_}), reason) for id_, reason in rows]
-
-
-def storable(reason: str) -> str:
-    """Text that every database takes, and that is not empty."""
-    text = reason.encode(errors="backslashreplace").decode().replace("\0", "\\0")
-    return text or "no reason was given"
-
-
-_OPEN: Final = [status.value for status in RunStatus if status.unfinished]
-
-
-def remembered(database: Database, tables: RunTables) -> Sequence[MigrationRun]:
-    """The endpoint's runs, the latest last. MigrationError for tables of another layout."""
-    runs = tables.runs
-    statement = select(runs).where(runs.c.endpoint == tables.endpoint).order_by(runs.c.started, runs.c.run_id)
-    with database.reading() as connection:
-        if not has_table(connection, runs):
-            return []
-        check_layout(connection, tables)
-        return [_run(row) for row in connection.execute(statement)]
-
-
-def begin(database: Database, tables: RunTables, parameters: RunParameters, holder: str) -> MigrationRun:
-    """A new run; see the contract. MigrationError where another is unfinished, or there are rows of an unknown one."""
-    run = MigrationRun(
-        run_id=new_message_id(), parameters=parameters, status=RunStatus.PREPARING, started=database.now()
-    )
-    with database.writing() as connection:
-        check_layout(connection, tables)
-        _create_tables(database, connection, tables)
-        _refuse_strangers(connection, tables)
-        _refuse_open_runs(connection, tables)
-        row = {"run_id": run.run_id, "status": run.status.value, "started": run.started, "holder": holder}
-        connection.execute(tables.runs.insert(), asdict(parameters) | row)
-    return run
-
-
-def set_status(database: Database, tables: RunTables, run: MigrationRun, status: RunStatus) -> MigrationRun:
-    """The run as it is now."""
-    completed = None if status.unfinished else database.now()
-    change = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
-    with database.writing() as connection:
-        if connection.execute(change.values(status=status.value, completed=completed)).rowcount != 1:
-            raise MigrationError(f"the run {run.run_id} is not there any more; another process has cleaned it up")
-    return replace(run, status=status, completed=completed)
-
-
-def note_holder(database: Database, tables: RunTables, holder: str) -> None:
-    """Write down who has the source's lock, if there is a table of runs."""
-    with database.reading() as connection:
-        if not has_table(connection, tables.runs):
-            return
-    with database.writing() as connection:
-        connection.execute(update(tables.runs).values(holder=holder))
-
-
-def noted_holder(database: Database, tables: RunTables) -> str | None:
-    """Who was written down last."""
-    with database.reading() as connection:
-        if not has_table(connection, tables.runs):
-            return None
-        holder: str | None = connection.execute(select(tables.runs.c.holder).limit(1)).scalar()
-        return holder
-
-
-def clean_up(database: Database, tables: RunTables, run: MigrationRun) -> None:
-    """Delete what is left of the run; with the last run, the tables are dropped.
-
-    Runs of the endpoint that ended and kept no row, such as dry runs, are forgotten with it, lest one of them becomes
-    the latest again. MigrationError while rows have neither moved nor gone back: they are nowhere else.
-    """
-    if left := counts(database, tables, run).pending:
-        raise MigrationError(f"{left} rows of the run {run.run_id} have not moved; resume or abort it first")
-    runs, batches = tables.runs, tables.batches
-    with_rows = select(batches.c.run_id).where(batches.c.prepared > batches.c.returned)
-    without_rows = select(runs.c.run_id).where(
-        runs.c.endpoint == tables.endpoint,
-        runs.c.run_id != run.run_id,
-        runs.c.status.not_in(_OPEN),
-        runs.c.run_id.not_in(with_rows),
-    )
-    with database.reading() as connection:
-        ended = [*connection.execute(without_rows).scalars(), run.run_id]
-        others: int = connection.execute(select(func.count()).where(runs.c.run_id.not_in(ended))).scalar_one()
-    if others:
-        for run_id in ended:
-            _delete(database, tables, run_id)
-        return
-    with database.writing() as connection:
-        for statement in database.dialect.dropping(connection, tables.created):
-            execute_as_it_stands(connection, statement)
 
 
 def _create_tables(database: Database, connection: Connection, tables: RunTables) -> None:
@@ -363,7 +480,7 @@ def _run(row: sqlalchemy.Row[Any]) -> MigrationRun:
     )
 
 
-def _delete(database: Database, tables: RunTables, run_id: str) -> None:
+def _delete_rows(database: Database, tables: RunTables, run_id: str) -> None:
     """A batch in each transaction; the run's own row last, so that an interrupted deletion can be repeated."""
     batches, runs = tables.batches, tables.runs
     with database.reading() as connection:

@@ -1,10 +1,7 @@
 """A migration's source in a SQL database: tables by their layout, and delaystore's own."""
 
-import os
-import socket
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -13,27 +10,13 @@ from sqlalchemy import URL, ColumnElement, Connection, Inspector, Table, inspect
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, MigrationLockedError
+from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import (
-    BatchStatus,
-    Checksum,
-    Identity,
-    MigrationBatch,
-    MigrationRow,
-    MigrationRun,
-    MigrationSource,
-    Problem,
-    Recurring,
-    Rejected,
-    RunCounts,
-    RunParameters,
-    RunStatus,
-    WaitingCounts,
-)
-from delaystore.migrations.sources._sql import _preparing, _reading, _runs
+from delaystore.migrations.abc import Identity, MigrationRow, Problem, Recurring, Rejected, WaitingCounts
+from delaystore.migrations.sources._sql import _preparing, _reading
 from delaystore.migrations.sources._sql._database import Database
-from delaystore.migrations.sources._sql.tables import RunTables, TableLayout, run_tables
+from delaystore.migrations.sources._sql._runs import SqlRuns
+from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, NAMES
 from delaystore.stores.sql.dialects import STORE_DIALECTS, store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
@@ -42,7 +25,7 @@ from delaystore.stores.sql.schema import delayed_table, partitions_table
 from delaystore.stores.sql.urls import check_identifier, database_url, default_table_name
 
 
-class SqlSource(MigrationSource):
+class SqlSource(SqlRuns):
     """Messages in tables of PostgreSQL, MariaDB, MySQL, SQLite or SQL Server, of any layout.
 
     `url`: SQLAlchemy's; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
@@ -58,16 +41,10 @@ class SqlSource(MigrationSource):
     def __init__(self, url: str | URL, layout: TableLayout) -> None:
         with configuration_errors():
             parsed = database_url(url)
-        self._schema = url_parameter(parsed, "schema")
-        self._layout = layout
-        self._database = Database(parsed.difference_update_query(["schema"]))
-        if self._schema is not None:
-            check_identifier(self._schema, self._database.dialect, "the schema name")
-        self._known: dict[str, RunTables] = {}
-        self._left: dict[str, dict[str, Rejected]] = {}
-        self._refused: dict[str, dict[str, Rejected]] = {}
-        self.leaves_rejected = layout.leaves_rejected
-        self._holder = f"{socket.gethostname()}, process {os.getpid()}"
+        schema = url_parameter(parsed, "schema")
+        super().__init__(Database(parsed.difference_update_query(["schema"])), layout, schema)
+        if schema is not None:
+            check_identifier(schema, self._database.dialect, "the schema name")
 
     @property
     @override
@@ -107,129 +84,12 @@ class SqlSource(MigrationSource):
         return _reading.would_move(self._database, self._tables(endpoint), cutoff)
 
     @override
-    @contextmanager
-    def lock(self, endpoint: str, holder: str) -> Iterator[None]:
-        """Locks the endpoint's table. The lock ends with the connection, or with the process (SQLite)."""
-        tables = self._tables(endpoint)
-        with self._database.exclusive(self._database.key_of(tables.source), holder) as other:
-            if other is not None:
-                named = _runs.noted_holder(self._database, tables) or other
-                raise MigrationLockedError(
-                    f"{tables.source.name!r} is being migrated by {named}; wait until it ends, or stop it"
-                )
-            self._holder = holder
-            with _preparing.naming_missing_grants(self._database, tables):
-                _runs.note_holder(self._database, tables, holder)
-            yield
-
-    @override
-    def runs(self, endpoint: str) -> Sequence[MigrationRun]:
-        tables = self._tables(endpoint)
-        with _preparing.naming_missing_grants(self._database, tables):
-            return _runs.remembered(self._database, tables)
-
-    @override
-    def begin(self, parameters: RunParameters) -> MigrationRun:
-        """The rows of earlier runs stay in the side table until each run is cleaned up.
-
-        Raises MigrationError for an unfinished run, tables of another layout, rows of an unknown run;
-        StorePermissionError saying what to grant.
-        """
-        self._known.pop(parameters.endpoint, None)
-        tables = self._tables(parameters.endpoint)
-        with _preparing.naming_missing_grants(self._database, tables):
-            return _runs.begin(self._database, tables, parameters, self._holder)
-
-    @override
-    def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
-        """What a dispatcher has claimed in each of three passes stays with it."""
-        tables = self._tables_of(run)
-        with _preparing.naming_missing_grants(self._database, tables):
-            left, refused = (found.setdefault(run.run_id, {}) for found in (self._left, self._refused))
-            yield from _preparing.prepare(self._database, tables, run, ChainMap(left, refused))
-
-    @override
-    def left(self, run: MigrationRun) -> Sequence[Rejected]:
-        return list(self._left.get(run.run_id, {}).values())
-
-    @override
-    def set_status(self, run: MigrationRun, status: RunStatus) -> MigrationRun:
-        return _runs.set_status(self._database, self._tables_of(run), run, status)
-
-    @override
-    def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
-        """Counts leave out what was rejected or given back."""
-        return _runs.batches(self._database, self._tables_of(run), run, statuses)
-
-    @override
-    def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
-        """Raises MigrationError for a batch that is COMPLETED."""
-        return _runs.stage(self._database, self._tables_of(run), run, batch)
-
-    @override
-    def complete(self, run: MigrationRun, batch: MigrationBatch, rejected: Sequence[Rejected]) -> None:
-        """Raises MigrationError for a batch that is not STAGED, or a row that is not in it."""
-        _runs.complete(self._database, self._tables_of(run), run, batch, rejected)
-        if rejected and self.leaves_rejected:
-            self._refused.setdefault(run.run_id, {}).update((one.row_id, one) for one in rejected)
-
-    @override
-    def give_back(self, run: MigrationRun, *, rejected: bool) -> Iterator[int]:
-        """A row whose id waits in the table again stays, as rejected."""
-        tables = self._tables_of(run)
-        with _preparing.naming_missing_grants(self._database, tables):
-            yield from _runs.give_back(self._database, tables, run, rejected=rejected)
-
-    @override
-    def counts(self, run: MigrationRun) -> RunCounts:
-        return _runs.counts(self._database, self._tables_of(run), run)
-
-    @override
-    def in_flight(self, run: MigrationRun) -> int:
-        return _runs.in_flight(self._database, self._tables_of(run), run)
-
-    @override
-    def rejections(self, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
-        return _runs.rejections(self._database, self._tables_of(run), run, limit)
-
-    @override
-    def moved_checksum(self, run: MigrationRun) -> Checksum:
-        """Reads the rows again."""
-        return _reading.moved_checksum(self._database, self._tables_of(run), run)
-
-    @override
-    def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
-        """A page for each batch."""
-        return _reading.moved(self._database, self._tables_of(run), run)
-
-    @override
-    def clean_up(self, run: MigrationRun) -> None:
-        """While other runs are not cleaned up, only the run's own rows are deleted. Runs without a row are forgotten.
-
-        Rejected rows are deleted, too. MigrationError while rows have neither moved nor gone back.
-        """
-        tables = self._tables_of(run)
-        with _preparing.naming_missing_grants(self._database, tables):
-            _runs.clean_up(self._database, tables, run)
-        self._known.clear()
-
-    @override
     def now(self) -> datetime:
         return self._database.now()
 
     @override
     def close(self) -> None:
         self._database.close()
-
-    def _tables_of(self, run: MigrationRun) -> RunTables:
-        return self._tables(run.parameters.endpoint)
-
-    def _tables(self, endpoint: str) -> RunTables:
-        """Looked up once for a run."""
-        if endpoint not in self._known:
-            with self._database.reading() as connection:
-                self._known[endpoint] = run_tables(connection, self._layout, endpoint, self._schema)
-        return self._known[endpoint]
 
 
 def url_parameter(url: URL, name: str) -> str | None:

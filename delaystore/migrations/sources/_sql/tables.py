@@ -262,7 +262,7 @@ def _source_table(inspector: Inspector, layout: TableLayout, name: str, schema: 
 
     Only values that we search by are converted; the others are copied unread, so no conversion can change them.
     """
-    ours = (BATCH, REJECTED)  # `check` tells of a source that has such columns
+    ours = (BATCH, REJECTED)  # `check` reports a source that has such columns
     times, plain = (layout.time_column, layout.order_column), (layout.id_column, layout.destination_column)
     types = layout.types()
     columns = []

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import Inspector
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
@@ -18,8 +17,8 @@ from delaystore.message import DelayedMessage, check_destination
 from delaystore.migrations.abc import Identity
 from delaystore.migrations.records.pickles import Foreign, read_pickle
 from delaystore.migrations.records.reader import json_text
-from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringError, TableLayout
-from delaystore.migrations.sources.legacy.nservicebus import TableNames
+from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringError
+from delaystore.migrations.sources.legacy.nservicebus import NamedTablesLayout
 
 TABLE: Final = "apscheduler_jobs"
 _DATE: Final = "apscheduler.triggers.date.DateTrigger"
@@ -31,7 +30,7 @@ _MOST_VALUES: Final = 1_000_000
 _JSON: Final = json.JSONEncoder(ensure_ascii=False)
 
 
-class ApschedulerLayout(TableLayout):
+class ApschedulerLayout(NamedTablesLayout):
     """APScheduler's jobs, as messages for `destination`. `table`: its name; None: `apscheduler_jobs`.
 
     A paused job has no next run time, and stays. A job of another trigger than a date stays, too.
@@ -62,16 +61,7 @@ class ApschedulerLayout(TableLayout):
         except InvalidMessageError as error:
             raise ConfigurationError(str(error)) from None
         self._destination = destination
-        self._names = TableNames(table or TABLE)
-
-    @override
-    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        """The table is listed as the endpoint of its own name."""
-        return self._names.endpoints(inspector.get_table_names(schema))
-
-    @override
-    def table_name(self, endpoint: str) -> str:
-        return self._names.table(endpoint)
+        super().__init__(table or TABLE)
 
     @override
     def destination(self, value: Any) -> str:

@@ -11,24 +11,23 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Identity
 from delaystore.migrations.records import nservicebus
-from delaystore.migrations.records.nservicebus import Address, as_it_is, parse_xml_headers, without_machine
+from delaystore.migrations.records.nservicebus import (
+    Address,
+    as_it_is,
+    parse_json_headers,
+    parse_xml_headers,
+    without_machine,
+)
 from delaystore.migrations.sources._sql.tables import TableLayout
 
 ByteOrder = Callable[[bytes], UUID]
 """From 16 bytes of a column to a Guid."""
 
 
-def little_endian(value: bytes) -> UUID:
-    """As Guid.ToByteArray() writes it."""
-    return UUID(bytes_le=value)
-
-
-def big_endian(value: bytes) -> UUID:
-    """As MySQL's UUID_TO_BIN writes it: the digits in their order."""
-    return UUID(bytes=value)
-
-
-BYTE_ORDERS: Final[Mapping[str, ByteOrder]] = {"little-endian": little_endian, "big-endian": big_endian}
+BYTE_ORDERS: Final[Mapping[str, ByteOrder]] = {
+    "little-endian": lambda value: UUID(bytes_le=value),  # as Guid.ToByteArray() writes it
+    "big-endian": lambda value: UUID(bytes=value),  # as MySQL's UUID_TO_BIN: the digits in their order
+}
 """By the name of the parameter `guids`."""
 _BYTES: Final = 16
 
@@ -60,13 +59,11 @@ class NServiceBusLayout(TableLayout):
     destination_column: ClassVar[str] = "Destination"
     identity_columns = ("Id", "Destination", "Time", "Headers")
     leaves_rejected = True  # the timeout manager of an endpoint that still runs finds them
+    headers = staticmethod(parse_json_headers)
+    """Reads the headers that a value of the column Headers holds; raises InvalidMessageError."""
 
     def __init__(self, address: nservicebus.Address) -> None:
         self._address = address
-
-    def headers(self, value: Any) -> dict[str, str | None]:
-        """The headers that a value of the column Headers holds; raises InvalidMessageError."""
-        return nservicebus.parse_json_headers(value)
 
     def identifier(self, value: Any, what: str) -> Any:  # noqa: ARG002 - for overriders
         """An id as text, or a UUID, or None; raises InvalidMessageError, which calls it `what`."""
@@ -120,7 +117,9 @@ class NHibernateLayout(NServiceBusLayout):
     endpoint_column: ClassVar[str] = "Endpoint"
     table: ClassVar[str] = "TimeoutEntity"
 
-    def __init__(self, table: str | None = None, address: Address = as_it_is, guids: ByteOrder = little_endian) -> None:
+    def __init__(
+        self, table: str | None = None, address: Address = as_it_is, guids: ByteOrder = BYTE_ORDERS["little-endian"]
+    ) -> None:
         super().__init__(address)
         self._table = table or self.table
         self._guids = guids
@@ -203,7 +202,28 @@ class TableNames:
         return table[len(self._prefix) : len(table) - len(self._suffix)]
 
 
-class MsmqSqlLayout(NServiceBusLayout):
+class NamedTablesLayout(TableLayout):
+    """Tables that are found by their names.
+
+    Args:
+        template: The template of their names; see `TableNames`.
+
+    """
+
+    def __init__(self, template: str) -> None:
+        self._names = TableNames(template)
+
+    @override
+    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
+        """Found by their names. A template without `{endpoint}` is listed as the endpoint of the table's name."""
+        return self._names.endpoints(inspector.get_table_names(schema))
+
+    @override
+    def table_name(self, endpoint: str) -> str:
+        return self._names.table(endpoint)
+
+
+class MsmqSqlLayout(NamedTablesLayout, NServiceBusLayout):
     """The MSMQ transport's table of delayed messages, machines left out of destinations.
 
     `table`: the template of its name; None: `{endpoint}.timeouts`, as the transport's code has it. Its documentation
@@ -218,25 +238,14 @@ class MsmqSqlLayout(NServiceBusLayout):
         "Time": "the due time",
         "Headers": "the headers",
     }
+    headers = staticmethod(parse_xml_headers)
 
     def __init__(self, table: str | None = None) -> None:
-        super().__init__(without_machine)
-        self._names = TableNames(table or "{endpoint}.timeouts")
-
-    @override
-    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        return self._names.endpoints(inspector.get_table_names(schema))
-
-    @override
-    def table_name(self, endpoint: str) -> str:
-        return self._names.table(endpoint)
-
-    @override
-    def headers(self, value: Any) -> dict[str, str | None]:
-        return parse_xml_headers(value)
+        NamedTablesLayout.__init__(self, table or "{endpoint}.timeouts")
+        NServiceBusLayout.__init__(self, without_machine)
 
 
-class NServiceBusSqlLayout(NServiceBusLayout):
+class NServiceBusSqlLayout(NamedTablesLayout, NServiceBusLayout):
     """The table of NServiceBus SQL persistence.
 
     `table`: the template of its name; None: as NServiceBus names it, dots of the endpoint's name as underscores.
@@ -254,15 +263,11 @@ class NServiceBusSqlLayout(NServiceBusLayout):
     }
 
     def __init__(self, table: str | None = None, address: Address = as_it_is) -> None:
-        super().__init__(address)
+        NamedTablesLayout.__init__(self, table or "{endpoint}_TimeoutData")
+        NServiceBusLayout.__init__(self, address)
         self._clean = table is None
-        self._names = TableNames(table or "{endpoint}_TimeoutData")
-
-    @override
-    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        """Found by their names; what was a dot in an endpoint's name shows as an underscore."""
-        return self._names.endpoints(inspector.get_table_names(schema))
 
     @override
     def table_name(self, endpoint: str) -> str:
+        """A dot in an endpoint's name is an underscore in the table's, which `tables` shows."""
         return self._names.table(endpoint.replace(".", "_") if self._clean else endpoint)

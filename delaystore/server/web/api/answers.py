@@ -223,7 +223,7 @@ class Overview(msgspec.Struct):
     rate: float | None
     lateness: dict[str, Any] | None
     activity: list[Any] | None
-    store: Annotated[str | None, Meta(description="Why it does not answer, or takes nothing; null: it does.")]
+    store: Annotated[str | None, Meta(description="Why it does not answer, or cannot be written; null: it can.")]
     operable: bool | None
 
 

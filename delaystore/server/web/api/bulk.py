@@ -29,7 +29,7 @@ async def preview(request: Request) -> Response:
     """How many match, and the first of them."""
     given = await fields_of(request, PreviewFields)
     wanted = filter_in(given.filter, MessageFilter.from_dict)
-    found = await site_of(request).ask(request, previewed, wanted)
+    found = await site_of(request).run(request, previewed, wanted)
     sample = [documents.summary(message) for message in found.sample]
     return JSONResponse({"count": found.count, "complete": found.complete, "sample": sample})
 
@@ -44,9 +44,9 @@ async def begin(request: Request) -> Response:
     site = site_of(request)
     site.jobs.check_room()
     if kind == "cancel":
-        operation = await site.ask(request, Operations.begin_cancel, wanted)
+        operation = await site.run(request, Operations.begin_cancel, wanted)
     elif kind == "reschedule":
-        operation = await site.ask(request, Operations.begin_reschedule, wanted, **given.when())
+        operation = await site.run(request, Operations.begin_reschedule, wanted, **given.when())
     else:
         raise Refusal(400, f"The kind must be cancel or reschedule, not {kind[:80]!r}.")
     return _followed(request, operation)
@@ -54,7 +54,7 @@ async def begin(request: Request) -> Response:
 
 async def listed(request: Request) -> Response:
     """The last ones."""
-    found = await site_of(request).ask(request, Operations.operations)
+    found = await site_of(request).run(request, Operations.operations)
     return JSONResponse({"operations": [_document(each) for each in found]})
 
 
@@ -72,7 +72,7 @@ async def resume(request: Request) -> Response:
 async def abandon(request: Request) -> Response:
     """End it where it is."""
     operation_id = request.path_params["operation_id"]
-    found = await site_of(request).ask(request, Operations.abandon, operation_id)
+    found = await site_of(request).run(request, Operations.abandon, operation_id)
     if found is None:
         raise _unknown(operation_id)
     return JSONResponse(_document(found))
@@ -80,7 +80,7 @@ async def abandon(request: Request) -> Response:
 
 async def _asked_for(request: Request) -> Operation:
     operation_id = request.path_params["operation_id"]
-    found = await site_of(request).ask(request, Operations.operation, operation_id)
+    found = await site_of(request).run(request, Operations.operation, operation_id)
     if found is None:
         raise _unknown(operation_id)
     return found

@@ -36,7 +36,7 @@ async def resume(request: Request) -> Response:
 async def limit(request: Request) -> Response:
     """Limit how many go there a second; null: any number."""
     given = await fields_of(request, Limit)
-    await site_of(request).ask(request, Operations.limit_rate, given.destination, given.max_rate)
+    await site_of(request).run(request, Operations.limit_rate, given.destination, given.max_rate)
     site_of(request).cached.forget()
     return JSONResponse({"destination": given.destination, "max_rate": given.max_rate})
 

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from delaystore.operations.error_queue import summary_document
 from delaystore.operations.failed_message import ErrorFilter, FailedMessage
 from delaystore.server.web import _changes, formatting
 from delaystore.server.web._site import BackgroundJob, site_of
@@ -21,7 +22,7 @@ from delaystore.stores import documents
 
 async def groups(request: Request) -> Response:
     """By destination, kind and reason."""
-    found = await site_of(request).look(request, _changes.groups, _changes.PATIENCE)
+    found = await site_of(request).run_within(request, _changes.groups, _changes.PATIENCE)
     if found is None:
         return JSONResponse({"groups": [], "depth": 0, "examined": 0})
     return JSONResponse(documents.record(found))
@@ -32,21 +33,19 @@ async def messages(request: Request) -> Response:
     query = request.query_params
     skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
     wanted, limit = _changes.wanted_of(query), limit_of(query, 100)
-    found = await site_of(request).look(
+    found = await site_of(request).run_within(
         request, lambda operations: _changes.page(operations, wanted, skip, limit), _changes.PATIENCE
     )
-    listed = [_document(message) for message in found.messages]
+    listed = [summary_document(message) for message in found.messages]
     return JSONResponse({"messages": listed, "depth": found.depth, "next_skip": found.next_skip})
 
 
 async def get(request: Request) -> Response:
     """One of them, with what it was."""
     site, message_id = site_of(request), request.path_params["message_id"]
-    message = await site.look(request, lambda operations: _changes.message(operations, message_id), _changes.PATIENCE)
-    if message is None:
-        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    message = await _changes.message(request, message_id)
     content = {"headers": documents.plain(message.headers), "properties": documents.plain(message.properties)}
-    return JSONResponse({**_document(message), **content, **(_body(message) if site.show_bodies else {})})
+    return JSONResponse({**summary_document(message), **content, **(_body(message) if site.show_bodies else {})})
 
 
 async def replay(request: Request) -> Response:
@@ -78,11 +77,6 @@ def _begun(request: Request, begun: BackgroundJob) -> Response:
 def _job(found: BackgroundJob) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.to_builtins(msgspec.convert(found, answers.Job, from_attributes=True))
     return answer
-
-
-def _document(message: FailedMessage) -> dict[str, Any]:
-    left_out = ("headers", "properties", "body")
-    return {name: value for name, value in documents.record(message.without_body()).items() if name not in left_out}
 
 
 def _body(message: FailedMessage) -> dict[str, Any]:

@@ -53,7 +53,7 @@ async def search(request: Request) -> Response:
     """A page of what matches; `next` says where to go on, and is null at the end only: a page may be short."""
     query = request.query_params
     wanted, after = filter_of(query), position_of(text_of(query, "after"))
-    page = await site_of(request).ask(request, Operations.search, wanted, after=after, limit=limit_of(query, 100))
+    page = await site_of(request).run(request, Operations.search, wanted, after=after, limit=limit_of(query, 100))
     found = [documents.summary(message) for message in page.messages]
     return JSONResponse({"messages": found, "next": None if page.next_key is None else str(page.next_key)})
 
@@ -70,14 +70,14 @@ async def get(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Delete it."""
     message_id = request.path_params["message_id"]
-    return _answer(message_id, await site_of(request).ask(request, Operations.cancel_one, message_id))
+    return _answer(message_id, await site_of(request).run(request, Operations.cancel_one, message_id))
 
 
 async def reschedule(request: Request) -> Response:
     """Give it a new due time; a delay of 0 sends it now."""
     when = (await fields_of(request, When)).when()
     message_id = request.path_params["message_id"]
-    return _answer(message_id, await site_of(request).ask(request, Operations.reschedule_one, message_id, **when))
+    return _answer(message_id, await site_of(request).run(request, Operations.reschedule_one, message_id, **when))
 
 
 def limit_of(query: Fields, default: int) -> int:

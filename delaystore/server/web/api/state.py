@@ -35,8 +35,8 @@ async def overview(request: Request) -> Response:
 async def changes(request: Request) -> Response:
     """Who changed what."""
     before: datetime | None = time_of(text_of(request.query_params, "before"), "before")
-    found = await site_of(request).ask(request, Operations.changes, limit_of(request.query_params, 100), before)
-    kept = await site_of(request).ask(request, Operations.audit_kept)
+    found = await site_of(request).run(request, Operations.changes, limit_of(request.query_params, 100), before)
+    kept = await site_of(request).run(request, Operations.audit_kept)
     return JSONResponse({"changes": [documents.record(each) for each in found], **documents.record(kept)})
 
 

@@ -20,7 +20,7 @@ _SHOWN: Final = 20
 async def choose(request: Request) -> Response:
     """The form, and the last operations."""
     site = site_of(request)
-    operations = await site.ask(request, Operations.operations, _SHOWN)
+    operations = await site.run(request, Operations.operations, _SHOWN)
     return site.pages.page(
         request,
         "bulk.html",
@@ -49,7 +49,7 @@ async def preview(request: Request) -> Response:
         _due(_kind_of(fields), fields)
     except DelaystoreError as error:
         return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
-    found = await site.ask(request, previewed, wanted)
+    found = await site.run(request, previewed, wanted)
     return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
 
 
@@ -57,7 +57,7 @@ async def begin(request: Request) -> Response:
     """Keep the operation in the store, and have it run."""
     site, fields = site_of(request), await fields_of(request)
     site.jobs.check_room()
-    operation = await site.ask(request, begun, fields)
+    operation = await site.run(request, begun, fields)
     follow(site, site.operations(request), operation)
     return site.pages.then(request, "/operation", {"id": operation.operation_id})
 
@@ -76,8 +76,8 @@ async def operation(request: Request) -> Response:
     """One operation: how far it is, or what came of it."""
     site = site_of(request)
     operation_id = request.query_params.get("id", "")
-    job = site.jobs.on(operation_id)  # asked first: where it has ended, the operation tells so
-    found = await site.ask(request, Operations.operation, operation_id)
+    job = site.jobs.on(operation_id)  # asked first: where it has ended, the operation shows it
+    found = await site.run(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
     return site.pages.page(
@@ -96,7 +96,7 @@ async def operation(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     """Resume an operation that no process runs any more."""
     site, operation_id = site_of(request), id_of(await fields_of(request))
-    found = await site.ask(request, Operations.operation, operation_id)
+    found = await site.run(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
     follow(site, site.operations(request), found)
@@ -106,7 +106,7 @@ async def resume(request: Request) -> Response:
 async def abandon(request: Request) -> Response:
     """End an operation where it is."""
     site, operation_id = site_of(request), id_of(await fields_of(request))
-    if await site.ask(request, Operations.abandon, operation_id) is None:
+    if await site.run(request, Operations.abandon, operation_id) is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
     return site.pages.then(request, "/operation", {"id": operation_id}, "It is ended. What it changed stays changed.")
 

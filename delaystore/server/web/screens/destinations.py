@@ -41,7 +41,7 @@ async def limit(request: Request) -> Response:
     """Limit how many go there a second; an empty field: any number."""
     site, fields = site_of(request), await fields_of(request)
     name, rate = id_of(fields, "name"), _rate(text_of(fields, "max_rate"))
-    await site.ask(request, Operations.limit_rate, name, rate)
+    await site.run(request, Operations.limit_rate, name, rate)
     site.cached.forget()
     notice = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
     return site.pages.then(request, "/destinations", None, notice)

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from delaystore.filters import ALL
 from delaystore.server.web import _changes, formatting
 from delaystore.server.web._site import site_of
-from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import fields_of, meant, text_of, whole_number
 from delaystore.server.web.screens.messages import SHOWN
 
@@ -19,7 +18,7 @@ async def groups(request: Request) -> Response:
     """By destination, kind and reason, the largest first."""
     site = site_of(request)
     why_none = _changes.why_none(site)
-    found = None if why_none else await site.look(request, _changes.groups, _changes.PATIENCE)
+    found = None if why_none else await site.run_within(request, _changes.groups, _changes.PATIENCE)
     return site.pages.page(
         request,
         "errors.html",
@@ -36,7 +35,7 @@ async def messages(request: Request) -> Response:
     site, query = site_of(request), request.query_params
     skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
     wanted = _changes.wanted_of(query)
-    found = await site.look(
+    found = await site.run_within(
         request, lambda operations: _changes.page(operations, wanted, skip, PAGE), _changes.PATIENCE
     )
     return site.pages.page(
@@ -53,9 +52,7 @@ async def messages(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """One failed message."""
     site, message_id = site_of(request), request.query_params.get("id", "")
-    message = await site.look(request, lambda operations: _changes.message(operations, message_id), _changes.PATIENCE)
-    if message is None:
-        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    message = await _changes.message(request, message_id)
     bodies = formatting.bodies(message.body or b"", SHOWN) if site.show_bodies else None
     return site.pages.page(
         request,

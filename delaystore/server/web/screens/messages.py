@@ -40,7 +40,7 @@ async def listed(request: Request) -> Response:
         return site.pages.page(
             request, "messages.html", status=400, **{**form, "problem": str(error)}, page=None, query={}, wanted=None
         )
-    now, page = await site.ask(
+    now, page = await site.run(
         request, lambda operations: (operations.now(), operations.search(wanted, after=after, limit=PAGE))
     )
     return site.pages.page(
@@ -59,7 +59,7 @@ async def listed(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """One message: 404 where it waits no longer."""
     site, message_id = site_of(request), _asked_for(request)
-    now, message = await site.ask(request, lambda operations: (operations.now(), site.delivery.get(message_id)))
+    now, message = await site.run(request, lambda operations: (operations.now(), site.delivery.get(message_id)))
     if message is None:
         raise Refusal(404, f"No message {message_id!r} waits here: it was delivered, or cancelled, or never was.")
     return site.pages.page(
@@ -76,14 +76,14 @@ async def one(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Delete it."""
     message_id = id_of(await fields_of(request))
-    outcome = await site_of(request).ask(request, Operations.cancel_one, message_id)
+    outcome = await site_of(request).run(request, Operations.cancel_one, message_id)
     return _after(request, message_id, outcome, "is cancelled", left=True)
 
 
 async def send_now(request: Request) -> Response:
     """Make it due."""
     message_id = id_of(await fields_of(request))
-    outcome = await site_of(request).ask(request, Operations.send_now, message_id)
+    outcome = await site_of(request).run(request, Operations.send_now, message_id)
     return _after(request, message_id, outcome, "is due now", left=True)
 
 
@@ -92,7 +92,7 @@ async def reschedule(request: Request) -> Response:
     fields = await fields_of(request)
     message_id = id_of(fields)
     delay, at = due_of(fields)
-    outcome = await site_of(request).ask(request, Operations.reschedule_one, message_id, delay=delay, at=at)
+    outcome = await site_of(request).run(request, Operations.reschedule_one, message_id, delay=delay, at=at)
     return _after(request, message_id, outcome, "has a new due time")
 
 
