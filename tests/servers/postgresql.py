@@ -17,7 +17,7 @@ from tests.servers.shifted_clock import ShiftedClock
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 QUICK_COPIES = "SELECT WHERE current_setting('server_version_num')::int >= 150000 AND current_setting('fsync') = 'off'"
-"""A row, if a database is made sooner by copying files than by logging pages: without fsync its checkpoints are quick."""
+"""A row, if files are copied sooner than pages are logged: without fsync the checkpoints that it takes are quick."""
 PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
