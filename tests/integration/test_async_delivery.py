@@ -76,8 +76,8 @@ def with_driver(url: str, driver: str) -> str:
 
 @pytest.fixture(params=DRIVERS)
 def url(request: pytest.FixtureRequest) -> str:
-    """An empty database, by each driver."""
-    return with_driver(request.getfixturevalue(DRIVERS[request.param]), request.param)
+    """A database with the tables in it, by each driver."""
+    return with_driver(request.getfixturevalue(f"prepared_{DRIVERS[request.param]}"), request.param)
 
 
 Freezing = tuple[PostgreSQL | MariaDB, str]

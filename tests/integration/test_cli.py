@@ -20,9 +20,10 @@ LATER = ("--delay", "1h")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, prepared_sqlite_url: str) -> CommandLine:
     """The command line, told its store by the environment."""
-    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    url = prepared_sqlite_url
+    environment = {"DELAYSTORE_STORE": url, "DELAYSTORE_TRANSPORT": url, "DELAYSTORE_ENDPOINT": "sales"}
     command = command_line(capsys, monkeypatch, environment)
     assert command("setup", "--queue", "billing").code == 0
     return command

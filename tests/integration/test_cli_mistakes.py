@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import CommandLine, command_line
+from tests.integration.cli import CommandLine
 from tests.servers import PostgreSQLDatabases
 from tests.servers.scripted_broker import ScriptedBroker
 
@@ -13,12 +13,9 @@ LOOKING += [["reschedule", "a", "--delay", "1"]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
-    """The command line with a store, and no transport."""
-    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    command = command_line(capsys, monkeypatch, environment)
-    assert command("setup").code == 0
-    return command
+def environment(prepared_sqlite_url: str) -> dict[str, str]:
+    """A store, and no transport."""
+    return {"DELAYSTORE_STORE": prepared_sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
 
 
 @pytest.mark.long_runs(after=16)

@@ -30,16 +30,18 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def delivery(postgresql_url: str) -> Iterator[DelayedDelivery]:
-    with opened_delivery(postgresql_url) as delivery:
+def delivery(prepared_postgresql_url: str) -> Iterator[DelayedDelivery]:
+    with opened_delivery(prepared_postgresql_url) as delivery:
         delivery.send("billing", b"pay", delay=60, message_id="invoice-7", key="order 7")
         yield delivery
 
 
 @pytest.fixture
-def control(delivery: DelayedDelivery, postgresql_url: str, rabbitmq_url: str) -> Iterator[subprocess.Popen[str]]:
+def control(
+    delivery: DelayedDelivery, prepared_postgresql_url: str, rabbitmq_url: str
+) -> Iterator[subprocess.Popen[str]]:
     """The document's command, reading."""
-    command = blocks("sh")[0].replace(STORE, postgresql_url).replace(BROKER, rabbitmq_url)
+    command = blocks("sh")[0].replace(STORE, prepared_postgresql_url).replace(BROKER, rabbitmq_url)
     process = started([*shlex.split(command)[1:], "--json"], {})
     try:
         assert process.stderr is not None

@@ -62,8 +62,8 @@ MISTAKES: list[tuple[Any, str]] = [
 
 
 @pytest.fixture
-def delivery(postgresql_url: str) -> Iterator[DelayedDelivery]:
-    with opened_delivery(postgresql_url) as delivery:
+def delivery(prepared_postgresql_url: str) -> Iterator[DelayedDelivery]:
+    with opened_delivery(prepared_postgresql_url) as delivery:
         yield delivery
 
 
@@ -332,12 +332,12 @@ def test_changes_are_noted_with_who_made_them(asker: Asker, delivery: DelayedDel
 
 @pytest.fixture
 def limited(
-    delivery: DelayedDelivery, postgresql: PostgreSQLDatabases, postgresql_url: str
+    delivery: DelayedDelivery, postgresql: PostgreSQLDatabases, prepared_postgresql_url: str
 ) -> Iterator[DelayedDelivery]:
     """The same endpoint, for a role that may delete nothing."""
     role = f"reader_{token_hex(4)}"
-    url = postgresql.create_role(role, "secret", postgresql_url)
-    with connected(postgresql_url) as connection:
+    url = postgresql.create_role(role, "secret", prepared_postgresql_url)
+    with connected(prepared_postgresql_url) as connection:
         connection.execute(text(f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO {role}"))
     settings = DelayedDeliverySettings(automatic_setup=False)
     with closing(DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), settings=settings)) as limited:

@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from delaystore.errors import DuplicateMessageError
-from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.dispatching import wait_until
-from tests.integration.sql_stores import message
+from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
 
 ENGINES: dict[str, Callable[[str], Any]] = {
@@ -44,11 +43,8 @@ def database(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
 
 @pytest.fixture
 def store(database: Any) -> Iterator[SqlDelayedMessageStore]:
-    store = SqlDelayedMessageStore(database)
-    store.initialize("sales", TransactionMode.NONE)
-    store.setup_infrastructure()
-    yield store
-    store.close()
+    with opened(database) as store:
+        yield store
 
 
 def test_what_send_stores_is_committed(store: SqlDelayedMessageStore) -> None:

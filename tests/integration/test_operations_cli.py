@@ -24,8 +24,8 @@ HOUR = 3600
 
 
 @pytest.fixture
-def store(sqlite_url: str) -> Iterator[SqlDelayedMessageStore]:
-    with opened(sqlite_url) as store:
+def store(prepared_sqlite_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(prepared_sqlite_url) as store:
         yield store
 
 

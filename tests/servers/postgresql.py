@@ -16,6 +16,8 @@ from tests.servers.server import Server
 from tests.servers.shifted_clock import ShiftedClock
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+QUICK_COPIES = "SELECT WHERE current_setting('server_version_num')::int >= 150000 AND current_setting('fsync') = 'off'"
+"""A row, if files are copied sooner than pages are logged: without fsync the checkpoints that it takes are quick."""
 PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
@@ -52,7 +54,10 @@ class PostgreSQLDatabases:
             create += sql.SQL(" TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C' ENCODING {}").format(encoding)
         if template is not None:
             create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(make_url(template).database or ""))
-        self._execute(create)
+        with connect(self._url) as connection:
+            if connection.execute(QUICK_COPIES).fetchone():
+                create += sql.SQL(" STRATEGY FILE_COPY")
+            connection.execute(create)
         for setting, value in settings.items():
             change = sql.SQL("ALTER DATABASE {} SET {} = {}").format(
                 sql.Identifier(name), sql.Identifier(setting), sql.Literal(value)
