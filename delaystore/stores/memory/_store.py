@@ -603,9 +603,6 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
             entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
             return [fetched(entry.message) for entry in entries]
 
-    next = in_transaction(InMemoryTransaction.next)
-    get = in_transaction(InMemoryTransaction.get)
-    message_id_of = in_transaction(InMemoryTransaction.message_id_of)
     note_changes = in_transaction(InMemoryTransaction.note_changes)
     cancel = in_transaction(InMemoryTransaction.cancel)
     reschedule = in_transaction(InMemoryTransaction.reschedule)
@@ -615,6 +612,27 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     park_claimed = in_transaction(InMemoryTransaction.park_claimed)
     postpone = in_transaction(InMemoryTransaction.postpone)
     promised = in_transaction(InMemoryTransaction.promised)
+
+    @override
+    def next(self) -> datetime | None:
+        """Leaves out what open transactions have claimed."""
+        waiting = self._waiting()
+        with waiting.lock:
+            return waiting.next()
+
+    @override
+    def get(self, message_id: str) -> DelayedMessage | None:
+        waiting = self._waiting()
+        with waiting.lock:
+            entry = waiting.entries.get(message_id)
+            return None if entry is None else copied(entry.message)
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        check_key(key)
+        waiting = self._waiting()
+        with waiting.lock:
+            return waiting.keys.get(key)
 
     @override
     def status(self) -> StoreStatus:
