@@ -164,10 +164,11 @@ class DeletionOptions:
         if refused:
             raise TopologyInUseError(found.uses, words)
         (name,) = what.values()
+        is_asked = bool(found.parts) and not self.yes
+        if is_asked and not can_ask():
+            raise ConfigurationError("no terminal confirms the deletion; pass --yes")
         _say_cut_off(found)
-        if found.parts and not self.yes:
-            if not can_ask():
-                raise ConfigurationError("no terminal confirms the deletion; pass --yes")
+        if is_asked:
             lost = f"; {found.uses.obstacle}" if found.uses.obstacle else ""
             confirm(
                 f"Delete {name} on {client.label}, {counted(len(found.parts), 'part')}{lost}?", "nothing was deleted"
