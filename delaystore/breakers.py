@@ -369,7 +369,7 @@ class Ticker:
         name: The thread's name.
         purpose: Completes the sentence "<purpose> fails" in the log.
         work: Returns the seconds until the next time. It may raise.
-        farewell: Called in the thread at its end. None: nothing is.
+        at_end: Called in the thread at its end. None: nothing is.
         log: Where failures are logged.
 
     """
@@ -379,13 +379,13 @@ class Ticker:
         name: str,
         purpose: str,
         work: Callable[[], float],
-        farewell: Callable[[], None] | None = None,
+        at_end: Callable[[], None] | None = None,
         log: logging.Logger = logger,
     ) -> None:
         self._name = name
         self._purpose = purpose
         self._work = work
-        self._farewell = farewell
+        self._at_end = at_end
         self._log = log
         self._wanted = threading.Event()
         self.prod: Final = self._wanted.set
@@ -429,8 +429,8 @@ class Ticker:
             self._wanted.clear()  # before the work, so that a prod during the work is not lost
             if not self.ended:
                 self._wanted.wait(self._guarded(self._work))
-        if self._farewell is not None:
-            self._guarded(self._farewell)
+        if self._at_end is not None:
+            self._guarded(self._at_end)
 
     def _guarded(self, work: Callable[[], float | None]) -> float:
         """Seconds until the next time."""

@@ -362,7 +362,7 @@ def uses_of(
     while minds_consumers and any(look.consumers for look in looks.values()) and time.monotonic() < ends:
         time.sleep(_LOOK_EVERY)
         looks = _looks(broker, queues)
-    silent = next((name for name, look in looks.items() if look.standing not in _TELLING), None)
+    silent = next((name for name, look in looks.items() if look.availability not in _TELLING), None)
     if silent is not None:
         raise TransportSetupError(f"queue {silent!r} does not answer: {looks[silent].reason}; nothing was deleted")
     counts: Mapping[str, int | None] = dict.fromkeys(looks, 0) if counted is None else counted

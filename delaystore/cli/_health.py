@@ -45,8 +45,8 @@ class HealthOptions:
         str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
     ] = "5s"
 
-    def demands(self) -> "HealthCriteria":
-        """The same as demands. Raises ConfigurationError."""
+    def criteria(self) -> "HealthCriteria":
+        """These options as criteria. Raises ConfigurationError."""
         from delaystore.operations.overview import HealthCriteria
 
         return HealthCriteria(
@@ -66,19 +66,19 @@ class StoreReport:
     problem: str | None
     overview: "Overview"
 
-    def faults(self, demands: "HealthCriteria") -> Sequence[str]:
+    def faults(self, criteria: "HealthCriteria") -> Sequence[str]:
         """Why it is unhealthy; empty: it is healthy."""
         own = [] if self.problem is None else [self.problem]
-        return [*own, *demands.unmet(self.overview)]
+        return [*own, *criteria.unmet(self.overview)]
 
     @property
     def no_dispatcher(self) -> bool:
         """Whether something is overdue, and no dispatcher reports that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
 
-    def document(self, demands: "HealthCriteria") -> dict[str, Any]:
+    def document(self, criteria: "HealthCriteria") -> dict[str, Any]:
         """The same for JSON; None: not known, or not answered in time."""
-        seen, faults = self.overview, self.faults(demands)
+        seen, faults = self.overview, self.faults(criteria)
         return {
             "healthy": not faults,
             "problems": list(faults),
@@ -178,17 +178,17 @@ def health(
     """
     from delaystore.cli._options import reading
 
-    demands = must.demands()
+    criteria = must.criteria()
     patience = Deadline(must.timeout)
     with where.open(reading(error_queue)) as opened:
         report = patience.report(opened)
     warning = _limit_warning(on, error_queue)
-    faults = report.faults(demands)
+    faults = report.faults(criteria)
     if as_json:
         more = {"store": report.problem, "warning": warning}
-        print_document(report.document(demands) | {name: value for name, value in more.items() if value is not None})
+        print_document(report.document(criteria) | {name: value for name, value in more.items() if value is not None})
     else:
-        missing = f"{faults[-1]}; " if demands.dispatcher and not report.overview.dispatchers else ""
+        missing = f"{faults[-1]}; " if criteria.dispatcher and not report.overview.dispatchers else ""
         tell(f"{'unhealthy' if faults else 'healthy'}: {missing}{report}")
     if warning is not None:
         say(f"warning: {warning}")

@@ -284,7 +284,7 @@ def _document(found: "IngressStatus") -> dict[str, Any]:
 
 def _queue_document(queue: "QueueStatus") -> dict[str, Any]:
     oldest = None if queue.oldest is None else queue.oldest.isoformat()
-    return {**asdict(queue), "standing": queue.standing.value, "oldest": oldest}
+    return {**asdict(queue), "availability": queue.availability.value, "oldest": oldest}
 
 
 def _lines(found: "IngressStatus") -> list[str]:

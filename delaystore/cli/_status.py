@@ -59,7 +59,7 @@ def status(
     it until Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table
     and no file.
     """
-    demands = must.demands()
+    criteria = must.criteria()
     seconds = again.seconds()
     Deadline(must.timeout)
     if not where.endpoint:
@@ -68,10 +68,10 @@ def status(
     from delaystore.cli._options import reading
 
     with where.open(reading(error_queue)) as opened:
-        first = _Status.of(opened, must.timeout, demands)
+        first = _Status.of(opened, must.timeout, criteria)
         if not again.watch:
             _print(first, as_json=as_json)
-            if first.report.faults(demands):
+            if first.report.faults(criteria):
                 raise typer.Exit(1)
             return
         _watch(first, opened, must.timeout, seconds, as_json=as_json)
@@ -82,22 +82,22 @@ class _Status:
     """How an endpoint is. `sizes`: of its tables; empty: the store has none. None: no answer in time."""
 
     report: StoreReport
-    demands: "HealthCriteria"
+    criteria: "HealthCriteria"
     sizes: "Sequence[TableSize] | None"
 
     @classmethod
-    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: "HealthCriteria") -> "_Status":
+    def of(cls, opened: "OpenedEndpoint", timeout: str, criteria: "HealthCriteria") -> "_Status":
         """As it is now; raises StoreError."""
         patience = Deadline(timeout)
         report = patience.report(opened)
-        return cls(report, demands, _sizes(patience, opened))
+        return cls(report, criteria, _sizes(patience, opened))
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         seen = self.report.overview
         known = {name: value for name, value in seen.as_dict().items() if name not in _LEFT_OUT}
         recent = [found.as_dict() for minutes in WINDOWS if (found := seen.recent(minutes)) is not None]
-        faults = self.report.faults(self.demands)
+        faults = self.report.faults(self.criteria)
         return {
             "endpoint": seen.endpoint,
             "healthy": not faults,
@@ -113,7 +113,7 @@ def _print(found: _Status, *, as_json: bool) -> None:
     if as_json:
         print_document(found.document())
         return
-    write("".join(f"{line}\n" for line in status_lines(found.report, found.demands, found.sizes)))
+    write("".join(f"{line}\n" for line in status_lines(found.report, found.criteria, found.sizes)))
 
 
 def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: float, *, as_json: bool) -> None:
@@ -121,14 +121,14 @@ def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: floa
 
     def document() -> dict[str, Any]:
         try:
-            return _Status.of(opened, timeout, first.demands).document()
+            return _Status.of(opened, timeout, first.criteria).document()
         except StoreError as error:
             return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
 
     def lines() -> list[str]:
         try:
-            found = _Status.of(opened, timeout, first.demands)
-            return status_lines(found.report, found.demands, found.sizes)
+            found = _Status.of(opened, timeout, first.criteria)
+            return status_lines(found.report, found.criteria, found.sizes)
         except StoreError as error:
             return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
 
@@ -157,10 +157,10 @@ _JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
-def status_lines(report: StoreReport, demands: "HealthCriteria", sizes: "Sequence[TableSize] | None") -> list[str]:
+def status_lines(report: StoreReport, criteria: "HealthCriteria", sizes: "Sequence[TableSize] | None") -> list[str]:
     """All of it; `sizes` None: they were not known in time. Raises OutputError."""
     seen = report.overview
-    lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
+    lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, criteria)]
     if seen.dispatchers:
         rows = [_dispatcher(each, seen.now) for each in seen.dispatchers]
         lines += ["", *table_lines(("dispatcher", *_PLACE, "rate", "state"), rows, right=_NUMBERS)]
@@ -177,8 +177,8 @@ def status_lines(report: StoreReport, demands: "HealthCriteria", sizes: "Sequenc
     return lines
 
 
-def _facts(report: StoreReport, demands: "HealthCriteria") -> Iterator[tuple[str, str]]:
-    seen, faults = report.overview, report.faults(demands)
+def _facts(report: StoreReport, criteria: "HealthCriteria") -> Iterator[tuple[str, str]]:
+    seen, faults = report.overview, report.faults(criteria)
     yield "endpoint", seen.endpoint
     yield "health", "unhealthy: " + "; ".join(faults) if faults else "healthy"
     if seen.waiting is not None:

@@ -118,7 +118,7 @@ class MessageFactory:
 class Sender(ABC):
     """Makes a message of the arguments of `send`; subclasses store it."""
 
-    _composer: MessageFactory
+    _factory: MessageFactory
 
     def send(
         self,
@@ -174,14 +174,14 @@ class Sender(ABC):
         message = DelayedMessage(
             message_id=new_message_id() if message_id is None else message_id,
             destination=destination,
-            due_time=self._composer.due_time(delay, at),
+            due_time=self._factory.due_time(delay, at),
             body=body,
             headers=NOTHING if headers is None else headers,
             properties=NOTHING if properties is None else properties,
             key=key,
         )
-        self._composer.check(message)
-        with self._composer.followed(message) as stamp:
+        self._factory.check(message)
+        with self._factory.followed(message) as stamp:
             if stamp is not None:
                 message = stamp(message)
             if rule is not None:
@@ -311,7 +311,7 @@ class EnlistedDelivery(Sender):
         self,
         store: EnlistableStore,
         target: Any,
-        composer: MessageFactory,
+        factory: MessageFactory,
         wake_up: Callable[[datetime | None], None],
         actor: Actor,
         *,
@@ -319,10 +319,10 @@ class EnlistedDelivery(Sender):
     ) -> None:
         self._earliest = earliest = Earliest()
         self._bound = store.enlist(target, on_end=lambda: wake_up(earliest.time), set_up=set_up)
-        self._composer = composer.by(self._bound.now)
+        self._factory = factory.by(self._bound.now)
         self._actor = actor
         self._changes = MessageChanges(
-            lambda: self._bound, actor, self._composer.due_time, lambda _: nullcontext(), self._earliest.note
+            lambda: self._bound, actor, self._factory.due_time, lambda _: nullcontext(), self._earliest.note
         )
 
     def send_many(
@@ -334,8 +334,8 @@ class EnlistedDelivery(Sender):
     ) -> int:
         """As `DelayedDelivery.send_many`."""
         rule = KeyRule.of(on_key, max_wait)
-        with self._composer.followed() as stamp:
-            checked = self._composer.checked(messages, self._earliest, stamp)
+        with self._factory.followed() as stamp:
+            checked = self._factory.checked(messages, self._earliest, stamp)
             return store_many(self._bound, checked, rule, self._actor.change(ChangeAction.REPLACE))
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:

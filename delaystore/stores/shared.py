@@ -180,7 +180,7 @@ def _is_idle(bucket: Bucket, now: datetime, seconds: float) -> bool:
 
 
 def _lasting(seconds: float) -> timedelta:
-    """Up to the next microsecond: nobody goes too soon, and at a promised time there is a message's room."""
+    """Up to the next microsecond: no message goes too soon, and at a promised time there is a message's room."""
     return timedelta(microseconds=math.ceil(seconds * 1e6))
 
 
@@ -254,7 +254,7 @@ def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequen
 
 
 LONGEST_PAUSE: Final = 0.1
-"""Seconds between two looks at a message that somebody has."""
+"""Seconds between two looks at a message that another transaction has."""
 _Answer = TypeVar("_Answer")
 
 
@@ -312,7 +312,7 @@ def latest_due_time(first_sent: datetime, rule: KeyRule) -> datetime | None:
 def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> None:
     """Raise, where the rule is to reject, what says that the message `waiting` has the key.
 
-    Whoever sends a message again to be sure of it hears that this very message waits.
+    A program that sends a message again to be sure of it learns that this very message waits.
     """
     if rule.on_key is OnKey.REJECT:
         if waiting == message.message_id:
@@ -428,5 +428,5 @@ def in_transaction(
             result: R = getattr(target, name)(*arguments, **named)
         return result
 
-    # a wrapper's `self` could be named in a call, which nobody does
+    # a wrapper's `self` could be named in a call, which no caller does
     return cast(Callable[Concatenate[Any, P], R], call)

@@ -35,7 +35,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
     """A RabbitMQ broker of one node.
 
     `management` adds the HTTP API (`management_url`), which makes create_vhost() some ten times faster.
-    `tls` adds a TLS listener that demands a client certificate: `tls_url`, `certificates`.
+    `tls` adds a TLS listener that criteria a client certificate: `tls_url`, `certificates`.
     `membership`: None: of its own. `plugins`: enabled beside. `configuration`: more lines of rabbitmq.conf.
     """
 

@@ -152,7 +152,7 @@ def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Q
     queue.silent = True
     addresses = [Address("", f"q{n}") for n in range(1000)]
     looks = look_at_all(transport._looking, addresses, 0.3)
-    assert {look.standing for look in looks.values()} == {QueueAvailability.UNKNOWN}
+    assert {look.availability for look in looks.values()} == {QueueAvailability.UNKNOWN}
     assert queue.looks <= 10
 
 

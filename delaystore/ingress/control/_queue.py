@@ -211,12 +211,12 @@ class ControlHandler(BatchHandler[Consumed]):
         answering: RequestAnswerer,
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        standing: ControlState,
+        state: ControlState,
     ) -> None:
         self._answering = answering
         self._replies = replies
         self._breaker = breaker
-        self._standing = standing
+        self._state = state
         self._waiting: list[Consumed] = []
         """Taken, and not done."""
         self._not_before = 0.0
@@ -271,10 +271,10 @@ class ControlHandler(BatchHandler[Consumed]):
         try:
             answers = self._answering.answer(requests)
         except StoreError as error:
-            self._standing.store = str(error)
+            self._state.store = str(error)
             self._not_before = time.monotonic() + self._breaker.failure(error)
             return
-        self._standing.store = None
+        self._state.store = None
         self._breaker.success()
         for each, answer in zip(batch, answers, strict=False):
             self._replies.add(each.delivery, answer)
@@ -328,7 +328,7 @@ class ControlQueue:
         self._storing = RepeatedFailuresOverTimeCircuitBreaker(
             f"doing what the control queue {self._names.queue!r} asks for", _TRIGGERED_AFTER, on_critical_error
         )
-        self._standing = ControlState()
+        self._state = ControlState()
         limits = ConsumingLimits(prefetch=PREFETCH, batch=BATCH, memory_bytes=2 * BYTES)
         what = f"the control queue {self._names.queue!r}"
         self._loop = ConsumingLoop(self._broker, what, limits, self._reading, self._open_work)
@@ -366,7 +366,7 @@ class ControlQueue:
             connected=self._loop.connected,
             obstacle=self._loop.obstacle,
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
-            **asdict(self._standing),
+            **asdict(self._state),
         )
 
     @contextmanager
@@ -382,8 +382,8 @@ class ControlQueue:
                 return [names.queue]
 
             def handler(_queues: Sequence[str]) -> ControlHandler:
-                replies = Replies(publisher, self._names.rejected, self._standing)
-                return ControlHandler(self._answering, replies, self._storing, self._standing)
+                replies = Replies(publisher, self._names.rejected, self._state)
+                return ControlHandler(self._answering, replies, self._storing, self._state)
 
             yield ConsumingWork(queues=queues, handler=handler)
 

@@ -131,12 +131,12 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors without an answer."""
 
-    def __init__(self, publisher: BatchPublisher, rejected: str, standing: ControlState) -> None:
+    def __init__(self, publisher: BatchPublisher, rejected: str, state: ControlState) -> None:
         self._publisher = publisher
         self._rejected = rejected
-        self._standing = standing
+        self._state = state
         self._open: list[Reply] = []
-        standing.replies = None
+        state.replies = None
         self.is_rejected_missing = False
         """Whether the broker has no queue any more for rejected requests."""
 
@@ -153,7 +153,7 @@ class Replies:
 
     def add(self, request: RawDelivery, answer: Answer) -> None:
         """Owe `answer` to the sender of `request`."""
-        self._standing.requests += 1
+        self._state.requests += 1
         reply = Reply(request, answer, answer_copy(request, answer))
         if reply.copy is None:
             self._note_undeliverable(reply, "it has no reply_to that can be read")
@@ -171,21 +171,21 @@ class Replies:
         done = [reply.request.tag for reply in self._open if reply.copy is None]
         self._open = [reply for reply in self._open if reply.copy is not None]
         if not self._open:
-            self._standing.replies = None
+            self._state.replies = None
         return done
 
     def _settle(self, reply: Reply, outcome: Outcome) -> None:
         if outcome.kind is OutcomeKind.DELIVERED:
             reply.copy = None
             if reply.is_rejected:
-                self._standing.rejected += 1
+                self._state.rejected += 1
             else:
-                self._standing.answered += 1
+                self._state.answered += 1
         elif reply.is_rejected or outcome.kind is OutcomeKind.UNCONFIRMED or self._may_recover(reply, outcome):
             self.is_rejected_missing |= reply.is_rejected and outcome.kind is OutcomeKind.UNROUTABLE
             reply.next_try = time.monotonic() + _PAUSE
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
-            self._standing.replies = f"{what}: {outcome.reason}"
+            self._state.replies = f"{what}: {outcome.reason}"
         else:
             self._note_undeliverable(reply, outcome.reason)
 
@@ -203,5 +203,5 @@ class Replies:
                 0.0,
             )
         elif wants_answer(reply.request.properties):
-            self._standing.unanswered += 1
+            self._state.unanswered += 1
             logger.info("a request (%s) is done, and not answered: %s", sender_of(reply.request.properties), reason)

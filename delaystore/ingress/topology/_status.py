@@ -23,7 +23,7 @@ _NO_AGE: Final = (
 class QueueStatus:
     """One queue of an ingress; None: not known. `role`: ingress, expired or rejected.
 
-    `standing`: whether it is there.
+    `availability`: whether it is there.
 
     `ready`: messages that wait for a consumer. `messages`: with those that are unacknowledged, or on their way to where
     the expired go. `publish_rate`, `deliver_rate`: messages a second, lately. `oldest`: when the message at the head
@@ -32,7 +32,7 @@ class QueueStatus:
 
     role: str
     name: str
-    standing: QueueAvailability
+    availability: QueueAvailability
     ready: int | None = None
     messages: int | None = None
     unacknowledged: int | None = None
@@ -79,10 +79,10 @@ class IngressStatus:
         for name in self.missing:
             yield f"exchange {name!r} is missing; correct the name, or run delaystore ingest create"
         for queue in self.queues:
-            if queue.standing is not QueueAvailability.THERE:
-                advice = "; run delaystore ingest create" if queue.standing is QueueAvailability.MISSING else ""
-                yield f"queue {queue.name!r} is {queue.standing.value}{advice}"
-        if ingress.standing is QueueAvailability.THERE and not ingress.consumers:
+            if queue.availability is not QueueAvailability.THERE:
+                advice = "; run delaystore ingest create" if queue.availability is QueueAvailability.MISSING else ""
+                yield f"queue {queue.name!r} is {queue.availability.value}{advice}"
+        if ingress.availability is QueueAvailability.THERE and not ingress.consumers:
             yield f"no ingress consumes {ingress.name!r}; run delaystore serve, or delaystore ingest"
         for queue in others:
             if queue.most:
@@ -137,14 +137,14 @@ def _at_least(messages: int | None, ready: int | None) -> int | None:
 
 
 def _queue(role: str, name: str, look: QueueLook, state: QueueState | None) -> QueueStatus:
-    there = look.standing is QueueAvailability.THERE
+    there = look.availability is QueueAvailability.THERE
     ready, consumers = (look.ready, look.consumers) if there else (None, None)
     if state is None:
-        return QueueStatus(role=role, name=name, standing=look.standing, ready=ready, consumers=consumers)
+        return QueueStatus(role=role, name=name, availability=look.availability, ready=ready, consumers=consumers)
     return QueueStatus(
         role=role,
         name=name,
-        standing=look.standing,
+        availability=look.availability,
         ready=ready,
         consumers=consumers,
         messages=_at_least(state.messages, ready),

@@ -20,7 +20,7 @@ class DryRunTarget(MigrationTarget):
     def __init__(self, target: MigrationTarget | None = None) -> None:
         self._target = target
         self._obstacles: dict[str, str | None] = {}
-        """Why a destination takes nothing, by destination; None: it takes messages."""
+        """Why a destination is unavailable, by destination; None: it is available."""
 
     @property
     @override

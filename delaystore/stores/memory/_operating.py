@@ -36,7 +36,7 @@ from delaystore.stores.shared import check_max_rate, check_new, check_number, in
 
 
 class OperableInMemoryStore(OperableDelayedMessageStore):
-    """All of it happens at once, under the lock of what waits. Searches and counts read everything."""
+    """All of it happens at once, under the lock of the waiting messages. Searches and counts read everything."""
 
     _clock: Clock
 

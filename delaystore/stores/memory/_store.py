@@ -232,7 +232,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             raise MessageBeingDispatchedError(claimed)
 
     def _entry_with(self, key: str, now: datetime) -> WaitingEntry | None:
-        """What waits with `key`, unless this block has removed it; raises KeyInUseError where others have it."""
+        """The waiting message with `key`, unless this block removed it; raises KeyInUseError where others have it."""
         message_id = self._waiting.keys.get(key)
         if key in self._waiting.reserved_keys:
             raise KeyInUseError(key)
@@ -403,7 +403,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             self._noted.append(change.of_message(self._clock.now(), MessageBefore.of(message), due_time))
 
     def _take(self, message_id: str) -> ManagementOutcome:
-        """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""
+        """Claim a waiting message until the transaction's end, so that no other one changes or dispatches it."""
         write, entry = self._writes.get(message_id), self._waiting.entries.get(message_id)
         if message_id in self._stored:
             return ManagementOutcome.DONE
@@ -430,7 +430,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         return True
 
     def _claim(self, message_id: str) -> WaitingEntry | None:
-        """What waits of that id, claimed by this block or its owner, and now by this block; None: there is none."""
+        """The waiting message of that id, claimed by this block or its owner, now by this block; or None."""
         entry = self._waiting.entries.get(message_id)
         if entry is None or entry.claimer not in (self, self._owner) or self._has_removed(message_id):
             return None
@@ -478,8 +478,8 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, AuditedKeyedStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
-    Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
-    `list` and the counts read everything. `memory`, what waits by endpoint, is for `share`.
+    Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of the waiting
+    messages; `list` and the counts read everything. `memory`, the waiting messages by endpoint, is for `share`.
 
     Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
     """

@@ -1,4 +1,4 @@
-"""What waits at one endpoint, in the order of next attempts, who has claimed what, and the state of destinations."""
+"""The waiting messages of one endpoint, in the order of next attempts, their claims, and the state of destinations."""
 
 import heapq
 import threading
@@ -180,7 +180,7 @@ class WaitingMessages:
         return ManagementOutcome.BEING_DISPATCHED if entry.is_claimed(now) else ManagementOutcome.DONE
 
     def promise(self, message_ids: Sequence[str], claimer: object | None) -> None:
-        """Mark what waits under these ids, unless `claimer` has it, and end what is left of a lease.
+        """Mark the waiting messages of these ids, unless `claimer` has it, and end what is left of a lease.
 
         No dispatcher then takes it for a message that it has sent already, or removes it late.
         """

@@ -64,7 +64,7 @@ class RowLocks(Claims):
     """One locking search: PostgreSQL locks what it finds, and nothing beside it.
 
     What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
-    `committing` False: in somebody else's transaction, whose settings stay as they are.
+    `committing` False: in a caller's transaction, whose settings stay as they are.
     """
 
     _sql: RowLockStatements
@@ -114,7 +114,7 @@ class RowLocks(Claims):
 class CandidateLocks(Claims):
     """A search without locks, then locks by primary key.
 
-    A locking search in MariaDB and MySQL also locks the entry behind the last one it returns: nobody could cancel
+    A locking search in MariaDB and MySQL also locks the entry behind the last one it returns: no session could cancel
     that message, which is not even due, until the batch is done.
     """
 
@@ -149,7 +149,7 @@ class Leases(Claims):
     """Claims written into the rows, for a database without row locks (SQLite).
 
     They are committed at once, so that no writer waits while a batch is being forwarded, unless the transaction has
-    written before: the claim is then part of it, as it always is in somebody else's transaction (`committing` False).
+    written before: the claim is then part of it, as it always is in a caller's transaction (`committing` False).
     """
 
     _sql: LeaseStatements

@@ -68,7 +68,7 @@ class Placed(NamedTuple):
 
 
 class Keyed(ABC):
-    """What becomes of a message with a key; `patience`: seconds for which to wait for whoever has the key's row."""
+    """What becomes of a message with a key; `patience`: seconds to wait for the transaction that has the key's row."""
 
     def __init__(self, sql: Statements, patience: float) -> None:
         self._sql, self._dialect, self._table, self.patience = sql, sql.dialect, sql.table, patience
@@ -151,7 +151,7 @@ class OneStatement(Keyed):
     def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         """Lock the row of the key first, for the statement does not tell whether it has inserted or changed a row.
 
-        Where there is none, the message is stored unless somebody stores one with that key meanwhile.
+        Where there is none, the message is stored unless another transaction stores one with that key meanwhile.
         """
         while True:
             # Between this look and the statement below another transaction may take the key. The rule REJECT of the
@@ -233,7 +233,7 @@ class LockedRow(Keyed):
 
     A failed insert leaves a lock on the key's entry in the index, for which the removal of that row would wait; so who
     has a transaction of its own ends it, and begins again.
-    In somebody else's transaction the search may read older rows than there are: what is locked is always the newest.
+    In a caller's transaction the search may read older rows than there are: what is locked is always the newest.
     """
 
     def __init__(self, sql: Statements, candidates: CandidateRows, patience: float) -> None:
@@ -270,7 +270,7 @@ class LockedRow(Keyed):
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
-        """None also for a key that somebody is just storing."""
+        """None also for a key that another transaction is just storing."""
         if not self._candidates.reads_older_rows(connection):
             return self.message_id_of(connection, key)
         try:
@@ -303,9 +303,9 @@ class LockedRow(Keyed):
             pause(LONGEST_PAUSE / 4)
 
     def _attempt(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed | None:
-        """None: somebody has the row, or it has gone meanwhile.
+        """None: another transaction has the row, or it has gone meanwhile.
 
-        Raises KeyInUseError where somebody has it who would wait for us.
+        Raises KeyInUseError where a transaction has it that would wait for ours.
         """
         key = key_of(message)
         # The plain search comes first: a locking search that finds nothing would lock a gap of the index, and other
@@ -344,7 +344,7 @@ class LockedRow(Keyed):
         return Placed(message.message_id, message.next_attempt, replaced)
 
     def _is_inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> bool:
-        """False: somebody's message has the key."""
+        """False: another message has the key."""
         try:
             connection.execute(self._insert, _new_row(message, now))
         except IntegrityError as error:
@@ -354,7 +354,7 @@ class LockedRow(Keyed):
         return True
 
     def _locked(self, connection: Connection, message_id: str | None, key: str) -> Any:
-        """The row, locked; None: it is gone, or has another key. Raises KeyInUseError where somebody has it."""
+        """The row, locked; None: it is gone, or has another key. Raises KeyInUseError where it is locked."""
         try:
             row = connection.execute(self._lock, {"id": message_id}).first()
         except OperationalError as error:

@@ -20,7 +20,7 @@ PING_EVERY: Final = 5.0
 PING_TIMEOUT: Final = 2.0
 """Seconds a proof may take."""
 PROOF_TIMEOUT: Final = 10.0
-"""Seconds that the server may take to be told of a proof."""
+"""Seconds that the server may take to deliver a proof."""
 RECONNECT_AFTER: Final = 1.0
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds to wait for the thread, which a database that hangs may keep for longer."""

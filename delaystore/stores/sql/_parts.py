@@ -30,7 +30,7 @@ _READING: Final = "delaystore_clock"
 
 
 class StoreClock(ABC):
-    """The clock of one store, whoever its connections lead to."""
+    """The clock of one store, whichever servers its connections lead to."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -168,7 +168,7 @@ class StoreParts:
             self._check(connection, message, notifying, wake)
 
     def insert_enlisted(self, connection: Connection, message: DelayedMessage, wake: str) -> None:
-        """`insert` in somebody else's transaction, whose commit wakes dispatchers where the database can."""
+        """`insert` in a caller's transaction, whose commit wakes dispatchers where the database can."""
         notifying = self.statements.insert_enlisted
         if notifying is None:
             self.insert(connection, message)

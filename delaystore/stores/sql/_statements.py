@@ -446,7 +446,7 @@ class CandidateStatements(Statements):
 
     @memoized_property
     def lock_candidates(self) -> Select[Any]:
-        """Those of `ids` that are due and that nobody has locked, locked."""
+        """Those of `ids` that are due and not locked, locked."""
         table = self.table
         among = self.dialect.among(table.c.message_id, "ids")
         due = select(*message_columns(table)).where(among, self._is_due).order_by(*in_order(table))

@@ -63,8 +63,8 @@ class AsyncSqlDelayedMessageStore:
     def for_dispatching(self, endpoint: str) -> SqlDelayedMessageStore:
         """The store for the dispatcher's thread, which must be closed.
 
-        Raises ConfigurationError for a store of `dispatching` with another table, whose messages nobody would forward,
-        MissingDependencyError where its driver is not installed.
+        Raises ConfigurationError for a store of `dispatching` with another table, whose messages no dispatcher would
+        forward, MissingDependencyError where its driver is not installed.
         """
         if not isinstance(self._dispatching, SqlDelayedMessageStore):
             url = blocking_url(self.engine.url) if self._dispatching is None else self._dispatching

@@ -115,7 +115,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
         """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
 
-        A row of which the caller is told that it waits stays locked until the transaction ends, as it is marked.
+        A row that is reported to the caller as waiting stays locked until the transaction ends, as it is marked.
         Dispatchers leave it out meanwhile, so they are woken then.
         """
 

@@ -49,7 +49,7 @@ take themselves off their loop, and both processes have the kernel's part of tha
 
 
 class Connections:
-    """New connections of an engine, perhaps somebody's own, for transactions of ours.
+    """New connections of an engine, perhaps a caller's, for transactions of ours.
 
     `isolation`: their isolation level, whatever the engine or its execution options say; None: the engine's own. A
     connection to a read-only server is given up. What the owner does with the engine stays as it was.
@@ -72,7 +72,7 @@ class Connections:
 
     @contextmanager
     def connect_beside(self) -> Iterator[Connection]:
-        """A connection that is none of the pool's, for whoever may have the pool's last one; it is closed after use."""
+        """A connection that is none of the pool's, where the pool's last one may be in use; it is closed after use."""
         pool = self._engine.pool.recreate()
         try:
             with self._prepared(Connection(self._engine, pool.connect())) as connection:
@@ -85,7 +85,7 @@ class Connections:
             # not options of an engine: those of the engine that it is made from would be set after them
             return connection.execution_options(**self._options)
         except BaseException:
-            # a cancelled task's has perhaps the new level by now, and nobody would give it the former one
+            # a cancelled task's has perhaps the new level by now, and would not get the former one back
             with connection:
                 connection.invalidate()
             raise
@@ -149,7 +149,7 @@ def blocking_url(url: URL) -> URL:
 def check_blocking(database: URL | Engine) -> None:
     """Raise ConfigurationError for a URL or engine, also an AsyncEngine, whose driver belongs to an event loop.
 
-    And for a URL whose driver nobody knows.
+    And for a URL with an unknown driver.
     """
     url = database if isinstance(database, URL) else database.url
     sqlalchemy_dialect(url)
@@ -380,8 +380,9 @@ class EngineConnections:
     def _returned(self, driver: Any, record: ConnectionPoolEntry) -> None:
         """From now on the call ends nothing on the connection, which another thread may take.
 
-        Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one. Nor of
-        one that took longer than it may: whoever asked has perhaps closed the store by now, and nobody would close it.
+        No caller gets the connection of a call that was to be ended: a late cancellation would hit the next one. Nor of
+        one that took longer than it may: the caller has perhaps closed the store by now, and the connection would stay
+        open.
         """
         call = current_call()
         if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.connection is driver:

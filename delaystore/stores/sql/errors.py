@@ -91,7 +91,7 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
         "sql_safe_updates = OFF, and sql_mode to its default",
     ),
 }
-"""What callers are told, around the driver's own words."""
+"""What errors say, around the driver's own words."""
 _CLASS: Final = re.compile(r"^<class '[^']+'>: ")
 """How SQLAlchemy 2.0 begins what asyncpg has raised."""
 _DATE_STYLE: Final = "with DateStyle"

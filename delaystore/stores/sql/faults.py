@@ -139,7 +139,7 @@ class Fault(Enum):
     LOCKED = auto()
     """A lock could not be taken at once, or in time."""
     CANCELLED = auto()
-    """The database ended the statement: a time limit that is set there, or somebody's request."""
+    """The database ended the statement: a time limit that is set there, or a request."""
     CONFLICT = auto()
     """A deadlock or a failed serialization: the same may succeed now."""
     READ_ONLY = auto()

@@ -103,8 +103,8 @@ def remove(connection: Connection, table: Table) -> None:
 def remove_if_empty(connection: Connection, table: Table, dialect: StoreDialect, *, lock_wait: float) -> int:
     """Drop the tables unless messages wait; returns how many do. The caller commits.
 
-    Nobody stores anything between the look and the drop: who tries waits, and finds no table then. `lock_wait`: seconds
-    to wait for those who use the tables, for whom others wait meanwhile.
+    No session stores anything between the look and the drop: one that tries waits, and then finds no table.
+    `lock_wait`: seconds to wait for those who use the tables, for whom others wait meanwhile.
     """
     with dialect.lock_wait(connection, lock_wait), dialect.setup_lock(connection, table.fullname):
         tables = _existing(connection, table)

@@ -78,7 +78,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     partition_limits: ClassVar = PartitionLimits()
     """When messages that are stored at once get a partition."""
     key_patience: ClassVar = KEY_PATIENCE
-    """Seconds for which a message waits to be stored while somebody has the message of its key."""
+    """Seconds for which a message waits to be stored while another transaction has the message of its key."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     def remove_if_empty(self) -> int:
         """Drop the tables unless messages wait in them; returns how many do: 0: the tables are gone.
 
-        Raises StoreUnavailableError while somebody's transaction uses them, StorePermissionError.
+        Raises StoreUnavailableError while another transaction uses them, StorePermissionError.
         """
         with translated_errors(), self._transactions.connect() as connection:
             table = self._parts.statements.table
@@ -328,7 +328,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
-        """One transaction, made again while somebody has the message of the key, or after a deadlock."""
+        """One transaction, made again while another transaction has the message of the key, or after a deadlock."""
 
         def attempt() -> str:
             placed = self._place_alone(message, rule) if change is None else None
@@ -412,7 +412,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     ) -> Page:
         """By an index, so that a page costs as much wherever it begins.
 
-        With `destination` the database reads what waits until the page is full: all of it where few match.
+        With `destination` the database reads waiting messages until the page is full: all of it where few match.
         """
         looking = self._looking_up() if destination is None else self._one_call()  # which plan is good depends
         with looking as bound:
@@ -446,7 +446,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         return self._parts_or_none
 
     def _set_up_beside(self, enlisted: Connection) -> None:
-        """Set up although somebody's transaction is open, and perhaps has the pool's last connection."""
+        """Set up although a caller's transaction is open, and perhaps has the pool's last connection."""
         if not self._dialect.allows_setup_beside(enlisted):
             raise StoreSetupError(_NO_SETUP_BESIDE)
         try:

@@ -167,7 +167,7 @@ def timed_table_name(table: str, dialect: SqlDialect, *, by_test_clock: bool) ->
 def derived_name(table: str, suffix: str, dialect: SqlDialect) -> str:
     """`table` and `suffix`; if that is too long, a digest replaces the end of the table's name.
 
-    So a table with a long name, which may be somebody else's, need not be renamed.
+    So a table with a long name, which may be another program's, need not be renamed.
     """
     limit = dialect.max_identifier_bytes
     if len((table + suffix).encode()) <= limit:

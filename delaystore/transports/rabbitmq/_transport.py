@@ -266,7 +266,7 @@ class RabbitMQTransport(Transport):
         Raises TransportSetupError for what is no queue, TransportUnavailableError.
         """
         look = look_at(self._looking, named_queue(queue))
-        return look.ready if look.standing is QueueAvailability.THERE else None
+        return look.ready if look.availability is QueueAvailability.THERE else None
 
     @override
     def reaches(self, destination: str) -> bool | None:
@@ -276,8 +276,8 @@ class RabbitMQTransport(Transport):
         except UnsupportedMessageError:
             return False
         if address.exchange == DEFAULT_EXCHANGE:
-            standing = look_at(self._looking, address.routing_key).standing
-            return {QueueAvailability.THERE: True, QueueAvailability.MISSING: False}.get(standing)
+            availability = look_at(self._looking, address.routing_key).availability
+            return {QueueAvailability.THERE: True, QueueAvailability.MISSING: False}.get(availability)
         try:
             return None if exists(self._looking, Exchange(address.exchange)) else False
         except TransportSetupError:

@@ -50,24 +50,24 @@ def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
     """
     if look is None:
         return replace(returned, reason=f"no queue is bound to the exchange for it; {returned.reason}")
-    if look.standing is QueueAvailability.MISSING:
+    if look.availability is QueueAvailability.MISSING:
         how = "create it with `delaystore setup --queue NAME`"
         return replace(returned, reason=f"there is no such queue; {how}; {returned.reason}")
-    if look.standing is QueueAvailability.THERE:
+    if look.availability is QueueAvailability.THERE:
         return Outcome(OutcomeKind.UNAVAILABLE, f"{returned.reason}, although the queue exists")
     return Outcome(OutcomeKind.UNAVAILABLE, f"{returned.reason}; {look.reason}")
 
 
 def may_refuse(look: QueueLook) -> bool:
     """Whether a queue that has nacked may be full: it answers, and holds messages. Without a leader it shows none."""
-    return look.standing is QueueAvailability.THERE and look.ready > 0
+    return look.availability is QueueAvailability.THERE and look.ready > 0
 
 
 def of_nack(nacked: Outcome, look: QueueLook | None) -> Outcome:
     """The outcome of a nack by a queue that is not known to refuse."""
     if look is None:
         return nacked
-    if look.standing is QueueAvailability.THERE:
+    if look.availability is QueueAvailability.THERE:
         return Outcome(nacked.kind, f"{nacked.reason}; the queue shows no messages, so it may have lost its leader")
     return Outcome(nacked.kind, f"{nacked.reason}; {look.reason}")
 

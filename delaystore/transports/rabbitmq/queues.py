@@ -40,7 +40,7 @@ class QueueAvailability(Enum):
 class QueueLook:
     """The result of a look at a queue. `ready`: messages in it that wait for a consumer. `consumers`: how many."""
 
-    standing: QueueAvailability
+    availability: QueueAvailability
     ready: int = 0
     reason: str = ""
     consumers: int = 0
@@ -83,7 +83,7 @@ def surely_missing(broker: Broker, queue: str) -> bool:
     """Whether there is no queue of that name. False also where it is down, or does not answer within 3 seconds."""
     with closing(BlockingConnections(broker, answer=_LOOKING)) as connections:
         try:
-            return look_at(connections, queue).standing is QueueAvailability.MISSING
+            return look_at(connections, queue).availability is QueueAvailability.MISSING
         except TransportUnavailableError:
             return False
 

@@ -19,10 +19,10 @@ _PATIENCE: Final = 6.0
 
 async def health(request: Request) -> Response:
     """Whether it is healthy, as `delaystore health` says; 503: it is not."""
-    demands = HealthCriteria(dispatcher=flag_of(request.query_params, "require_dispatcher"))
+    criteria = HealthCriteria(dispatcher=flag_of(request.query_params, "require_dispatcher"))
     overview = await site_of(request).cached.overview(_PATIENCE)
     problems = [overview.store_problem] if overview.store_problem is not None else []
-    problems += demands.unmet(overview)
+    problems += criteria.unmet(overview)
     answer = {"healthy": not problems, "problems": problems, "warnings": list(overview.wrong)}
     return JSONResponse(answer, 503 if problems else 200)
 

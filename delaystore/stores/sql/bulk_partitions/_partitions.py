@@ -101,10 +101,10 @@ class PendingPartition:
         _insert(table)
 
     def _secure(self, table: PartitionTable) -> None:
-        """Let nobody change it any more; if its rows are not all there, somebody has.
+        """Let no session change it any more; if its rows are not all there, one has.
 
         So a pooler that gives a session to several clients can have it: our lock is theirs then, too. Senders do not
-        wait behind this lock. An autovacuum gives way to it after a second.
+        wait behind this lock. An autovacuum ends for it after a second.
         """
 
         def lock() -> None:
@@ -125,8 +125,8 @@ class PendingPartition:
 
         It is locked before anything is read from it: a REINDEX CONCURRENTLY has that lock, and waits for all readers.
 
-        An autovacuum of the endpoint's table gives way to who waits for a second. So that it ends at all, it need not
-        if none has ended for an hour.
+        An autovacuum of the endpoint's table ends for a session that waits for a second. So that it ends at all, it
+        need not if none has ended for an hour.
         """
 
         def lock() -> None:
@@ -154,7 +154,7 @@ def _has(table: PartitionTable, message_id: str) -> bool:
 
 
 def _insert(table: PartitionTable) -> None:
-    """The partition is dropped later: nobody may wait for that, or be waited for."""
+    """The partition is dropped later: no session may wait for that, or be waited for."""
     announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
@@ -263,7 +263,7 @@ class PartitionManager:
                 connection.commit()
 
     def _give_up(self, table: Table) -> None:
-        """Drop our own, unless it is attached, whoever has its lock: a pooler may have left it in another session."""
+        """Drop our own, unless attached, whichever session has its lock: a pooler may have left it in another one."""
         with self._connections.connect() as connection:
             partition = PartitionTable(connection, self._family, table)
             if partition.is_there() and not partition.is_attached():

@@ -1,4 +1,4 @@
-"""Tables of bulk partitions, their limits, and what remains of them."""
+"""Tables of bulk partitions, their limits, and their clean-up."""
 
 import logging
 import time
@@ -151,10 +151,10 @@ class PartitionCleanup:
             self._table.unless_locked(self._free)
 
     def _drop_if(self, condition: Callable[[], bool]) -> bool:
-        """False: somebody has it locked, or it is its owner's to drop."""
+        """False: another session has it locked, or only its owner may drop it."""
 
         def drop() -> None:
-            """Nobody else has it now: what is found stays so."""
+            """No other session has it now: what is found stays so."""
             self._table.execute("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE")
             if condition():
                 self._table.execute("DROP TABLE {partition}")
@@ -167,7 +167,7 @@ class PartitionCleanup:
             return False
 
     def _free(self) -> None:
-        """Nobody can attach what we have locked."""
+        """No session can attach what we have locked."""
         self._table.execute("LOCK TABLE ONLY {partition} IN ROW EXCLUSIVE MODE")
         if not self._table.is_attached():
             self._table.execute("DELETE FROM ONLY {partition}")

@@ -127,7 +127,7 @@ class SqlDialect(ABC):
     several_hosts: ClassVar[Mapping[str, str]] = {}
     """What the query of a URL with several hosts says where it says nothing else."""
     code_type: ClassVar[type[Code] | None] = None
-    """What its errors are numbered by, by which they are told from others'; None: they have no number."""
+    """What its errors are numbered by, by which they are distinguished from others'; None: they have no number."""
     faults: ClassVar[Mapping[Code, Fault]] = {}
     """The errors that callers act on, by their codes."""
 
@@ -213,14 +213,14 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
-        """Take the lock `name` for as long as the connection lives; None: somebody else has it.
+        """Take the lock `name` for as long as the connection lives; None: another session has it.
 
         `owner`: what `lock_owner` shall return, where the database itself does not know who has the lock.
         """
 
     @abstractmethod
     def lock_owner(self, connection: Connection, name: str) -> str | None:
-        """Who has the lock; None: nobody, or the database does not tell."""
+        """Which session has the lock; None: none has, or the database does not say."""
 
     def begin_writing(self, connection: Connection) -> None:
         """Begin a transaction for writing, unless one has begun: the driver's own cursor may write then, too."""
@@ -255,7 +255,7 @@ class CandidateRows(ABC):
     def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
         """Whether the message_id or the key is in use by now, whatever the transaction reads.
 
-        Raises an error that is LOCKED where somebody's transaction decides it.
+        Raises an error that is LOCKED where another open transaction decides it.
         """
 
     @abstractmethod
@@ -288,7 +288,7 @@ class Notifications(ABC):
 
     @abstractmethod
     def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
-        """`insert_and_notify` in somebody else's transaction; it returns NULL where nothing was inserted."""
+        """`insert_and_notify` in a caller's transaction; it returns NULL where nothing was inserted."""
 
     @abstractmethod
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
@@ -382,7 +382,7 @@ class StoreDialect(SqlDialect):
     # Claims: how a dispatcher takes rows that no other dispatcher has, and settles them.
 
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
-        """`statement`, limited to rows that nobody has claimed; where claims are row locks, it takes them."""
+        """`statement`, limited to rows that are not claimed; where claims are row locks, it takes them."""
         return self.locked(statement, table)
 
     def undisclosed(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -392,7 +392,7 @@ class StoreDialect(SqlDialect):
     def begin_claiming(self, connection: Connection) -> None:
         """Prepare our own transaction for claims by row locks.
 
-        Its plans must not go by statistics, and it ends after LONGEST_IDLE seconds in which nobody says anything.
+        Its plans must not go by statistics, and it ends after LONGEST_IDLE seconds without a statement.
         """
 
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -436,7 +436,7 @@ class StoreDialect(SqlDialect):
         values: Mapping[str, Any],
         now: datetime,
     ) -> Collection[str]:
-        """Do `change` to those rows of `ids` that match, and that nobody has claimed (a lease: at `now`).
+        """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
         Never waits for who has claimed one. Returns the ids of those that were changed.
         """
@@ -508,7 +508,7 @@ class StoreDialect(SqlDialect):
         return list(connection.execute(self.with_ids(table), {"ids": ids}).scalars())
 
     def is_message_id_locked(self, error: DBAPIError) -> bool:
-        """Whether an error of an insert may say that it has waited for somebody's message_id, and not for a table."""
+        """Whether an insert's error may say that it waited for another transaction's message_id, not for a table."""
         return self.fault(error) is Fault.LOCKED
 
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:  # noqa: ARG002 - for overriders
@@ -575,7 +575,7 @@ class StoreDialect(SqlDialect):
         return error.connection_invalidated
 
     def end_idle_sessions(self, engine: Engine) -> None:
-        """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+        """End the connections of `engine` after LONGEST_IDLE seconds without a statement."""
 
     # Set-up and repair: what tables need beyond their columns, and what may be wrong with them.
 
@@ -586,7 +586,7 @@ class StoreDialect(SqlDialect):
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
         """Do `alter` to a table in use, so that others wait behind it only for a moment.
 
-        Raises StoreUnavailableError where somebody's transaction does not let go of the table.
+        Raises StoreUnavailableError where another transaction does not release the table.
         """
         alter()
 
@@ -596,7 +596,7 @@ class StoreDialect(SqlDialect):
         yield
 
     def has_table(self, connection: Connection, table: Table) -> bool:
-        """Whether `table` is there, perhaps in somebody's transaction: others may make it before that ends."""
+        """Whether `table` is there, perhaps in a caller's transaction: others may make it before that ends."""
         return inspect(connection).has_table(table.name, schema=table.schema)
 
     def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
@@ -620,8 +620,8 @@ class StoreDialect(SqlDialect):
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:  # noqa: ARG002 - for overriders
         """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
 
-        Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
-        report these; `health` only those that keep dispatchers from working.
+        Tables that are missing are left out here: they are reported by name. `delaystore setup`, its `--check` and
+        `health` report these; `health` only those that keep dispatchers from working.
         """
         return ()
 
@@ -632,14 +632,14 @@ class StoreDialect(SqlDialect):
         return _plain_condition(wanted) == _plain_condition(text)
 
     def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Drop indexes of `tables` that the database calls invalid, and that nobody is building, to be made again."""
+        """Drop invalid indexes of `tables` that no session is building, to be made again."""
 
     # Which database a connection leads to, and how large its tables are.
 
     def introduce(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
         """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
 
-        `lent` is one in somebody's transaction.
+        `lent` is one in a caller's transaction.
         """
         engine.connect().close()
 

@@ -289,7 +289,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def has_table(self, connection: Connection, table: Table) -> bool:
-        """By a SELECT: whoever has described a table that is missing keeps others from making it, in MySQL."""
+        """By a SELECT: in MySQL, a session that has described a missing table keeps others from making it."""
         try:
             connection.execute(select(literal_column("1")).select_from(table).limit(0))
         except DBAPIError as error:
@@ -301,7 +301,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
     @override
     @contextmanager
     def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:
-        """By locks that outlive the commits of DDL: a dropped table's is kept until nobody can find it any more."""
+        """By locks that outlive the commits of DDL: a dropped table's is kept until no session can find it any more."""
         locks = ", ".join(f"{quoted_name(table, connection.dialect)} WRITE" for table in tables)
         execute_as_it_stands(connection, f"LOCK TABLES {locks}")
         try:
@@ -424,7 +424,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> bool | None:
-        """By the row lock, without waiting for it: at most a second where somebody is just storing that message_id."""
+        """By the row lock, without waiting: at most a second where another transaction just stores that message_id."""
         claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
         try:
             if self._is_free(connection, table, values["id"]):
@@ -482,8 +482,9 @@ class MySqlDialect(StoreDialect, CandidateRows):
         """By an insert that is undone, which leaves no lock where nothing is.
 
         A locking search that finds nothing locks the gap in which it has searched, above READ COMMITTED: until that
-        transaction's end nobody could store a message whose message_id, or key, belongs there. So does an insert that
-        meets another row, or what is left of one: that is when something came, or went, since the transaction began.
+        transaction's end no session could store a message whose message_id, or key, belongs there. So does an insert
+        that meets another row, or what is left of one: that is when something came, or went, since the transaction
+        began.
         """
         row = {**_NO_MESSAGE, KEY: message_id, **({} if key is None else {MESSAGE_KEY: key})}
         with self.lock_wait(connection, 0):

@@ -181,7 +181,7 @@ _IN_PROGRESS: Final = (
     "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
     "WHERE l.locktype = 'relation' AND COALESCE(p.index_relid, 0) IN (0, i.indexrelid))"
 )
-"""Whether somebody is just building the invalid index `i`.
+"""Whether a session is just building the invalid index `i`.
 
 PostgreSQL shows the index only to roles that have the builder's rights, and not from the beginning: all can see the
 table on which it has a lock.
@@ -191,7 +191,7 @@ _LACKING: Final = (
     f"WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {{table}} AND (i.indisvalid OR {_IN_PROGRESS}) "
     f"AND (i.indpred IS NOT NULL) = is_partial AND {_IS_OURS})"
 )
-"""Those of _PARTITION_INDEXES that a partition has not, and that nobody is just building."""
+"""Those of _PARTITION_INDEXES that a partition has not, and that no session is just building."""
 _FAMILY: Final = (
     "WITH family (oid, is_partition) AS ("  # noqa: S608 - constant
     "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
@@ -357,7 +357,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
     def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> bool:
         """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours; and our settings.
 
-        A pooler is between where the process that serves the connection is not the one that it was told of: pgbouncer
+        A pooler is between where the process that serves the connection is not the one that it was given: pgbouncer
         gives its clients a number of its own. Then our settings would be those of the next client, too, and are left as
         they are. One round trip, once in a connection's life.
         """
@@ -503,7 +503,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
     @override
     def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
-        """Waits for a row that somebody has locked, or inserts once it is gone; with the caller's limit, if shorter."""
+        """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         before = _limit_before()
@@ -757,7 +757,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
     @override
     def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
-        """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
+        """NOTIFY in the insert's own statement; for an existing message_id, it returns nothing and wakes no dispatcher."""
         stored = self._stored(table, partitions, _limited(_patience()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 

@@ -191,7 +191,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
-        """An flock of a file that names the owner; it is gone when nobody has it."""
+        """An flock of a file that names the owner; it is gone when no process has it."""
         path = _lock_file(connection, name)
         while True:
             handle = _opened(path)
@@ -327,7 +327,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
     @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
         """The file."""
-        file = _file_of(connection) or os.devnull  # a database in memory is nobody else's
+        file = _file_of(connection) or os.devnull  # a database in memory belongs to this process alone
         try:
             found = os.stat(file)
         except FileNotFoundError:
@@ -401,13 +401,13 @@ def path_of(url: URL) -> Path:
 def owned(table: Table) -> ColumnElement[bool]:
     """Whether the parameter `token` has claimed a row.
 
-    One that nobody claims is another message under a message_id that was used again, or one that was rescheduled.
+    One that is not claimed is another message under a message_id that was used again, or one that was rescheduled.
     """
     return table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
 
 
 def _unclaimed(table: Table) -> ColumnElement[bool]:
-    """Whether nobody has a lease on a row at the parameter `now`."""
+    """Whether a row has no lease at the parameter `now`."""
     return table.c.claimed_by.is_(None) | (table.c.claimed_until <= bindparam("now", type_=UtcDateTime))
 
 

@@ -38,7 +38,7 @@ class Driver:
         return (single or several) if self.is_async else several
 
     def pool_sizes(self, kept: int, more: int) -> Mapping[str, int]:
-        """What a pool is told that keeps so many connections, and makes so many more when they are all used.
+        """The arguments of a pool that keeps so many connections, and makes so many more when they are all used.
 
         Tasks send in bursts, in each of which the latter would be closed and made again: on an event loop all are kept.
         """
@@ -57,11 +57,11 @@ class Driver:
         return url.query
 
     def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """A new connection. Raises the errors that SQLAlchemy expects of it, also where nobody answers."""
+        """A new connection. Raises the errors that SQLAlchemy expects of it, also where no server answers."""
         return dialect.connect(*arguments, **parameters)
 
     def mend(self, connection: Any) -> None:
-        """Make a connection, perhaps somebody else's, do what statements need, where the library itself cannot."""
+        """Make a connection, perhaps a caller's, do what statements need, where the library itself cannot."""
 
     def limit_statements(self, connection: Any, most: int) -> None:
         """Have a statement of more than `most` bytes fail before it is sent, where the server would only hang up."""
@@ -81,7 +81,7 @@ class Driver:
         return {}
 
     def server_process(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
-        """The number of the process that serves a connection, as it was told at connecting; None: nobody said."""
+        """The number of the process that serves a connection, as the server gave it at connecting; None: it did not."""
         return None
 
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
@@ -95,7 +95,8 @@ class Driver:
     def cancellation(self, connection: Any) -> Callable[[float], object] | None:  # noqa: ARG002 - for overriders
         """What asks the server to end what it does for a connection, within so many seconds.
 
-        Another thread may call it. None: the server can only be left; on an event loop, whoever cancels the task asks.
+        Another thread may call it. None: the server can only be left; on an event loop, the code that cancels the task
+        asks.
         """
         return None
 

@@ -129,8 +129,8 @@ class DestinationQueries(OperatorQueries):
     def end_resuming(self, shown: Sequence[Resuming]) -> None:
         """None of the messages of `shown` is parked or postponed any more. Forgets those that say nothing by now.
 
-        By name: a search would wait for other destinations' rows, which whoever parks has locked. A row may have a
-        further reach by now although nobody has changed it: where the clock stepped back.
+        By name: a search would wait for other destinations' rows, which a parking dispatcher has locked. A row may have
+        a further reach by now although it was not changed: where the clock stepped back.
         """
         table = self._tables.destinations
         for each, _, reach, _ in shown:
@@ -166,7 +166,7 @@ class DestinationQueries(OperatorQueries):
         try:
             with self._dialect.savepoint(self._bound.connection):
                 self._bound.connection.execute(insert(table), values)
-        except IntegrityError:  # somebody else was first
+        except IntegrityError:  # another session was first
             self._execute(changed)
 
 
@@ -210,7 +210,7 @@ _FIRST_PARKED: Final = Position(PARKED, "")
 LOOKED_AT: Final = 3
 """How many rows a step looks at for each that it may change."""
 STRAY_STEPS: Final = 20
-"""Steps that a call takes to find a parked message whose destination nobody knows to be paused."""
+"""Steps that a call takes to find a parked message whose destination is no longer known to be paused."""
 
 
 class _Step(OperatorQueries):
@@ -234,7 +234,7 @@ class _Step(OperatorQueries):
         """Change those of the next rows that match, are wanted, and are claimed by no dispatcher.
 
         `matches` is found by index: the database reads on until there are enough such rows, and there may be millions
-        of others. `still`: what else a wanted row satisfies unless somebody has changed it meanwhile.
+        of others. `still`: what else a wanted row satisfies unless it was changed meanwhile.
         """
         table = self._sql.table
         order = [table.c.next_attempt, table.c.message_id]

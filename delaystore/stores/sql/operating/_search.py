@@ -53,7 +53,7 @@ class BoundParts(Protocol):
 
 
 class OperatorQueries:
-    """Statements about one noun, in the transaction of `bound`."""
+    """Statements about one subject, in the transaction of `bound`."""
 
     def __init__(self, bound: BoundParts) -> None:
         self._bound = bound
@@ -70,7 +70,7 @@ class OperatorQueries:
             self._dialect.begin_writing(self._bound.connection)
 
     def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Change the row that has the `known` values, or add it. Nobody else writes it."""
+        """Change the row that has the `known` values, or add it. No other caller writes it."""
         if not self._execute(update(table).where(*columns_match(table, known)).values(**values)).rowcount:
             self._execute(insert(table), {**known, **values})
 

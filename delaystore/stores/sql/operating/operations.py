@@ -68,8 +68,8 @@ class AuditTrail(OperatorQueries):
     def before(self, message_id: str) -> MessageBefore:
         """The waiting message as it is before a change that follows.
 
-        Its row is locked, so that nobody changes it in between; but not where the search for a row that does not exist
-        would lock a gap in the index until the caller's transaction ends.
+        Its row is locked, so that no session changes it in between; but not where the search for a row that does not
+        exist would lock a gap in the index until the caller's transaction ends.
         """
         self.begin_writing()
         table = self._sql.table

@@ -52,7 +52,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
             self._ask_from = time.monotonic() + ASKED_AGAIN
         return self._is_operable
 
-    # a search by filter goes by an index; a count over a time with most of what waits is quicker without
+    # a search by filter goes by an index; a count over a time with most of the waiting messages is quicker without
     search = in_transaction(SearchQueries.page, of=SearchQueries, opened_by="_looking_up")
     count_matching = in_transaction(SearchQueries.count, of=SearchQueries, opened_by="_looking_up")
     count_between = in_transaction(SearchQueries.count_between, of=SearchQueries, opened_by="_one_call")
@@ -107,7 +107,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
                 DispatcherReports(bound).forget()
                 IngressReports(bound).forget()
         except StoreError as error:
-            log.debug("what dispatchers and ingresses told long ago is not deleted: %s; it is tried again", error)
+            log.debug("cannot delete old reports of dispatchers and ingresses: %s; the store tries again", error)
 
     @override
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:

@@ -16,7 +16,7 @@ from delaystore.stores.sql.drivers import driver_of
 
 
 class Target(ABC):
-    """A transaction of somebody else's, who alone commits it or rolls it back. Belongs to its thread."""
+    """A caller's transaction, which the caller alone commits or rolls back. Belongs to its thread."""
 
     @property
     @abstractmethod
@@ -31,10 +31,10 @@ class Target(ABC):
     def address(self) -> URL | None:
         """Where it leads; None: only the database itself can tell."""
 
-    def when_ended(self, action: Callable[[], None]) -> None:  # noqa: B027 - most transactions tell nobody
+    def when_ended(self, action: Callable[[], None]) -> None:  # noqa: B027 - most transactions do not report their end
         """Call `action` once after the transaction's end, at least after a commit.
 
-        This default never does, for a driver tells nobody of its commits: PostgreSQL notifies dispatchers, and
+        This default never does, for a driver does not report its commits: PostgreSQL notifies dispatchers, and
         elsewhere they poll.
         """
 
@@ -146,10 +146,10 @@ class DriverConnectionAdapter:
                 "belongs to asyncio is enlisted by AsyncDelayedDelivery.enlist, and nothing else is"
             )
 
-    def lend(self, loan: LentConnection) -> Connection:
-        """A Connection that belongs to the transaction of `loan`; it need not be closed."""
-        loan.driver_module = self._engine.dialect.loaded_dbapi
-        connection = Connection(self._lending, loan, _allow_revalidate=False)
+    def lend(self, lent_connection: LentConnection) -> Connection:
+        """A Connection that belongs to the transaction of `lent_connection`; it need not be closed."""
+        lent_connection.driver_module = self._engine.dialect.loaded_dbapi
+        connection = Connection(self._lending, lent_connection, _allow_revalidate=False)
         if self._engine.dialect.server_version_info is None:  # nothing is known of the server so far
             store_dialect_of(self._engine).introduce(self._engine, connection)
         return connection
@@ -161,31 +161,32 @@ class DriverConnectionAdapter:
         return Engine(pool, dialect, self._engine.url, hide_parameters=self._engine.hide_parameters)
 
 
-class LoanTarget(Target):
+class LentConnectionTarget(Target):
     """The transaction of a driver's connection."""
 
-    def __init__(self, lender: DriverConnectionAdapter, loan: LentConnection) -> None:
-        lender.check_side(loan.raw, is_async=loan.is_async)
-        if loan.driver != lender.driver:
+    def __init__(self, adapter: DriverConnectionAdapter, lent_connection: LentConnection) -> None:
+        adapter.check_side(lent_connection.raw, is_async=lent_connection.is_async)
+        if lent_connection.driver != adapter.driver:
             raise ConfigurationError(
-                f"a connection of {loan.driver} cannot be enlisted by a store whose driver is {lender.driver}; "
+                f"a connection of {lent_connection.driver} cannot be enlisted by a store whose driver is "
+                f"{adapter.driver}; "
                 "use the same driver for both"
             )
-        self._loan = loan
-        self._connection = lender.lend(loan)
+        self._lent_connection = lent_connection
+        self._connection = adapter.lend(lent_connection)
 
     @property
     @override
     def connection(self) -> Connection:
-        self._loan.check()
-        if driver_of(self._connection).commits_at_once(self._loan.raw):
+        self._lent_connection.check()
+        if driver_of(self._connection).commits_at_once(self._lent_connection.raw):
             raise ConfigurationError(COMMITS_AT_ONCE)
         return self._connection
 
     @property
     @override
     def address(self) -> URL | None:
-        return self._loan.address
+        return self._lent_connection.address
 
 
 def _info_of(raw: Any) -> dict[Any, Any]:

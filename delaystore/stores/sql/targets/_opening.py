@@ -14,7 +14,7 @@ from delaystore.stores.sql.targets._drivers import (
     COMMITS_AT_ONCE,
     DriverConnectionAdapter,
     LentConnection,
-    LoanTarget,
+    LentConnectionTarget,
     Target,
 )
 
@@ -120,13 +120,16 @@ class DjangoTarget(Target):
     """
 
     def __init__(
-        self, wrapper: Any, lender: DriverConnectionAdapter, lent: Callable[[Any, DriverConnectionAdapter], LoanTarget]
+        self,
+        wrapper: Any,
+        adapter: DriverConnectionAdapter,
+        lent: Callable[[Any, DriverConnectionAdapter], LentConnectionTarget],
     ) -> None:
         self._wrapper = wrapper
-        self._lender = lender
+        self._adapter = adapter
         self._lent = lent
         self._raw: Any = None
-        self._target: LoanTarget | None = None
+        self._target: LentConnectionTarget | None = None
 
     @property
     @override
@@ -144,7 +147,7 @@ class DjangoTarget(Target):
         if self._wrapper.in_atomic_block:
             self._wrapper.on_commit(action, robust=True)
 
-    def _current(self) -> LoanTarget:
+    def _current(self) -> LentConnectionTarget:
         wrapper = self._wrapper
         if not wrapper.in_atomic_block and wrapper.get_autocommit():
             raise ConfigurationError(
@@ -157,7 +160,7 @@ class DjangoTarget(Target):
         wrapper.ensure_connection()
         if self._target is None or self._raw is not wrapper.connection:
             self._raw = wrapper.connection
-            self._target = self._lent(self._raw, self._lender)
+            self._target = self._lent(self._raw, self._adapter)
         return self._target
 
 
@@ -166,7 +169,7 @@ _LOANS: Final = {
     "sqlite3": ("_sqlite3", ("SqliteLoan",)),
     "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
-"""By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
+"""By the package of the driver: where its class is. A module is imported once a caller has such a connection."""
 _TAKEN: Final = (
     "a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's connection"
 )
@@ -181,7 +184,7 @@ _ASYNCHRONOUS: Final = {
 }
 
 
-def target_of(given: Any, lender: DriverConnectionAdapter) -> Target:
+def target_of(given: Any, adapter: DriverConnectionAdapter) -> Target:
     """The transaction of `given`; raises ConfigurationError for what has none that a store can take part in."""
     if isinstance(given, Target):
         return given
@@ -193,27 +196,27 @@ def target_of(given: Any, lender: DriverConnectionAdapter) -> Target:
         return SessionTarget(given)
     wrapper = _wrapper_of(given)
     if wrapper is not None:
-        return DjangoTarget(wrapper, lender, lent)
-    if not lender.is_async and _is_asynchronous(given):
+        return DjangoTarget(wrapper, adapter, lent)
+    if not adapter.is_async and _is_asynchronous(given):
         raise ConfigurationError(
             f"a {type(given).__name__} belongs to asyncio; enlist it by AsyncDelayedDelivery.enlist"
         )
     if isinstance(given, _kinds("sqlalchemy.ext.asyncio", ("AsyncConnection",))):
         raise ConfigurationError("the AsyncConnection has not been started; await it first, or use `async with`")
-    return lent(given, lender)
+    return lent(given, adapter)
 
 
-def lent(raw: Any, lender: DriverConnectionAdapter) -> LoanTarget:
+def lent(raw: Any, adapter: DriverConnectionAdapter) -> LentConnectionTarget:
     """The transaction of a driver's connection; raises ConfigurationError for anything else."""
     for base in type(raw).__mro__:
         place = _LOANS.get(base.__module__.partition(".")[0])
         module, names = place or ("", ())
         for name in names:
-            loan: Any = getattr(import_module(f"{__package__}.{module}"), name)
-            if isinstance(raw, loan.taken):
-                made: LentConnection = loan(raw)
-                return LoanTarget(lender, made)
-    takes = _TAKEN_ON_A_LOOP if lender.is_async else _TAKEN
+            lent_connection: Any = getattr(import_module(f"{__package__}.{module}"), name)
+            if isinstance(raw, lent_connection.taken):
+                made: LentConnection = lent_connection(raw)
+                return LentConnectionTarget(adapter, made)
+    takes = _TAKEN_ON_A_LOOP if adapter.is_async else _TAKEN
     raise ConfigurationError(f"enlist takes {takes}, not {type(raw).__name__}")
 
 
@@ -236,5 +239,5 @@ def _is_asynchronous(given: Any) -> bool:
 
 
 def _kinds(module: str, names: Sequence[str]) -> tuple[type, ...]:
-    """The classes of a module; none where nobody has imported it."""
+    """The classes of a module; none where it is not imported."""
     return tuple(kind for name in names if (kind := getattr(sys.modules.get(module), name, None)) is not None)
