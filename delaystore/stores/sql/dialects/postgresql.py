@@ -757,7 +757,7 @@ class PostgreSqlDialect(StoreDialect, LocatedRows, KeyUpserts, Notifications, Bu
 
     @override
     def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
-        """NOTIFY in the insert's own statement; for an existing message_id, it returns nothing and wakes no dispatcher."""
+        """NOTIFY in the insert's own statement; where the message_id exists, it wakes no dispatcher."""
         stored = self._stored(table, partitions, _limited(_patience()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 
