@@ -153,7 +153,7 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._composer = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
+        self._factory = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -187,8 +187,8 @@ class DelayedDelivery(Sender):
         rule = KeyRule.of(on_key, max_wait)
         self.prepare()
         earliest = Earliest()
-        with self._composer.followed() as stamp:
-            checked = self._composer.checked(messages, earliest, stamp)
+        with self._factory.followed() as stamp:
+            checked = self._factory.checked(messages, earliest, stamp)
             if self._native is not None:
                 return self._send_many_natively(self._native, checked, rule)
             count = self._store_many(checked, rule)
@@ -227,7 +227,7 @@ class DelayedDelivery(Sender):
                 f"{type(self._store).__name__} cannot write in another program's transaction; use a SQL store"
             )
         set_up = not self._ready
-        enlisted = EnlistedDelivery(self._store, transaction, self._composer, self._wake_up, self._actor, set_up=set_up)
+        enlisted = EnlistedDelivery(self._store, transaction, self._factory, self._wake_up, self._actor, set_up=set_up)
         self._ready = True
         return enlisted
 
@@ -479,7 +479,7 @@ class DelayedDelivery(Sender):
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
         self._status_check = StatusCheck(self._store, self._settings.error_queue)
         self._changes = MessageChanges(
-            self._managed, self._actor, self._composer.due_time, self._calls.call, self._wake_up
+            self._managed, self._actor, self._factory.due_time, self._calls.call, self._wake_up
         )
         self._operations = Operations(
             EndpointAccess(
@@ -490,7 +490,7 @@ class DelayedDelivery(Sender):
                 prepare=self.prepare,
                 wake_up=self._wake_up,
                 call=self._calls.call,
-                due_time=self._composer.due_time,
+                due_time=self._factory.due_time,
             )
         )
 
@@ -591,7 +591,7 @@ class DelayedDelivery(Sender):
 
     def check(self, message: DelayedMessage) -> None:
         """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
-        self._composer.check(message)
+        self._factory.check(message)
 
     @property
     def manages(self) -> bool:

@@ -140,7 +140,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         default = driver_of(self.engine).default_isolation(single, isolation) if self._owns_engine else None
         self._transactions = Connections(self.engine, None if default == isolation else isolation)
         self._singles = Connections(self.engine, None if default == single else single) if single else None
-        self._lender = DriverConnectionAdapter(self.engine)
+        self._adapter = DriverConnectionAdapter(self.engine)
 
     def __repr__(self) -> str:
         return f"SqlDelayedMessageStore({url_label(self.engine.url)}, endpoint={self._endpoint!r})"
@@ -288,10 +288,10 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         driver would begin none; StoreSetupError where tables are missing that cannot be made now.
         """
         with translated_errors():
-            opened = target_of(target, self._lender)
+            opened = target_of(target, self._adapter)
             driver = driver_of(opened.connection)
             if not driver.is_async:  # what is may be enlisted by run_sync, too
-                self._lender.check_side(target, is_async=False)
+                self._adapter.check_side(target, is_async=False)
             driver.mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
