@@ -39,7 +39,7 @@ OWN_TESTS: Final = {
     "docs/scale.md": "tests/integration/test_scale_document.py",
     "docs/service.md": "tests/service/test_service_document.py",
     "docs/spark.md": "tests/spark/test_documents_spark.py",
-    "docs/telemetry.md": "tests/integration/test_telemetry_document.py",
+    "docs/telemetry.md": "tests/unit/test_telemetry_document.py",
     "docs/testing.md": "tests/integration/test_testing_document.py",
     "docs/transactions.md": "tests/integration/test_enlist_document.py",
     "docs/web.md": "tests/web/test_document.py",

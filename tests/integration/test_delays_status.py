@@ -12,7 +12,7 @@ from delaystore.cascades.management import Management
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, Routing, topology_named
+from delaystore.transports.rabbitmq.topology import CascadeTopology, Routing, topology_named
 from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQVhosts
@@ -42,20 +42,20 @@ class Broker:
     def create(self, topology: CascadeTopology = TOPOLOGY) -> None:
         if self.limits_by_default and (policy := limit_policy(topology)) is not None:
             self.management.set_policy(policy)
-        declare(self.connections, topology.layout())
+        declare(self.connections, topology.layout().parts)
 
     def add_queue(self, name: str, arguments: dict[str, Any] | None = None, *, bound: bool = True) -> None:
         with self.channel() as channel:
             channel.queue_declare(name, durable=True, arguments=arguments)
         if bound:
-            declare(self.connections, Layout(bindings=TOPOLOGY.destination_bindings(name)))
+            declare(self.connections, TOPOLOGY.destination_bindings(name))
 
     def add_exchange(self, name: str) -> None:
         with self.channel() as channel:
             channel.exchange_declare(name, "fanout", durable=True)
 
     def bind_exchange(self, name: str) -> None:
-        declare(self.connections, Layout(bindings=TOPOLOGY.destination_bindings(name, Routing.CONVENTIONAL)))
+        declare(self.connections, TOPOLOGY.destination_bindings(name, Routing.CONVENTIONAL))
 
     def publish(self, delay: float, address: str, count: int = 1) -> None:
         exchange, key = TOPOLOGY.route(delay, address)

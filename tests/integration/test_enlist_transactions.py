@@ -78,7 +78,9 @@ def test_an_id_in_an_open_transaction_is_not_waited_for_in_vain(
     """As where one thread, or one event loop, has both: the transaction cannot end before the call does."""
     monkeypatch.setattr(postgresql, "PATIENCE", 0.3)
     settings = DelayedDeliverySettings(store_timeout=5)
-    with DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery:
+    # A table of its own, whose statements are built with that patience.
+    store = SqlDelayedMessageStore(url, table="of_little_patience")
+    with DelayedDelivery("sales", store, settings=settings) as delivery:
         with engine.connect() as first, engine.connect() as second:
             if engine.dialect.name == "postgresql":  # ends what would otherwise wait for ever, by another error
                 second.exec_driver_sql("SET statement_timeout = '20s'")
