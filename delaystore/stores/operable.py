@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, FailedAttempt, KeyRule, Position
@@ -404,13 +404,10 @@ class Change:
         place = "" if new_id in (None, before.message_id) else f" by {new_id}"
         since = "" if before.due_time is None else f" from {time_text(before.due_time)}"
         to = "" if due_time is None else f" to {time_text(due_time)}"
-        return AuditEntry(
-            at=at,
-            by=self.by,
-            action=self.action.value,
-            about=f"message {before.message_id}{place}{since}{to}",
-            count=1,
-            way=self.way.value,
+        return self._entry(
+            at,
+            f"message {before.message_id}{place}{since}{to}",
+            1,
             message_id=before.message_id,
             key=before.key,
             destination=before.destination,
@@ -420,15 +417,7 @@ class Change:
 
     def of_many(self, at: datetime, about: str, count: int, wanted: MessageFilter | None = None) -> AuditEntry:
         """The entry of a change of `count` messages, which are `about` in words, in one transaction."""
-        return AuditEntry(
-            at=at,
-            by=self.by,
-            action=self.action.value,
-            about=about,
-            count=count,
-            way=self.way.value,
-            wanted=wanted,
-        )
+        return self._entry(at, about, count, wanted=wanted)
 
     def of_destination(
         self, at: datetime, destination: str, *, until: datetime | None = None, max_rate: float | None = None
@@ -445,14 +434,11 @@ class Change:
         detail = "" if until is None else f" until {time_text(until)}"
         if self.action is ChangeAction.LIMIT:
             detail = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
+        return self._entry(at, f"{destination}{detail}", 0, destination=destination)
+
+    def _entry(self, at: datetime, about: str, count: int, **details: Any) -> AuditEntry:
         return AuditEntry(
-            at=at,
-            by=self.by,
-            action=self.action.value,
-            about=f"{destination}{detail}",
-            count=0,
-            way=self.way.value,
-            destination=destination,
+            at=at, by=self.by, action=self.action.value, about=about, count=count, way=self.way.value, **details
         )
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
