@@ -120,7 +120,9 @@ def test_headers_that_amqp_cannot_hold_are_text_in_the_error_queue(
         assert failed.body == given.body
         assert failed.headers["kind"] == "bill"
         texts = decode_mapping(failed.headers["delaystore.raw-headers"])
-        assert {**failed.headers, **texts}.items() >= given.headers.items()
+        # BCC has another name in the error queue, where RabbitMQ would act upon it.
+        kept = {"delaystore.failed-bcc" if name == "BCC" else name: each for name, each in given.headers.items()}
+        assert {**failed.headers, **texts}.items() >= kept.items()
         assert "AMQP cannot hold header" in failed.headers["NServiceBus.ExceptionInfo.Message"]
     assert not bad
 
