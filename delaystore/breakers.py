@@ -326,7 +326,7 @@ class StoreCalls:
         """Make a call, to be used as a block.
 
         Args:
-            purpose: What it is for, as in "storing a message".
+            purpose: The purpose of the call, as in "storing a message".
 
         Returns:
             The call. At its end it raises StoreUnavailableError, if it has taken too long.

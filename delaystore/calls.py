@@ -369,7 +369,7 @@ class Question(Generic[T]):
     The thread ends when the store answers or the connection ends.
 
     Args:
-        purpose: What is asked, for the log and errors.
+        purpose: The question, for the log and errors.
         ask: Asks the store, in the other thread.
         seconds: Seconds after which there is no answer.
 

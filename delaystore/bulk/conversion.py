@@ -138,7 +138,7 @@ class Conversion:
     """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
     `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
-    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: no check.
+    could not be read; None: there is none. `transport`: rejects messages that it cannot carry; None: no check.
     """
 
     columns: Mapping[str, MakeColumn]

@@ -99,7 +99,7 @@ def create(
         on_declared: Called after each part.
 
     Returns:
-        What was declared, and the result for each policy.
+        The declared parts, and the result for each policy.
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was changed. It is a TransportSetupError.
@@ -302,7 +302,7 @@ def delete(
         on_deleted: Called after each part.
 
     Returns:
-        What was deleted, and how many messages were lost.
+        The deleted parts, and the number of lost messages.
 
     Raises:
         TopologyInUseError: Messages wait, or without a management API may wait, and `force` is False.

@@ -121,7 +121,7 @@ def _import_snapshot(connection: Any, snapshot: str) -> None:
 
 
 def _conninfo(engine: Engine) -> str:
-    """The parameters for libpq: what the URL says, less what is for psycopg alone. Arrow's texts are UTF-8."""
+    """The parameters for libpq: those of the URL, without those for psycopg alone. Arrow's texts are UTF-8."""
     _, arguments = engine.dialect.create_connect_args(engine.url)
     arguments = {name: value for name, value in arguments.items() if name not in _OF_PSYCOPG}
     return make_conninfo(**{"connect_timeout": CONNECT_TIMEOUT, "client_encoding": "utf8", **arguments})

@@ -94,7 +94,7 @@ def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRepor
     return reports
 
 
-# What is reported to the user about a load that has not stored all rows, though nothing failed.
+# Reports to the user about a load that has not stored all rows, though nothing failed.
 
 
 def warn(driver: DriverClient | None, text: str) -> None:

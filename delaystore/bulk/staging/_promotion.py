@@ -102,7 +102,7 @@ class Promotion:
             with translated_errors(), partitions.filled(self._fill, fewest) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
-            self._partition = None  # `_run` knows what is to be done with others' messages
+            self._partition = None  # `_run` decides about others' messages
             outage = error if isinstance(error, StoreUnavailableError) else None
         try:
             return self._run()

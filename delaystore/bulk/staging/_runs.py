@@ -190,7 +190,7 @@ class SqlStaging(Staging):
         with self._opened(patient=True) as database:
             rules = self._rules(on_duplicate)
             finished = Promotion(database, self._token, self._lease, self._key, attempts, rules).run()
-            with suppress(StoreError):  # the load is finished anyway; the next one removes what is left
+            with suppress(StoreError):  # the load is finished anyway; the next one removes the left-overs
                 clear = database.drop if self._key.batch is None else database.empty
                 clear(database.staging(self._token).name)
             return finished
