@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left
-from collections import Counter, UserDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +11,8 @@ from functools import cached_property, partial
 from itertools import repeat
 from operator import attrgetter, sub
 from typing import Final
+
+from typing_extensions import override
 
 from delaystore.dispatcher.error_queue import Failure
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
@@ -282,18 +284,33 @@ def _report(batch: PassBatch, stopwatch: Stopwatch) -> PassReport:
     )
 
 
-class _ByDestination(UserDict[str, DispatchReport]):
+class _ByDestination(Mapping[str, DispatchReport]):
     """The results of the batch, in numbers for each destination.
 
     Counted once an observer looks: counting costs as much as all else of a report.
     """
 
     def __init__(self, batch: PassBatch) -> None:
-        # Not UserDict's own, which would make `data` at once.
         self._batch = batch
 
+    @override
+    def __getitem__(self, destination: str) -> DispatchReport:
+        return self._counted[destination]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counted)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._counted)
+
     @cached_property
-    def data(self) -> dict[str, DispatchReport]:  # type: ignore[override]  # UserDict only reads it
+    def _counted(self) -> dict[str, DispatchReport]:
         counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for outcome, messages in _by_outcome(self._batch).items():
             for destination, count in Counter([message.destination for message in messages]).items():

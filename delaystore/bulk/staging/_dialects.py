@@ -215,15 +215,20 @@ class StagingDialect(StoreDialect):
         return self.merging(live, names, staged, changed)
 
     def beside_partitions(
-        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self,
+        connection: Connection,  # noqa: ARG002 - for overriders
+        live: Table,  # noqa: ARG002
+        partitions: Table | None,  # noqa: ARG002
+        staged: Select[Any],
+        on_duplicate: OnDuplicate,  # noqa: ARG002
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know the messages in bulk partitions.
 
         A row that is replaced moves, with its due time, from its bulk partition to the table, where the insert replaces
         it; rows that are ignored are left out. Raises DuplicateMessageError, and MessageBeingStoredError for a row in a
-        bulk partition that is not attached. Called only where there are bulk partitions.
+        bulk partition that is not attached. Without bulk partitions: all of `staged`.
         """
-        raise NotImplementedError
+        return staged
 
     @abstractmethod
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
@@ -301,9 +306,16 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
 
     @override
     def beside_partitions(
-        self, connection: Connection, live: Table, partitions: Table, staged: Select[Any], on_duplicate: OnDuplicate
+        self,
+        connection: Connection,
+        live: Table,
+        partitions: Table | None,
+        staged: Select[Any],
+        on_duplicate: OnDuplicate,
     ) -> Select[Any]:
         """A replaced message is waited for, if a dispatcher has it."""
+        if partitions is None:
+            return staged
         rows = staged.subquery("in_partitions")
         is_there, is_announced = partitions.c[KEY] == rows.c[KEY], self.is_announced(partitions, live)
         if on_duplicate is OnDuplicate.IGNORE:

@@ -299,9 +299,9 @@ class Promotion:
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
         live, partitions = self._database.live, self._database.store.partitions
+        parent = None if partitions is None else partitions.parent
         try:
-            if partitions is not None:
-                staged = dialect.beside_partitions(connection, live, partitions.parent, staged, self._on_duplicate)
+            staged = dialect.beside_partitions(connection, live, parent, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
