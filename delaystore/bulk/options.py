@@ -14,7 +14,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
 from delaystore.processes import user_at_host
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.operable import Change, ChangeAction, Way
+from delaystore.stores.records import Change, ChangeAction, Way
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()

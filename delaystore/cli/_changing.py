@@ -29,7 +29,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import Operation, OperationKind, OperationState, Way
+from delaystore.stores.records import Operation, OperationKind, OperationState, Way
 from delaystore.text import counted, time_text
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from delaystore.message import Position
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores import DelayedMessageStore
 from delaystore.stores.opening import store_at
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
 from delaystore.transports import Transport
 from delaystore.transports.opening import transport_at

@@ -16,7 +16,7 @@ from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
-from delaystore.stores.operable import Destination
+from delaystore.stores.records import Destination
 from delaystore.text import counted, duration_text, limit_text, parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:

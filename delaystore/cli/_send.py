@@ -41,7 +41,7 @@ from delaystore.errors import ConfigurationError, DelaystoreError, MissingDepend
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.registry import installing
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.text import parse_duration, parse_instant
 from delaystore.transports import Transport
 

@@ -18,7 +18,7 @@ from delaystore.text import duration_text, limit_text, named, rate_text, time_te
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
     from delaystore.operations.overview import HealthCriteria, Overview, Recent
-    from delaystore.stores.operable import Destination, DispatcherRecord, IngressRecord
+    from delaystore.stores.records import Destination, DispatcherRecord, IngressRecord
     from delaystore.stores.sql.faults import TableSize
 
 WINDOWS: Final = (1, 5, 60)

@@ -29,7 +29,7 @@ from delaystore.processes import WouldBlockError, in_thread, renew_in_children, 
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.transports.abc import Transport
 
 P = ParamSpec("P")

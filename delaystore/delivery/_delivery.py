@@ -44,7 +44,8 @@ from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.processes import off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
-from delaystore.stores.operable import ChangeAction, OperableDelayedMessageStore, Way
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import ChangeAction, Way
 from delaystore.stores.shared import answer_about
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 

@@ -14,7 +14,8 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, new_message_id
 from delaystore.operations.changes import Actor, MessageChanges, audited
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
-from delaystore.stores.operable import AuditedKeyedStore, Change, ChangeAction, Way
+from delaystore.stores.operable import AuditedKeyedStore
+from delaystore.stores.records import Change, ChangeAction, Way
 from delaystore.stores.shared import answer_about, keyed
 from delaystore.transports.abc import Transport
 

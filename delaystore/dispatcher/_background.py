@@ -15,7 +15,8 @@ from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._pauses_and_limits import is_paused
 from delaystore.dispatcher.error_queue import QueueDepth
-from delaystore.stores.operable import FURTHEST, HEARTBEAT_EVERY, STEP, DispatcherRecord, OperableDelayedMessageStore
+from delaystore.stores.operable import STEP, OperableDelayedMessageStore
+from delaystore.stores.records import FURTHEST, HEARTBEAT_EVERY, DispatcherRecord
 
 logger = logging.getLogger("delaystore.dispatcher")
 LONGEST_BEAT: Final = 5.0

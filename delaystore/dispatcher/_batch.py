@@ -19,7 +19,8 @@ from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.dispatcher.observer import GuardedObserver, PassReport, Phase, SettledMessages, Stopwatch
 from delaystore.message import DelayedMessage
 from delaystore.stores.documents import BOUNDS, LatenessHistogram
-from delaystore.stores.operable import BUSIEST, Activity, OperableTransaction
+from delaystore.stores.operable import OperableTransaction
+from delaystore.stores.records import BUSIEST, Activity
 
 FIRST_LIMIT: Final = 64
 """How many messages to ask for at first."""

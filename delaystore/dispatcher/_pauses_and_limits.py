@@ -14,14 +14,8 @@ from delaystore.dispatcher._batch import PassBatch
 from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import (
-    Allowance,
-    Destination,
-    OperableDelayedMessageStore,
-    OperableTransaction,
-    postponed_until,
-    retried_at,
-)
+from delaystore.stores.operable import OperableDelayedMessageStore, OperableTransaction
+from delaystore.stores.records import Allowance, Destination, postponed_until, retried_at
 
 logger = logging.getLogger("delaystore.dispatcher")
 CHECK_EVERY: Final = 5.0

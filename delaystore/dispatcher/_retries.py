@@ -14,7 +14,7 @@ from delaystore.dispatcher.error_queue import Failure
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, FailedAttempt
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import FailedDelivery, retried_at
+from delaystore.stores.records import FailedDelivery, retried_at
 from delaystore.text import counted
 from delaystore.transports.abc import Outcome, OutcomeKind
 

@@ -15,7 +15,8 @@ from delaystore.breakers import triggered
 from delaystore.calls import SingleFlight
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.stores.operable import DispatcherRecord, OperableDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import DispatcherRecord
 from delaystore.text import duration_text, overdue_text
 
 MOST_COUNTED: Final = 10_000

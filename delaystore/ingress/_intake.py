@@ -18,7 +18,7 @@ from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleare
 from delaystore.ingress.reading.reader import IncomingReader
 from delaystore.ingress.rejected import RejectedQueue
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.transports.abc import OutcomeKind, Transport
 
 _READ_EVERY: Final = 0.5

@@ -22,7 +22,7 @@ from delaystore.errors import (
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.message import DelayedMessage, waiting_at_most
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.text import FORWARDED_TO, HOPS
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"

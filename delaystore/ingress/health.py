@@ -22,7 +22,7 @@ from delaystore.dispatcher.error_queue import QueueDepth
 from delaystore.dispatcher.health import HealthReport
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressSettings
-from delaystore.stores.operable import HEARTBEAT_EVERY, IngressRecord
+from delaystore.stores.records import HEARTBEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
 RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")

@@ -15,11 +15,11 @@ from delaystore.operations.changes import AuditKept, MessageRequest, OperationLi
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Inquiry, Overview
 from delaystore.stores.abc import ManagementOutcome, Page
-from delaystore.stores.operable import (
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import (
     AuditEntry,
     ChangeAction,
     Destination,
-    OperableDelayedMessageStore,
     Operation,
     OperationKind,
     OperationState,

@@ -13,7 +13,8 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.operations.changes import Actor, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import AuditEntry, OperableDelayedMessageStore, Way
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import AuditEntry, Way
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
 

@@ -20,14 +20,8 @@ from delaystore.message import DelayedMessage
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import (
-    AuditedStore,
-    Change,
-    ChangeAction,
-    DispatcherRecord,
-    Operation,
-    Way,
-)
+from delaystore.stores.operable import AuditedStore
+from delaystore.stores.records import Change, ChangeAction, DispatcherRecord, Operation, Way
 from delaystore.stores.shared import answer_about
 from delaystore.text import duration_text
 

@@ -23,15 +23,8 @@ from delaystore.operations._search import EndpointAccess
 from delaystore.processes import off_the_loop, on_a_loop
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram, field, percentiles, record
-from delaystore.stores.operable import (
-    Activity,
-    Destination,
-    DispatcherRecord,
-    IngressRecord,
-    OperableDelayedMessageStore,
-    Operation,
-    OperationState,
-)
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import Activity, Destination, DispatcherRecord, IngressRecord, Operation, OperationState
 from delaystore.text import counted, duration_text, overdue_text, up_to
 from delaystore.transports.abc import Transport
 

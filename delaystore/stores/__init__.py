@@ -1,6 +1,7 @@
 """Stores: where delayed messages wait until they are due.
 
-`abc` is the contract of every store and `operable` what operators need of one; their semantics stand there alone.
+`abc` is the contract of every store and `operable` what operators need of one, with its `records`; their semantics
+stand there alone.
 `memory` is the reference that tests compare with, `sql` the store of PostgreSQL, MariaDB, MySQL and SQLite.
 May be changed freely: everything but the two contracts, which other people's stores implement.
 May import: the ground.

@@ -33,7 +33,7 @@ from delaystore.message import (
 )
 from delaystore.processes import pause
 from delaystore.stores.abc import DelayedMessageStore, KeyedDelayedMessageStore
-from delaystore.stores.operable import (
+from delaystore.stores.records import (
     FURTHEST,
     GONE_FOR,
     Allowance,

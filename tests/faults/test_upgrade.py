@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from delaystore.dispatcher import Dispatcher
 from delaystore.filters import MessageFilter
 from delaystore.message import FailedAttempt
-from delaystore.stores.operable import FailedDelivery
+from delaystore.stores.records import FailedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport
 from tests.faults.arrivals import assert_arrived, declare, drain

@@ -15,7 +15,8 @@ from typing_extensions import override
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.errors import StoreUnavailableError
 from delaystore.ingress import health
-from delaystore.stores.operable import IngressRecord, OperableDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import IngressRecord
 from tests.faults.patience import wait_until
 from tests.ingress.ground import (
     ENDPOINT,
@@ -97,7 +98,7 @@ def test_an_ingress_tells_why_it_takes_nothing_in_and_what_it_keeps_back(ground:
 def test_an_ingress_that_is_killed_is_gone_until_another_takes_its_place(
     ground: Ground, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.stores.operable.ALIVE", timedelta(seconds=1))
+    monkeypatch.setattr("delaystore.stores.records.ALIVE", timedelta(seconds=1))
     with reader(database_url) as known:
         with IngressProcess(database_url, ground.url) as process:
             wait_until(known, "it is told of")

@@ -10,7 +10,7 @@ from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTranspo
 from delaystore.ingress import health
 from delaystore.operations import Overview
 from delaystore.server.web import app
-from delaystore.stores.operable import IngressRecord
+from delaystore.stores.records import IngressRecord
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.integration.cli import CommandLine
@@ -166,7 +166,7 @@ def test_an_ingress_that_is_gone_is_told_of(
     run: CommandLine, delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(delivery, problem="it was so")
-    monkeypatch.setattr("delaystore.stores.operable.ALIVE", timedelta(0))
+    monkeypatch.setattr("delaystore.stores.records.ALIVE", timedelta(0))
     (wrong,) = seen(delivery).wrong
     assert wrong.startswith(f"The ingress of '{QUEUE}' (process 4711 on app-7) is offline: no heartbeat for ")
     shown = run("status").out

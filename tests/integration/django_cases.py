@@ -24,7 +24,8 @@ from delaystore.integrations.django.apps import check_settings
 from delaystore.message import FailedAttempt
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import STEP, FailedDelivery
+from delaystore.stores.operable import STEP
+from delaystore.stores.records import FailedDelivery
 from delaystore.transports.memory import InMemoryTransport
 
 HOUR = 3600

@@ -5,7 +5,7 @@ import signal
 import sys
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.stores.operable import Operation
+from delaystore.stores.records import Operation
 
 
 def main(url: str, operation_id: str, steps: str) -> None:

@@ -21,7 +21,7 @@ from delaystore.operations.changes import CancelRequest, RescheduleRequest, audi
 from delaystore.server.web import app
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import AuditEntry, Change, ChangeAction, Way
+from delaystore.stores.records import AuditEntry, Change, ChangeAction, Way
 from tests.integration.cli import CommandLine
 from tests.web.pages import Browser, browser
 from tests.web.test_pages import post
@@ -216,7 +216,7 @@ KILLED = """
 import sys, time
 from delaystore import SqlDelayedMessageStore
 from delaystore.settings import TransactionMode
-from delaystore.stores.operable import Change, ChangeAction, Way
+from delaystore.stores.records import (Change, ChangeAction, Way)
 
 store = SqlDelayedMessageStore(sys.argv[1])
 store.initialize("sales", TransactionMode.NONE)

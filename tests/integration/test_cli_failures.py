@@ -15,7 +15,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import FailedAttempt
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Page
-from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
+from delaystore.stores.records import Activity, DispatcherRecord, FailedDelivery
 from delaystore.transports import RabbitMQTransport, open_transport
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.sql_stores import message

@@ -23,7 +23,8 @@ from delaystore.filters import EVERYTHING
 from delaystore.message import PARKED, Position
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.operable import STEP, OperationState
+from delaystore.stores.operable import STEP
+from delaystore.stores.records import OperationState
 from delaystore.testing import RecordingTransport
 from tests.dispatching import PATIENCE, wait_until
 from tests.integration.sql_stores import message

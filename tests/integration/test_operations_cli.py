@@ -16,7 +16,7 @@ from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import DelayedMessage
 from delaystore.operations.exports import ExportFile, ExportFormat
-from delaystore.stores.operable import Operation
+from delaystore.stores.records import Operation
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 

@@ -16,7 +16,7 @@ import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.filters import EVERYTHING
-from delaystore.stores.operable import OperationState
+from delaystore.stores.records import OperationState
 from tests.integration.cli import PATIENCE, started
 from tests.integration.sql_stores import message, opened
 

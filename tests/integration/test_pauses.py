@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url
 from delaystore.dispatcher import Dispatcher, DispatchReport
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.operable import FURTHEST
+from delaystore.stores.records import FURTHEST
 from delaystore.testing import SettableClock
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from tests.dispatching import running, wait_until

@@ -18,8 +18,8 @@ from delaystore.filters import MessageFilter
 from delaystore.message import PARKED, DelayedMessage, FailedAttempt, KeyRule, OnKey
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.operable import (
-    EXAMINED,
+from delaystore.stores.operable import EXAMINED
+from delaystore.stores.records import (
     Activity,
     DispatcherRecord,
     FailedDelivery,

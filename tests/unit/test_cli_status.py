@@ -14,7 +14,7 @@ from delaystore.message import DelayedMessage, FailedAttempt
 from delaystore.operations.overview import HealthCriteria, Overview, Recent
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
+from delaystore.stores.records import Activity, DispatcherRecord, FailedDelivery
 from delaystore.text import duration_text, parse_duration, rate_text, time_text
 from delaystore.transports import InMemoryTransport
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import Phase, settings
 from delaystore.stores.memory import InMemoryDelayedMessageStore as Memory
-from delaystore.stores.operable import Allowance, OperationState
+from delaystore.stores.records import (Allowance, OperationState)
 from delaystore.testing import SettableClock, StoreCapabilities, StoreConformance
 from delaystore.testing._kit import _base as waiting
 from delaystore.testing._kit._base import TICK

@@ -16,7 +16,7 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.documents import BOUNDS, LatenessHistogram
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.operable import Activity, DispatcherRecord
+from delaystore.stores.records import Activity, DispatcherRecord
 from delaystore.transports.abc import Outcome
 from tests.dispatching import (
     NOON,

@@ -13,7 +13,7 @@ from typing_extensions import override
 from delaystore.dispatcher import Dispatcher, DispatchReport, _pauses_and_limits
 from delaystore.errors import StoreError
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.operable import Allowance, is_postponed, postponed_until
+from delaystore.stores.records import Allowance, is_postponed, postponed_until
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until

@@ -19,7 +19,7 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
-from delaystore.stores.operable import AuditEntry
+from delaystore.stores.records import AuditEntry
 from delaystore.transports.abc import Outcome
 from tests.dispatching import (
     PATIENCE,

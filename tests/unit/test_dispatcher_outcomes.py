@@ -24,7 +24,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.operable import FailedDelivery
+from delaystore.stores.records import FailedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm

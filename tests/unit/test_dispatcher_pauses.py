@@ -14,7 +14,7 @@ from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import StoreError, StorePermissionError
 from delaystore.message import PARKED, DelayedMessage
-from delaystore.stores.operable import FURTHEST, TICK, Destination, retried_at
+from delaystore.stores.records import FURTHEST, TICK, Destination, retried_at
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until

@@ -19,15 +19,8 @@ from delaystore.message import PARKED, DelayedMessage
 from delaystore.operations import ErrorFilter, Operations
 from delaystore.operations.exports import ExportFormat
 from delaystore.stores.abc import Count, StoreStatus
-from delaystore.stores.operable import (
-    STEP,
-    Activity,
-    AuditEntry,
-    DispatcherRecord,
-    Operation,
-    OperationKind,
-    OperationState,
-)
+from delaystore.stores.operable import STEP
+from delaystore.stores.records import Activity, AuditEntry, DispatcherRecord, Operation, OperationKind, OperationState
 from delaystore.testing import SettableClock
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import NOON, CountingStore, FiveMethodStore, ScriptedTransport, message

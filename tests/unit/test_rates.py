@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delaystore.clock import RateLimit
 from delaystore.errors import ConfigurationError
-from delaystore.stores.operable import FURTHEST
+from delaystore.stores.records import FURTHEST
 from delaystore.stores.shared import FASTEST, SLOWEST, Bucket, allowed, check_max_rate
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, DelayedMessage, SqlDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.stores.operable import Activity, DispatcherRecord
+from delaystore.stores.records import Activity, DispatcherRecord
 from delaystore.transports.rabbitmq.topology import topology_named
 from tests.integration.cascades import channel_to, declare, make_destination, send
 

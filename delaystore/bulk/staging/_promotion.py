@@ -24,7 +24,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import KeyRule, OnKey
-from delaystore.stores.operable import Change
+from delaystore.stores.records import Change
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns

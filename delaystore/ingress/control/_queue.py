@@ -35,7 +35,7 @@ from delaystore.ingress.control._protocol import (
 from delaystore.ingress.control._replies import ControlState, Replies, sender_of
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
 from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections

@@ -26,7 +26,7 @@ from delaystore.integrations.celery._delivering import (
 from delaystore.integrations.celery._wire import TaskDue, routed
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 
 logger = logging.getLogger("delaystore.integrations.celery")
 

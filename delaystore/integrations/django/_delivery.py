@@ -18,7 +18,7 @@ from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.engine import create_store_engine

@@ -43,7 +43,7 @@ from delaystore.message import waiting_until
 from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, MessageRequest, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import ChangeAction, Operation, OperationKind
+from delaystore.stores.records import ChangeAction, Operation, OperationKind
 from delaystore.text import counted
 
 SHOWN: Final = 100

@@ -18,7 +18,7 @@ from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations._taken import waits_already
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 
 
 def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:

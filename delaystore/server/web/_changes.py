@@ -19,7 +19,7 @@ from delaystore.operations.overview import RATE_OVER
 from delaystore.server.web._site import BackgroundJob, WebSite, site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, id_of
-from delaystore.stores.operable import Destination, Operation, OperationState
+from delaystore.stores.records import Destination, Operation, OperationState
 from delaystore.text import counted
 
 SAMPLE: Final = 5

@@ -18,7 +18,7 @@ from delaystore.server.web.http import is_api
 from delaystore.server.web.pages import Pages
 from delaystore.server.web.store_calls import CachedOverview, Calls
 from delaystore.server.web.users import user_of
-from delaystore.stores.operable import Way
+from delaystore.stores.records import Way
 
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus

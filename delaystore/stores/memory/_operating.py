@@ -14,12 +14,11 @@ from delaystore.filters import MessageFilter
 from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
-from delaystore.stores.operable import (
+from delaystore.stores.operable import EXAMINED, STEP, OperableDelayedMessageStore
+from delaystore.stores.records import (
     ACTIVITY_KEPT,
     ALIVE,
-    EXAMINED,
     HELD_KEPT,
-    STEP,
     Activity,
     Allowance,
     AuditEntry,
@@ -27,7 +26,6 @@ from delaystore.stores.operable import (
     Destination,
     DispatcherRecord,
     IngressRecord,
-    OperableDelayedMessageStore,
     Operation,
     OperationKind,
     OperationState,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from delaystore.message import PARKED, DelayedMessage, marked, utc, with_attempt
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import (
+from delaystore.stores.records import (
     Activity,
     Allowance,
     AuditEntry,

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
-from delaystore.stores.operable import AuditEntry
+from delaystore.stores.records import AuditEntry
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql.bound import BoundSqlStore

@@ -38,7 +38,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left
 from delaystore.processes import give_way, pause
-from delaystore.stores.operable import MessageBefore
+from delaystore.stores.records import MessageBefore
 from delaystore.stores.shared import (
     LONGEST_PAUSE,
     bounded,

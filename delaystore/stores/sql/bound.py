@@ -29,7 +29,8 @@ from delaystore.message import (
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
-from delaystore.stores.operable import AuditedKeyedStore, AuditEntry, Change, FailedDelivery, OperableTransaction
+from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
+from delaystore.stores.records import AuditEntry, Change, FailedDelivery
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided

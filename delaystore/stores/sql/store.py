@@ -26,7 +26,8 @@ from delaystore.errors import (
 from delaystore.message import KEY_PATIENCE, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
-from delaystore.stores.operable import AuditedKeyedStore, Change
+from delaystore.stores.operable import AuditedKeyedStore
+from delaystore.stores.records import Change
 from delaystore.stores.shared import ClaimsInBatches, in_transaction, key_of, without_keys
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases

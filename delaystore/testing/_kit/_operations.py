@@ -12,7 +12,8 @@ from delaystore.errors import DelaystoreError
 from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, Position, new_message_id
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
-from delaystore.stores.operable import HELD_KEPT, OperableDelayedMessageStore, Operation, OperationKind, OperationState
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import HELD_KEPT, Operation, OperationKind, OperationState
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     DEADLINE,

@@ -15,7 +15,8 @@ from delaystore.errors import DuplicateMessageError
 from delaystore.filters import EVERYTHING
 from delaystore.message import KEPT, LONGEST_REASON, DelayedMessage, FailedAttempt
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import FailedDelivery, OperableDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import FailedDelivery
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     DEADLINE,

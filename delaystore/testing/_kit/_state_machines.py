@@ -15,7 +15,8 @@ from delaystore.message import LATEST_DUE_TIME, PARKED, DelayedMessage, FailedAt
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.operable import FailedDelivery, OperableTransaction, Operation, OperationKind, OperationState
+from delaystore.stores.operable import OperableTransaction
+from delaystore.stores.records import FailedDelivery, Operation, OperationKind, OperationState
 from delaystore.testing._capabilities import StoreCapabilities, needs
 from delaystore.testing._fakes import SettableClock
 from delaystore.testing._kit._base import (

@@ -9,18 +9,8 @@ from delaystore.errors import DelaystoreError
 from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import (
-    AuditedKeyedStore,
-    AuditedStore,
-    AuditEntry,
-    Change,
-    ChangeAction,
-    OperableDelayedMessageStore,
-    Operation,
-    OperationKind,
-    OperationState,
-    Way,
-)
+from delaystore.stores.operable import AuditedKeyedStore, AuditedStore, OperableDelayedMessageStore
+from delaystore.stores.records import AuditEntry, Change, ChangeAction, Operation, OperationKind, OperationState, Way
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import FAR, HOUR, ME, NOON, TICK, StoreTests, a_message, claimed
 

@@ -10,13 +10,8 @@ import pytest
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import FailedAttempt
-from delaystore.stores.operable import (
-    FURTHEST,
-    FailedDelivery,
-    OperableDelayedMessageStore,
-    postponed_until,
-    retried_at,
-)
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import FURTHEST, FailedDelivery, postponed_until, retried_at
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     DEADLINE,

@@ -11,7 +11,8 @@ import pytest
 from delaystore.filters import MessageFilter
 from delaystore.message import PARKED
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import Destination, OperableDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import Destination
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     DEADLINE,

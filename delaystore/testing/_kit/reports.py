@@ -5,15 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.stores.operable import (
-    ACTIVITY_KEPT,
-    ALIVE,
-    Activity,
-    AuditEntry,
-    DispatcherRecord,
-    IngressRecord,
-    OperableDelayedMessageStore,
-)
+from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import ACTIVITY_KEPT, ALIVE, Activity, AuditEntry, DispatcherRecord, IngressRecord
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import FAR, HOUR, ME, NOON, TICK, StoreTests
 

@@ -18,7 +18,7 @@ from delaystore.filters import ALL, MessageFilter
 from delaystore.message import FailedAttempt
 from delaystore.operations import error_queue, failed_message
 from delaystore.operations.changes import AuditKept
-from delaystore.stores import operable
+from delaystore.stores import records
 
 Count = Annotated[int, Meta(ge=0)]
 Everything = Annotated[bool, Meta(description="Everything; stands alone.", extra_json_schema={"const": True})]
@@ -172,10 +172,10 @@ class Previewed(msgspec.Struct):
     sample: list[Summary]
 
 
-Operation = answer_of(operable.Operation, without=("after",))  # where it stands is its own affair
+Operation = answer_of(records.Operation, without=("after",))  # where it stands is its own affair
 Operations = struct("Operations", "The last operations.", {"operations": many(Operation)})
 DestinationState = answer_of(
-    operable.Destination,
+    records.Destination,
     "DestinationState",
     {"changed": datetime | None, "by": str | None, "waiting": Count | None, "rate": float | None},
 )
@@ -196,7 +196,7 @@ class Changed(msgspec.Struct):
     complete: Annotated[bool, Meta(description="False: it goes on in the background.")]
 
 
-Change = answer_of(operable.AuditEntry, "Change")
+Change = answer_of(records.AuditEntry, "Change")
 Changes = answer_of(AuditKept, "Changes", {"changes": many(Change)})
 
 

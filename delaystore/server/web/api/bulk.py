@@ -22,7 +22,7 @@ from delaystore.server.web.api._fields import (
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.http import API, href
 from delaystore.stores import documents
-from delaystore.stores.operable import Operation
+from delaystore.stores.records import Operation
 
 
 async def preview(request: Request) -> Response:

@@ -12,7 +12,7 @@ from delaystore.server.web._changes import follow, previewed
 from delaystore.server.web._site import site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, due_of, fields_of, filter_of, id_of, meant, query_of, text_of, typed
-from delaystore.stores.operable import Operation, OperationKind, OperationState
+from delaystore.stores.records import Operation, OperationKind, OperationState
 
 _SHOWN: Final = 20
 

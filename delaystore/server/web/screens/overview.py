@@ -19,7 +19,7 @@ from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import text_of, time_of
 from delaystore.server.web.http import prefix_of
 from delaystore.server.web.store_calls import FRESH
-from delaystore.stores.operable import Activity
+from delaystore.stores.records import Activity
 
 Due = Mapping[datetime, int]
 """Messages due by the hour."""

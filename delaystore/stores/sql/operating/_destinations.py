@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
-from delaystore.stores.operable import Allowance, Change, Destination, postponed_until
+from delaystore.stores.records import Allowance, Change, Destination, postponed_until
 from delaystore.stores.shared import Bucket, DestinationState, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import UtcDateTime

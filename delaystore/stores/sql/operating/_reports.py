@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
 
 from delaystore.message import utc
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
+from delaystore.stores.records import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import ingresses_to_show
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import OperatorQueries, columns_match

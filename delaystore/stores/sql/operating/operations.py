@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import Position, check_message_id, new_message_id, utc
-from delaystore.stores.operable import (
+from delaystore.stores.operable import STEP
+from delaystore.stores.records import (
     HELD_KEPT,
-    STEP,
     AuditEntry,
     Change,
     MessageBefore,

@@ -12,7 +12,8 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import StoreError
-from delaystore.stores.operable import STEP, Activity, DispatcherRecord, IngressRecord, OperableDelayedMessageStore
+from delaystore.stores.operable import STEP, OperableDelayedMessageStore
+from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.errors import translated_errors

@@ -1,0 +1,451 @@
+"""The records of an operable store: operations, destinations, dispatchers, ingresses, activity, audit entries."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage, FailedAttempt
+from delaystore.stores.documents import LatenessHistogram
+from delaystore.text import limit_text, time_text
+
+HELD_KEPT: Final = 100
+"""The most ids of claimed messages that an operation remembers."""
+HEARTBEAT_EVERY: Final = timedelta(seconds=5)
+"""The time between two heartbeats of a dispatcher or an ingress."""
+ALIVE: Final = timedelta(seconds=20)
+"""A dispatcher or an ingress lives if its last heartbeat is no longer ago."""
+GONE_FOR: Final = timedelta(hours=24)
+"""For how long the store shows that a queue has no ingress any more."""
+FURTHEST: Final = timedelta(minutes=15)
+"""The longest time by which messages for a limited destination are postponed."""
+GRID: Final = timedelta(milliseconds=50)
+"""Postponed messages are shown together, those of this long at once: not a pass for each."""
+TICK: Final = timedelta(microseconds=1)
+BUSIEST: Final = 50
+"""The most destinations for which a dispatcher reports, in each minute, how many messages it delivered."""
+ACTIVITY_KEPT: Final = timedelta(hours=25)
+"""For how long the store keeps what dispatchers did in each minute."""
+
+
+class OperationKind(StrEnum):
+    """What an operation does with each message that matches."""
+
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+
+
+class OperationState(StrEnum):
+    """The state of an operation."""
+
+    RUNNING = "running"
+    """It has not ended: a process works on it, or may resume it."""
+    DONE = "done"
+    ABANDONED = "abandoned"
+    """It was ended early; what it changed stays changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A change of all waiting messages that match a filter, in steps, in the order of message_ids.
+
+    It is kept in the store. If it is interrupted, any process can resume it behind the last step that was committed,
+    and no message is changed twice. A message that is stored while it runs may or may not be changed.
+
+    Attributes:
+        operation_id: Its id, made by the process that begins it.
+        kind: What it does with each message.
+        wanted: The filter.
+        by: Who began it.
+        began: When, by the store's clock.
+        due_time: The new due time, of a RESCHEDULE.
+        ended: When it was done or abandoned.
+        state: Whether it runs.
+        after: The message_id behind which the next step begins; None: no step was made yet.
+        examined: Waiting messages that its steps have looked at.
+        changed: Messages that its steps have changed.
+        held: Matching messages that a dispatcher had claimed, and that were left alone.
+        held_ids: Their ids, HELD_KEPT at most.
+
+    """
+
+    operation_id: str
+    kind: OperationKind
+    wanted: MessageFilter
+    by: str
+    began: datetime
+    due_time: datetime | None = None
+    ended: datetime | None = None
+    state: OperationState = OperationState.RUNNING
+    after: str | None = None
+    examined: int = 0
+    changed: int = 0
+    held: int = 0
+    held_ids: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A destination that is paused or limited, or was until just now.
+
+    Attributes:
+        name: The destination.
+        paused: Whether messages to it are parked.
+        paused_until: When it resumes on its own; None: never, or it is not paused.
+        resuming: It is not paused any more, or its limit has changed, and some of its messages are still parked or
+            postponed.
+        max_rate: Messages a second, over all dispatchers; None: no limit.
+        changed: When it was paused, resumed or limited last.
+        by: Who did that.
+
+    """
+
+    name: str
+    paused: bool = False
+    paused_until: datetime | None = None
+    resuming: bool = False
+    max_rate: float | None = None
+    changed: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many messages for a limited destination may go now, and when the others are to be shown again.
+
+    Attributes:
+        granted: How many may go now.
+        later: A time for each of the others, in their order. It promises nothing: they ask again then.
+
+    """
+
+    granted: int
+    later: Sequence[datetime] = ()
+
+
+def postponed_until(time: datetime) -> datetime:
+    """The next attempt of a message that a limit postpones until `time`: that, or the next one on the GRID.
+
+    So a store tells what a limit has postponed from what has failed, and finds it by the index of next attempts.
+    """
+    return time + (datetime.min.replace(tzinfo=time.tzinfo) - time) % GRID
+
+
+def is_postponed(message: DelayedMessage) -> bool:
+    """Whether a limit has postponed it."""
+    return message.next_attempt > message.due_time and postponed_until(message.next_attempt) == message.next_attempt
+
+
+def retried_at(time: datetime) -> datetime:
+    """The next attempt of a message that is hidden for another reason than a limit: `time`, but off the GRID."""
+    return time + TICK if postponed_until(time) == time else time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherRecord:
+    """A dispatcher as it describes itself.
+
+    Attributes:
+        dispatcher_id: An id of its own for each run.
+        name: Its name, as in its settings.
+        host: The name of its host.
+        pid: The number of its process.
+        version: The release of delaystore.
+        since: When it began.
+        heartbeat: When it reported last, by the store's clock.
+        rate: Messages delivered a second, over the last minute.
+        breakers: The state of each circuit breaker, as in `Health`.
+        error_queue: The name of its error queue.
+        error_queue_depth: Messages in the error queue; None: it does not know.
+        error_queue_seen: When the broker reported that depth.
+        problem: Why it forwards no messages at present; None: it does, as far as it knows.
+        audit: Its setting of this name; None: it is of an earlier release.
+        retention: Its setting of this name; None: it is of an earlier release.
+
+    """
+
+    dispatcher_id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    since: datetime
+    heartbeat: datetime
+    rate: float = 0.0
+    breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    error_queue: str = "error"
+    error_queue_depth: int | None = None
+    error_queue_seen: datetime | None = None
+    problem: str | None = None
+    audit: str | None = None
+    retention: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressRecord:
+    """An ingress as it describes itself.
+
+    Attributes:
+        ingress_id: An id of its own for each run.
+        queue: The queue that it consumes.
+        rejected_queue: The queue for messages that it cannot store.
+        host: The name of its host.
+        pid: The number of its process.
+        version: The release of delaystore.
+        since: When it began.
+        heartbeat: When it reported last, by the store's clock.
+        stored: Messages stored since its process began.
+        rejected: Messages rejected since its process began.
+        unacknowledged: How many messages are unacknowledged at present.
+        why_unacknowledged: Why they are.
+        rejected_depth: Messages in the rejected queue; None: it does not know.
+        rejected_seen: When the broker reported that depth.
+        breakers: The state of each circuit breaker, as in `IngressHealth`.
+        problem: Why it consumes no messages at present; None: it does, as far as it knows.
+
+    """
+
+    ingress_id: str
+    queue: str
+    rejected_queue: str
+    host: str
+    pid: int
+    version: str
+    since: datetime
+    heartbeat: datetime
+    stored: int = 0
+    rejected: int = 0
+    unacknowledged: int = 0
+    why_unacknowledged: str | None = None
+    rejected_depth: int | None = None
+    rejected_seen: datetime | None = None
+    breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    problem: str | None = None
+
+    def is_offline(self, now: datetime) -> bool:
+        """Whether its last heartbeat is so long ago that it has died. `now`: by the store's clock."""
+        return now - self.heartbeat > ALIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """The work of dispatchers in one minute. Counts as in `DispatchReport`.
+
+    Attributes:
+        minute: Its beginning, by the store's clock, in UTC.
+        delivered: Messages delivered.
+        failed: Failed attempts.
+        moved_to_error_queue: Messages moved to the error queue.
+        deferred: Messages deferred because their destination was suspended.
+        lateness: How late messages were, of those that were delivered when they were due.
+        by_destination: Messages delivered, by destination: of the BUSIEST ones at least.
+
+    """
+
+    minute: datetime
+    delivered: int = 0
+    failed: int = 0
+    moved_to_error_queue: int = 0
+    deferred: int = 0
+    lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
+    by_destination: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __add__(self, other: "Activity") -> "Activity":
+        """The sum of both, as of the minute of the first."""
+        return Activity(
+            minute=self.minute,
+            delivered=self.delivered + other.delivered,
+            failed=self.failed + other.failed,
+            moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
+            deferred=self.deferred + other.deferred,
+            lateness=self.lateness + other.lateness,
+            by_destination=Counter(self.by_destination) + Counter(other.by_destination),
+        )
+
+
+class Way(StrEnum):
+    """The way by which a change was requested."""
+
+    CLI = "cli"
+    WEB = "web"
+    API = "api"
+    CONTROL = "control"
+    DJANGO = "django"
+    OPERATIONS = "operations"
+    """A program, by `DelayedDelivery.operations`."""
+    PROGRAM = "program"
+    """A program, by `DelayedDelivery` or in a transaction of its own."""
+    INGRESS = "ingress"
+    LOAD = "load"
+    """A load of files or DataFrames by Spark."""
+    CELERY = "celery"
+    DRAMATIQ = "dramatiq"
+
+    @property
+    def is_operators(self) -> bool:
+        """Whether operators use it; the other ways are those of programs."""
+        return self not in (Way.PROGRAM, Way.INGRESS, Way.CELERY, Way.DRAMATIQ)
+
+
+class ChangeAction(StrEnum):
+    """What is done to waiting messages or to a destination. Changes of the error queue have other actions."""
+
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    SEND_NOW = "send-now"
+    REPLACE = "replace"
+    """Another message takes the place of the one that has its key or its message_id."""
+    ABANDON = "abandon"
+    """End an operation on many messages before it is done."""
+    PAUSE = "pause"
+    RESUME = "resume"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One change that was made. All changes of messages have the same form, by whichever way they were made.
+
+    Attributes:
+        at: When, by the store's clock.
+        by: Who made it.
+        action: One word, such as cancel; see `ChangeAction`.
+        about: What was changed, in words, made of the fields below.
+        count: How many messages were changed; 0 if a destination was.
+        way: By which way; None: an earlier release noted it, which kept the fields above alone.
+        message_id: The message, if it was one.
+        key: Its key, if it had one.
+        destination: Its destination, or the destination that was paused, resumed or limited.
+        wanted: The filter, if many messages were changed.
+        operation_id: The operation that changed many messages.
+        old_due_time: When the one message was due before.
+        new_due_time: When the messages are due since; None: they are gone.
+
+    """
+
+    at: datetime
+    by: str
+    action: str
+    about: str
+    count: int
+    way: str | None = None
+    message_id: str | None = None
+    key: str | None = None
+    destination: str | None = None
+    wanted: MessageFilter | None = None
+    operation_id: str | None = None
+    old_due_time: datetime | None = None
+    new_due_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageBefore:
+    """What the audit trail says of a message as it was before a change.
+
+    `destination` and `due_time` are None if it was not seen before it was changed: a dispatcher had just let go of it.
+    """
+
+    message_id: str
+    destination: str | None = None
+    due_time: datetime | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, message: DelayedMessage) -> Self:
+        """That of `message`."""
+        return cls(
+            message_id=message.message_id,
+            destination=message.destination,
+            due_time=message.due_time,
+            key=message.key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Who changes messages or a destination, by which way, and how: the store notes it in the change's transaction."""
+
+    by: str
+    way: Way
+    action: ChangeAction
+
+    def of_message(
+        self, at: datetime, before: MessageBefore, due_time: datetime | None = None, new_id: str | None = None
+    ) -> AuditEntry:
+        """The entry of a change of one message.
+
+        Args:
+            at: When it is changed, by the store's clock.
+            before: The message as it was.
+            due_time: Its new due time; None: it is cancelled.
+            new_id: The id of the message that takes its place; None: none does.
+
+        """
+        place = "" if new_id in (None, before.message_id) else f" by {new_id}"
+        since = "" if before.due_time is None else f" from {time_text(before.due_time)}"
+        to = "" if due_time is None else f" to {time_text(due_time)}"
+        return self._entry(
+            at,
+            f"message {before.message_id}{place}{since}{to}",
+            1,
+            message_id=before.message_id,
+            key=before.key,
+            destination=before.destination,
+            old_due_time=before.due_time,
+            new_due_time=due_time,
+        )
+
+    def of_many(self, at: datetime, about: str, count: int, wanted: MessageFilter | None = None) -> AuditEntry:
+        """The entry of a change of `count` messages, which are `about` in words, in one transaction."""
+        return self._entry(at, about, count, wanted=wanted)
+
+    def of_destination(
+        self, at: datetime, destination: str, *, until: datetime | None = None, max_rate: float | None = None
+    ) -> AuditEntry:
+        """The entry of a destination that is paused, resumed or limited.
+
+        Args:
+            at: When, by the store's clock.
+            destination: Its name.
+            until: When its pause ends; None: it has no end, or this is no pause.
+            max_rate: Its new limit, in messages a second; None: it has no limit any more, or this is no limit.
+
+        """
+        detail = "" if until is None else f" until {time_text(until)}"
+        if self.action is ChangeAction.LIMIT:
+            detail = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
+        return self._entry(at, f"{destination}{detail}", 0, destination=destination)
+
+    def _entry(self, at: datetime, about: str, count: int, **details: Any) -> AuditEntry:
+        return AuditEntry(
+            at=at, by=self.by, action=self.action.value, about=about, count=count, way=self.way.value, **details
+        )
+
+    def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
+        """The entry of an operation on many messages: as it begins, with 0 messages, and as it ends."""
+        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
+        begun = ": begun" if operation.state is OperationState.RUNNING else ""
+        return AuditEntry(
+            at=at,
+            by=self.by,
+            action=self.action.value,
+            about=f"{operation.wanted}{to} (operation {operation.operation_id}){begun}",
+            count=operation.changed,
+            way=self.way.value,
+            wanted=operation.wanted,
+            operation_id=operation.operation_id,
+            new_due_time=operation.due_time,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedDelivery:
+    """A claimed message whose attempt failed, why, and when the store shows it again."""
+
+    message: DelayedMessage
+    next_attempt: datetime
+    attempt: FailedAttempt
