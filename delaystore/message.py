@@ -18,7 +18,7 @@ import uuid_utils
 from delaystore.errors import InvalidMessageError
 from delaystore.text import control_character, parse_time
 
-KEY_PATIENCE: Final = 5.0
+KEY_TIMEOUT: Final = 5.0
 """Seconds for which a send waits for a dispatcher or another transaction that has the message of its key."""
 _deadline: Final = ContextVar("deadline", default=math.inf)
 """By time.monotonic."""

@@ -66,14 +66,14 @@ def promote(
     interruption, such as KeyboardInterrupt, that is unknown too: the files stay.
     """
     if rejects is not None:
-        _patiently(staging.renew)  # a run that has taken the load over has files of the same names
+        _retried(staging.renew)  # a run that has taken the load over has files of the same names
     try:
         if rejects is None:
             _refuse_rejected(reports, staging)
         else:
             rejects.keep(report.reject_file for report in reports)
         staged = [report.staged for report in reports if report.staged is not None]
-        return _patiently(lambda: staging.promote(staged, on_duplicate))
+        return _retried(lambda: staging.promote(staged, on_duplicate))
     except (StoreUnavailableError, LoadLostError):
         raise  # perhaps it was promoted, and these rows were rejected; or another run has files of the same names
     except Exception:
@@ -82,7 +82,7 @@ def promote(
         raise
 
 
-def _patiently(step: Callable[[], Result]) -> Result:
+def _retried(step: Callable[[], Result]) -> Result:
     """Return `step()`, tried again after an outage of the store.
 
     Raises LoadLostError naming the first outage, if the load's staged rows were lost in one.

@@ -24,7 +24,7 @@ _DEFAULT_LIMIT: Final = 20
 """https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""
 _APPLIES_TO: Final = ("all", "queues", "quorum_queues")
 """The kinds of policies that apply to a quorum queue."""
-_PATIENCE: Final = 15
+_ATTEMPTS: Final = 15
 """Seconds after which what queues say of themselves is believed; the broker refreshes it every five."""
 _WHY: Final = "a message that is read and given back more often is sent on early, or dropped"
 WITHOUT_LIFTING: Final = f"without it, {_WHY}: after {_DEFAULT_LIMIT} times, by default"
@@ -80,7 +80,7 @@ def current_snapshot(
 
     A limit that a queue still has after some seconds, although a policy lifts it, is one.
     """
-    for _ in range(_PATIENCE):
+    for _ in range(_ATTEMPTS):
         limited = [snapshot.queues[name] for name in limited_queues(version, topology, snapshot)]
         unlimited = (replace(one, delivery_limit=None, policy_definition={}) for one in limited)
         if not limited or any(delivery_limit(version, one, snapshot.policies) is not None for one in unlimited):

@@ -179,9 +179,9 @@ def health(
     from delaystore.cli._options import reading
 
     criteria = must.criteria()
-    patience = Deadline(must.timeout)
+    deadline = Deadline(must.timeout)
     with where.open(reading(error_queue)) as opened:
-        report = patience.report(opened)
+        report = deadline.report(opened)
     warning = _limit_warning(on, error_queue)
     faults = report.faults(criteria)
     if as_json:

@@ -128,12 +128,12 @@ def endpoints(
 
     if all_schemas and where.schema is not None:
         raise ConfigurationError("--schema and --all-schemas are both given; pass one of them")
-    patience, schema = Deadline(timeout), where.schema or None
+    deadline, schema = Deadline(timeout), where.schema or None
     with closing(EndpointOptions(store=where.store).open_store()) as opened:
         require_file(where.store or "")
         if not isinstance(opened, SqlDelayedMessageStore):
             raise ConfigurationError("only a SQL database can list its endpoints; name one with --endpoint")
-        found = list(_found(opened, patience, schema, all_schemas=all_schemas))
+        found = list(_found(opened, deadline, schema, all_schemas=all_schemas))
     if as_json:
         print_document({"endpoints": [each.document() for each in found]})
     elif found:
@@ -190,7 +190,7 @@ class FoundEndpoint:
 
 
 def _found(
-    opened: "SqlDelayedMessageStore", patience: Deadline, schema: str | None, *, all_schemas: bool
+    opened: "SqlDelayedMessageStore", deadline: Deadline, schema: str | None, *, all_schemas: bool
 ) -> Iterator[FoundEndpoint]:
     from delaystore.stores.sql.schema import endpoint_tables, schema_names
 
@@ -198,11 +198,11 @@ def _found(
         schemas = schema_names(opened.engine) if all_schemas else [schema]
         return [each for name in schemas for each in endpoint_tables(opened.engine, name)]
 
-    for each in patience.required("looking for endpoints", tables):
-        yield FoundEndpoint(each) if each.version is None else _asked(opened, each, patience)
+    for each in deadline.required("looking for endpoints", tables):
+        yield FoundEndpoint(each) if each.version is None else _asked(opened, each, deadline)
 
 
-def _asked(opened: "SqlDelayedMessageStore", found: "EndpointTable", patience: Deadline) -> FoundEndpoint:
+def _asked(opened: "SqlDelayedMessageStore", found: "EndpointTable", deadline: Deadline) -> FoundEndpoint:
     from delaystore.settings import TransactionMode
     from delaystore.stores.operable import OperableDelayedMessageStore
     from delaystore.stores.sql import SqlDelayedMessageStore
@@ -216,7 +216,7 @@ def _asked(opened: "SqlDelayedMessageStore", found: "EndpointTable", patience: D
         return len(store.dispatchers())
 
     try:
-        waiting = patience.answer("counting", store.estimate_count)
-        return FoundEndpoint(found, waiting, patience.answer("asking for dispatchers", dispatchers))
+        waiting = deadline.answer("counting", store.estimate_count)
+        return FoundEndpoint(found, waiting, deadline.answer("asking for dispatchers", dispatchers))
     except StoreError:  # this user may not, or a later release has changed the tables
         return FoundEndpoint(found)

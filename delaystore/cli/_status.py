@@ -88,9 +88,9 @@ class _Status:
     @classmethod
     def of(cls, opened: "OpenedEndpoint", timeout: str, criteria: "HealthCriteria") -> "_Status":
         """As it is now; raises StoreError."""
-        patience = Deadline(timeout)
-        report = patience.report(opened)
-        return cls(report, criteria, _sizes(patience, opened))
+        deadline = Deadline(timeout)
+        report = deadline.report(opened)
+        return cls(report, criteria, _sizes(deadline, opened))
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -143,12 +143,12 @@ def _list_endpoints(where: EndpointOptions, timeout: str, *, watch: bool, as_jso
     endpoints(timeout=timeout, where=where, as_json=as_json)
 
 
-def _sizes(patience: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
+def _sizes(deadline: Deadline, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
     from delaystore.stores.sql import SqlDelayedMessageStore
 
     if not isinstance(opened.store, SqlDelayedMessageStore):
         return ()
-    return patience.answer("asking for sizes", opened.store.sizes)
+    return deadline.answer("asking for sizes", opened.store.sizes)
 
 
 _PLACE = ("process", "version", "since", "heartbeat")

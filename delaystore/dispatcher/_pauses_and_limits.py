@@ -61,7 +61,7 @@ class OperabilityCheck:
         return True
 
 
-PATIENCE: Final = 1.0
+ANSWER_TIMEOUT: Final = 1.0
 """Seconds that a pass waits for an allowance: as long as its messages are claimed."""
 
 ALONE: Final = 60.0
@@ -134,7 +134,7 @@ class AllowanceRequests:
             return {name: store.allowance(name, count) for name, count in wanted.items()}
 
         try:
-            question = Question("asking what limited destinations may get", request, PATIENCE)
+            question = Question("asking what limited destinations may get", request, ANSWER_TIMEOUT)
         except RuntimeError:  # no thread can be started
             return {}
         try:

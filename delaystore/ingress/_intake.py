@@ -83,7 +83,7 @@ class Passthrough:
         return self._governed
 
 
-_PATIENCE: Final = 10.0
+_RETRY_TIMEOUT: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
 _FEW: Final = 3
 """Where the store fails on so many, one by one, and has taken none, it is the store's fault."""
@@ -145,13 +145,13 @@ class BatchProcessor:
         undone = _open(entries)
         failing = [entry for entry in undone if entry.failure is not None]
         fresh = [entry for entry in undone if entry.failure is None] if failing else undone
-        trouble = (self._process_patiently(fresh) if fresh else None) or _trouble(fresh)
+        trouble = (self._process_with_retries(fresh) if fresh else None) or _trouble(fresh)
         trouble = (self._try_again(failing) if failing else None) or trouble
         rejected = [entry for entry in entries if entry.result is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
-    def _process_patiently(self, entries: Sequence[IngestEntry]) -> str | None:
-        gives_up = time.monotonic() + _PATIENCE
+    def _process_with_retries(self, entries: Sequence[IngestEntry]) -> str | None:
+        gives_up = time.monotonic() + _RETRY_TIMEOUT
         failed_before = False
         while True:
             try:

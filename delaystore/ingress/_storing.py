@@ -45,7 +45,7 @@ _CLAIMED: Final = (
     "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
     "is tried every few seconds"
 )
-_PATIENCE: Final = 0.2
+_STORE_TIMEOUT: Final = 0.2
 """Seconds for which a batch waits for dispatchers that have claimed messages of its ids. After that the ingress keeps
 the batch's messages of these ids back and retries them; the others wait no longer."""
 _ROUNDS: Final = 3
@@ -134,7 +134,7 @@ class EntryStorage:
         if not entries:
             return
         messages = [entry.message for entry in entries]
-        with self._calls.call("storing incoming messages"), waiting_at_most(_PATIENCE):
+        with self._calls.call("storing incoming messages"), waiting_at_most(_STORE_TIMEOUT):
             self._delivery.send_many(messages)
         for entry in entries:
             entry.result, entry.is_claimed = IngestResult.STORED, False

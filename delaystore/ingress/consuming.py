@@ -317,18 +317,18 @@ class _Session(Generic[Item]):
             if self._future is not None:
                 wait([self._future], _FULL_TICK)
                 self._consumer.keep_alive()
-            elif self._patience:
-                self._stopping.wait(self._patience)
+            elif self._wait:
+                self._stopping.wait(self._wait)
                 self._consumer.keep_alive()
         elif self._future is not None:
             self._consumer.receive(_TICK, room)  # no message is needed before the batch is done
         elif self._consumer.prefetched:
-            self._consumer.receive(self._patience, room)
+            self._consumer.receive(self._wait, room)
         else:
-            self._consumer.receive(self._patience)
+            self._consumer.receive(self._wait)
 
     @property
-    def _patience(self) -> float:
+    def _wait(self) -> float:
         """Seconds until the next batch can begin, as far as is known."""
         due = self._handler.due_in
         seconds = _TICK if due is None else min(due, _TICK)

@@ -299,8 +299,8 @@ def _depth(broker: Broker, queue: str) -> int:
 
 def _next(consumer: Consumer, most: int) -> Sequence[Consumed]:
     ends = time.monotonic() + _QUIET
-    while not consumer.prefetched and (patience := ends - time.monotonic()) > 0:
-        consumer.receive(patience)  # it may return at once for messages that were taken before
+    while not consumer.prefetched and (timeout := ends - time.monotonic()) > 0:
+        consumer.receive(timeout)  # it may return at once for messages that were taken before
     return consumer.take(most, _MOST_BYTES)
 
 

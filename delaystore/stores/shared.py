@@ -320,18 +320,18 @@ def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> No
         raise DuplicateKeyError(key_of(message), waiting)
 
 
-def patiently(attempt: Callable[[], _Answer], patience: float) -> _Answer:
-    """What `attempt` returns, made again for `patience` seconds while a dispatcher has the message of its id or key.
+def retried_while_claimed(attempt: Callable[[], _Answer], timeout: float) -> _Answer:
+    """What `attempt` returns, made again for `timeout` seconds while a dispatcher has the message of its id or key.
 
     With 0 it is made once, and its statements wait for locks as long as they do by themselves.
     """
     wait = LONGEST_PAUSE / 16
-    with waiting_at_most(patience) if patience else nullcontext():
+    with waiting_at_most(timeout) if timeout else nullcontext():
         while True:
             try:
                 return attempt()
             except (KeyInUseError, MessageBeingDispatchedError):
-                if not patience or time_left() < wait:
+                if not timeout or time_left() < wait:
                     raise
             pause(wait)
             wait = min(2 * wait, LONGEST_PAUSE)

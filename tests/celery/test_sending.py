@@ -302,7 +302,7 @@ def test_a_retry_whose_earlier_attempt_stays_is_delayed_by_celery(
 ) -> None:
     DelayedTasks(app, delivery)
     app.send_task("note", ("earlier",), countdown=3600, task_id="one")
-    monkeypatch.setattr(_delivering, "PATIENCE", 0.2)
+    monkeypatch.setattr(_delivering, "TIMEOUT", 0.2)
     with pytest.raises(OperationalError):  # of the broker, to which it is published
         app.send_task("note", ("later",), countdown=7200, task_id="one", retries=1)
     assert "Celery delays it" in caplog.text

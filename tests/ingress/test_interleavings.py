@@ -212,9 +212,9 @@ FIRST: Final = 12
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for: all is done by one thread."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "key_patience", 0.0)
-    monkeypatch.setattr(InMemoryDelayedMessageStore, "key_patience", 0.0)
-    monkeypatch.setattr(mysql, "PATIENCE", 1)
+    monkeypatch.setattr(SqlDelayedMessageStore, "key_timeout", 0.0)
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "key_timeout", 0.0)
+    monkeypatch.setattr(mysql, "INSERT_LOCK_TIMEOUT", 1)
 
 
 def histories(rule: IngressOnDuplicate, count: int, begin: Callable[[History], None]) -> None:

@@ -82,7 +82,7 @@ def test_what_a_database_hangs_up_on_is_put_aside(ground: Ground, start_server: 
 def test_what_the_store_fails_on_is_unacknowledged_and_the_others_go_on(
     ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
+    monkeypatch.setattr("delaystore.ingress._intake._RETRY_TIMEOUT", 1.0)
     monkeypatch.setattr("delaystore.ingress._entries._TRY_EVERY", 1.0)
     with faulty(sqlite_url, error) as (delivery, store):
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:

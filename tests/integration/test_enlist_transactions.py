@@ -76,7 +76,7 @@ def test_an_id_in_an_open_transaction_is_not_waited_for_in_vain(
     url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where one thread, or one event loop, has both: the transaction cannot end before the call does."""
-    monkeypatch.setattr(postgresql, "PATIENCE", 0.3)
+    monkeypatch.setattr(postgresql, "INSERT_LOCK_TIMEOUT", 0.3)
     settings = DelayedDeliverySettings(store_timeout=5)
     # A table of its own, whose statements are built with that patience.
     store = SqlDelayedMessageStore(url, table="of_little_patience")

@@ -99,7 +99,7 @@ def test_processes_that_send_the_same_keys_while_a_dispatcher_works(
 
 
 class ImpatientStore(SqlDelayedMessageStore):
-    key_patience: ClassVar = 0.3
+    key_timeout: ClassVar = 0.3
 
 
 @pytest.fixture
@@ -423,8 +423,8 @@ def test_without_the_index_of_keys_nothing_is_called_a_duplicate(store: SqlDelay
 def test_what_another_unique_index_refuses_is_no_duplicate(
     store: SqlDelayedMessageStore, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlDelayedMessageStore, "key_patience", 0.1)
-    monkeypatch.setattr(store._parts.keyed, "patience", 0.1)
+    monkeypatch.setattr(SqlDelayedMessageStore, "key_timeout", 0.1)
+    monkeypatch.setattr(store._parts.keyed, "timeout", 0.1)
     with store.engine.begin() as connection:
         connection.execute(text("CREATE UNIQUE INDEX yours ON sales_delayed (failure_count)"))
     store.store(message(store.now(), 60, "first"))

@@ -21,10 +21,8 @@ from delaystore.errors import TransportError, TransportSetupError, TransportUnav
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq import channels as carriage_module
-from delaystore.transports.rabbitmq import channels as channel_module
+from delaystore.transports.rabbitmq import channels as channels_module
 from delaystore.transports.rabbitmq import owner as owner_module
-from delaystore.transports.rabbitmq import owner as watch_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.dispatching import wait_until
@@ -141,13 +139,13 @@ def test_bodies_of_any_size_arrive(transport: RabbitMQTransport, size: int) -> N
 
 def test_messages_arrive_in_their_order_through_a_window_smaller_than_the_batch(transport: RabbitMQTransport) -> None:
     transport.declare("q")
-    sent = [message() for _ in range(3 * channel_module.WINDOW)]
+    sent = [message() for _ in range(3 * channels_module.WINDOW)]
     assert set(kinds(transport.send(sent, None, LONG))) == {DELIVERED}
     assert drain(transport) == [one.message_id for one in sent]
 
 
 def test_large_bodies_pass_a_window_of_bytes(transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "WINDOW_BYTES", 1000)
+    monkeypatch.setattr(channels_module, "WINDOW_BYTES", 1000)
     transport.declare("q")
     outcomes = transport.send([message(body=b"x" * 700) for _ in range(50)], None, LONG)
     assert set(kinds(outcomes)) == {DELIVERED}
@@ -218,7 +216,7 @@ def test_a_whole_batch_that_closes_the_channel_is_settled(transport: RabbitMQTra
 def test_messages_that_close_the_connection_fail_alone(
     transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "fits", lambda _header, _frame_max: True)
+    monkeypatch.setattr(channels_module, "fits", lambda _header, _frame_max: True)
     transport.declare("q")
     too_large = {f"header {number}": "x" * 10_000 for number in range(20)}
     batch = [message(headers=too_large if index in (250, 750) else {}) for index in range(1000)]
@@ -357,7 +355,7 @@ def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unconfirmed_at
     batch = [message("durable", body=b"x" * 2000) for _ in range(100_000)]
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(transport.send, batch, None, 10 * LONG)
-        wait_until(lambda: depth(private_rabbitmq) > 3 * channel_module.WINDOW, "a part of the batch in the queue")
+        wait_until(lambda: depth(private_rabbitmq) > 3 * channels_module.WINDOW, "a part of the batch in the queue")
         private_rabbitmq.kill()
         outcomes = sending.result(LONG)
     assert set(kinds(outcomes)) == {DELIVERED, UNCONFIRMED}
@@ -420,7 +418,7 @@ def test_a_broker_that_answers_all_but_some_messages_is_there(
 ) -> None:
     transport.declare("stuck")
     monkeypatch.setattr(
-        channel_module.ConfirmChannel, "_on_answer", lambda self, frame: None
+        channels_module.ConfirmChannel, "_on_answer", lambda self, frame: None
     )  # a queue without its quorum
     assert kinds(transport.send([message("stuck")], None, 0.5)) == [UNAVAILABLE]
     assert transport.unavailable() is None
@@ -450,7 +448,7 @@ def test_heartbeats_find_out_that_the_broker_no_longer_answers(private_rabbitmq:
 def test_a_memory_alarm_holds_messages_up_and_says_why(
     private_rabbitmq: RabbitMQ, caplog: pytest.LogCaptureFixture, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "SILENCE_SECONDS", 0.2)  # setting the watermark takes longer
+    monkeypatch.setattr(owner_module, "SILENCE_SECONDS", 0.2)  # setting the watermark takes longer
     transport = connect(private_rabbitmq.url)
     transport.declare("alarmed")
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
@@ -471,7 +469,7 @@ def test_a_memory_alarm_holds_messages_up_and_says_why(
 def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
     private_rabbitmq: RabbitMQ, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carriage_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(channels_module, "ANSWER_TIMEOUT", 0.5)
     transport = connect(private_rabbitmq.url, queue_type="classic")
     transport.declare("alarmed")
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
@@ -483,7 +481,7 @@ def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
         wait_until(lambda: "blocks publishers" in str(transport.unavailable()), "the reason")
         time.sleep(2)
         assert fates(outcomes) == {None}
-        monkeypatch.setattr(carriage_module, "PATIENCE", LONG)
+        monkeypatch.setattr(channels_module, "ANSWER_TIMEOUT", LONG)
     finally:
         private_rabbitmq.clear_alarms()
     wait_until(lambda: None not in fates(outcomes), "the late confirms")
@@ -493,8 +491,8 @@ def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
 def test_what_has_not_left_this_machine_is_not_given_up(
     rabbitmq_url: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "SILENCE_SECONDS", LONG)
-    monkeypatch.setattr(carriage_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(owner_module, "SILENCE_SECONDS", LONG)
+    monkeypatch.setattr(channels_module, "ANSWER_TIMEOUT", 0.5)
     with Proxy(urlsplit(rabbitmq_url).port or 0) as network:
         transport = connect(network.url_of(rabbitmq_url))
         transport.declare("far away")
@@ -504,7 +502,7 @@ def test_what_has_not_left_this_machine_is_not_given_up(
         assert set(kinds(outcomes)) == {UNCONFIRMED}
         time.sleep(2)
         assert fates(outcomes) == {None}
-        monkeypatch.setattr(carriage_module, "PATIENCE", LONG)
+        monkeypatch.setattr(channels_module, "ANSWER_TIMEOUT", LONG)
         network.pass_on()
         wait_until(lambda: None not in fates(outcomes), "the late confirm")
         assert fates(outcomes) == {True}

@@ -54,7 +54,7 @@ from delaystore.stores.sql._statements import Search, Settling, Statements, stat
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES
 from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_of
 from delaystore.stores.sql.dialects.base import OWN
-from delaystore.stores.sql.dialects.mysql import PATIENCE
+from delaystore.stores.sql.dialects.mysql import INSERT_LOCK_TIMEOUT
 from delaystore.stores.sql.faults import quoted_name
 from delaystore.transports.sql_queue._receiving import LeasedTable, LockedTable, OpenTable
 from delaystore.transports.sql_queue._tables import QueueTables, queue_table
@@ -64,7 +64,7 @@ NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
 NO_STATEMENTS: Final = ("partitions", "beside", "numbered", "cancel", "reschedule")
 MARIADB_ALONE: Final = (
-    f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
+    f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {INSERT_LOCK_TIMEOUT}) FOR "
 )
 """What MySQL does not know; all else is the same."""
 OPTIONS: Final = (")ROW_FORMAT=DYNAMIC ENGINE=InnoDB", ")ENGINE=InnoDB ROW_FORMAT=DYNAMIC")

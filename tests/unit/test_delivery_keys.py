@@ -50,7 +50,7 @@ def test_a_key_finds_its_message(delivery: DelayedDelivery, clock: SettableClock
 
 
 def test_what_a_dispatcher_has_is_told_apart(delivery: DelayedDelivery, store: InMemoryDelayedMessageStore) -> None:
-    store.key_patience = 0.1
+    store.key_timeout = 0.1
     delivery.send("billing", b"1", delay=0, key="k")
     held = store.fetch_next_due_timeout(store.now())
     assert held is not None

@@ -68,7 +68,7 @@ def test_where_the_pass_gets_no_answer_beside_it_the_store_is_asked_before_the_n
             with self.one:
                 return super().allowance(destination, wanted)
 
-    monkeypatch.setattr(_pauses_and_limits, "PATIENCE", 0.05)
+    monkeypatch.setattr(_pauses_and_limits, "ANSWER_TIMEOUT", 0.05)
     store = StoreOfOneConnection(clock)
     store.limit_rate("slow", 10.0, by="me")
     dispatcher = Dispatcher(store, transport, settings())
@@ -101,7 +101,7 @@ class Held:
 def test_more_than_was_asked_for_before_the_fetch_is_asked_for_again(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pauses_and_limits, "PATIENCE", 0.0)  # nobody answers in no time
+    monkeypatch.setattr(_pauses_and_limits, "ANSWER_TIMEOUT", 0.0)  # nobody answers in no time
     dispatcher = Dispatcher(store, transport, settings())
     store.limit_rate("slow", 10.0, by="me")
     store.store_many(message(f"{number:02}", "slow") for number in range(3))

@@ -32,7 +32,7 @@ RULES = pytest.mark.parametrize("rule", list(IngressOnDuplicate))
 class Store(InMemoryDelayedMessageStore):
     """Fails on bodies in `poison`."""
 
-    key_patience = 0.0
+    key_timeout = 0.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ def test_what_goes_back_to_its_queue_takes_with_it_what_stays_behind_it(
 
 @RULES
 def test_a_batch_is_not_held_up_by_a_claimed_one(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "key_patience", 5.0)
+    monkeypatch.setattr(Store, "key_timeout", 5.0)
     ground.store.store(message("a", b"0"))
     with ground.store.transaction() as dispatcher:
         assert dispatcher.fetch_due(NOON, 1)

@@ -298,7 +298,7 @@ def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
     ended(send, broker)
 
 
-@pytest.mark.parametrize("bound", ["PATIENCE", "MOST_LEFT"])
+@pytest.mark.parametrize("bound", ["ANSWER_TIMEOUT", "MOST_LEFT"])
 def test_what_stays_silent_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
@@ -340,7 +340,7 @@ def test_a_channel_that_takes_longer_to_open_than_a_batch_waits_is_there_for_the
 def test_a_channel_that_never_opens_is_given_up_at_last(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.ANSWER_TIMEOUT", SHORT)
     asked = count()
     select = {spec.Confirm.Select: lambda _: None if next(asked) == 0 else spec.Confirm.SelectOk()}
     broker = scripted({**acknowledging, **select})
@@ -419,7 +419,7 @@ class Interrupt(BaseException):
 def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
     acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.PATIENCE", SHORT)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channels.ANSWER_TIMEOUT", SHORT)
 
     def interrupt(*_: Any) -> None:
         raise Interrupt

@@ -171,7 +171,7 @@ def test_an_id_that_is_being_dispatched_is_no_duplicate(call: Program, delivery:
     call("POST", "/messages", json=new, status=201)
     store = delivery.operable_store()
     assert isinstance(store, InMemoryDelayedMessageStore)
-    store.key_patience = 0.1  # type: ignore[misc]
+    store.key_timeout = 0.1  # type: ignore[misc]
     with store.transaction() as dispatcher:
         (claimed,) = dispatcher.fetch_due(store.now(), 1)
         said = call("POST", "/messages", json=new, status=409)["detail"]

@@ -246,7 +246,7 @@ _READERS: Final = text("SELECT count(*) FROM pg_stat_activity WHERE application_
 
 TICK: Final = 0.5
 """Seconds between two checks of what it holds."""
-PATIENCE: Final = 10
+TIMEOUT: Final = 10
 """Seconds for a client to prove who it is, and to say what it wants."""
 _logger: Final = logging.getLogger(__name__)
 
@@ -297,7 +297,7 @@ class DriverService:
         self._wake_listener()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(PATIENCE)
+                thread.join(TIMEOUT)
 
     def _serve(self) -> None:
         with self._listener:
@@ -316,7 +316,7 @@ class DriverService:
     def _answer(self, connection: Connection) -> None:
         try:
             with connection:
-                _give_up_after(connection, PATIENCE)
+                _give_up_after(connection, TIMEOUT)
                 answer(connection, self.client.authkey, self._reply_to)
         except (OSError, EOFError, WrongKeyError):
             _logger.debug("a connection to the driver service ended early")
@@ -397,7 +397,7 @@ class DriverService:
 
     def _wake_listener(self) -> None:
         try:
-            socket.create_connection((HOST, self.client.port), timeout=PATIENCE).close()
+            socket.create_connection((HOST, self.client.port), timeout=TIMEOUT).close()
         except OSError:
             _logger.debug("the driver service listens no more")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LIBRARIES: Final = ("pyspark", "pyarrow")
 OLDEST_JAVA: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_PATIENCE: Final = 30
+_TIMEOUT: Final = 30
 
 
 def check_libraries() -> None:
@@ -50,7 +50,7 @@ def _check_java() -> None:
         raise ConfigurationError(f"Spark needs Java, and there is none; {advice}")
     try:
         answer = subprocess.run(  # noqa: S603 - the Java that Spark would run
-            [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=True
+            [program, "-version"], capture_output=True, text=True, timeout=_TIMEOUT, check=True
         )
     except FileNotFoundError:
         where = f"JAVA_HOME is {home!r}, where there is no bin/java" if home else f"{program!r} is not there"
@@ -72,7 +72,7 @@ _QUESTION: Final = (
     "import sys; from importlib.util import find_spec; "
     "print(*sys.version_info[:2], *(name for name in sys.argv[1:] if find_spec(name) is None))"
 )
-_ANSWER_PATIENCE: Final = 30
+_ANSWER_TIMEOUT: Final = 30
 
 
 def settle_worker_python(context: "SparkContext") -> None:
@@ -101,7 +101,7 @@ def _fault(program: str, *, has_files: bool) -> str | None:
     """What is wrong with that Python; None: nothing. `has_files`: Spark brings modules of its own to the workers."""
     try:
         asked = subprocess.run(  # noqa: S603 - the Python that Spark would run
-            [program, "-c", _QUESTION, *_NEEDED], capture_output=True, text=True, timeout=_ANSWER_PATIENCE, check=True
+            [program, "-c", _QUESTION, *_NEEDED], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT, check=True
         )
         major, minor, *lacking = asked.stdout.split()
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -27,7 +27,7 @@ from delaystore.errors import ConfigurationError, LoadError
 # Spark's Java machine, as a process that can be ended at any moment.
 
 _POLL: Final = 0.05
-_END_PATIENCE: Final = 30
+_END_TIMEOUT: Final = 30
 _DYING: Final = 3
 """Seconds that Java may take to end, once its connections have."""
 _LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
@@ -102,7 +102,7 @@ class Java:
         self._process.stdin.close()
         try:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_PATIENCE)
+                self._process.wait(_END_TIMEOUT)
         finally:
             self.kill()
             self._process.wait()

@@ -110,12 +110,12 @@ class _LockedError(Exception):
     """Rolls the transaction back."""
 
 
-def open_database(options: StoreOptions, *, patient: bool = False) -> LoadDatabase:
-    """The database of the options' endpoint; connects to nothing. `patient`: a statement may take hours."""
+def open_database(options: StoreOptions, *, long_statements: bool = False) -> LoadDatabase:
+    """The database of the options' endpoint; connects to nothing. `long_statements`: a statement may take hours."""
     with configuration_errors():
         url = database_url(options.store)
-    if patient:
-        waiting = dialect_of(url, STAGING_DIALECTS).patience
+    if long_statements:
+        waiting = dialect_of(url, STAGING_DIALECTS).without_time_limit
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
     store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
     store.initialize(options.endpoint, TransactionMode.NONE)
@@ -123,9 +123,9 @@ def open_database(options: StoreOptions, *, patient: bool = False) -> LoadDataba
 
 
 @contextmanager
-def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
+def load_database(options: StoreOptions, *, long_statements: bool = False) -> Iterator[LoadDatabase]:
     """As `open_database`, closed with the block."""
-    database = open_database(options, patient=patient)
+    database = open_database(options, long_statements=long_statements)
     with closing(database.store):
         yield database
 

@@ -163,7 +163,7 @@ def _swapped(numbers: pa.Array, code: str) -> pa.Array:
 
 # What a bulk load asks of its database, beyond what every dialect offers.
 
-DROP_PATIENCE: Final = 2.0
+DROP_LOCK_TIMEOUT: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
 DUE_TIME: Final = "due_time"
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
@@ -175,7 +175,7 @@ _ROOM: Final = 2**17
 class StagingDialect(StoreDialect):
     """A database that stages rows, and moves them into the table of waiting messages."""
 
-    patience: ClassVar[Mapping[str, str]] = {}
+    without_time_limit: ClassVar[Mapping[str, str]] = {}
     """Parameters of a URL's query that let the driver wait for a long statement."""
     prefixes: ClassVar[Sequence[str]] = ()
     """Words between CREATE and TABLE."""
@@ -195,12 +195,12 @@ class StagingDialect(StoreDialect):
 
     def drop(self, connection: Connection, name: str) -> None:
         """Drop a table, by its quoted name, if it is there; an error that is LOCKED if others use it for long."""
-        with self.lock_wait(connection, DROP_PATIENCE):
+        with self.lock_wait(connection, DROP_LOCK_TIMEOUT):
             execute_as_it_stands(connection, f"DROP TABLE IF EXISTS {name}")
 
     def empty(self, connection: Connection, name: str) -> None:
         """Remove all rows; otherwise as `drop`."""
-        with self.lock_wait(connection, DROP_PATIENCE):
+        with self.lock_wait(connection, DROP_LOCK_TIMEOUT):
             execute_as_it_stands(connection, f"{self.emptying} {name}")
 
     @abstractmethod
@@ -252,7 +252,7 @@ class StagingDialect(StoreDialect):
 class MySqlStaging(StagingDialect, MySqlDialect):
     """MariaDB and MySQL: inserts of many rows each. DDL commits what went before it."""
 
-    patience: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
+    without_time_limit: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
 
     @override
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:

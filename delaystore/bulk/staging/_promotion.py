@@ -34,7 +34,7 @@ from delaystore.stores.sql.rows import to_readable_message
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
-CLAIM_PATIENCE: Final = 600.0
+CLAIM_TIMEOUT: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 LOOKED_AT: Final = 10_000
 """Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
@@ -119,7 +119,7 @@ class Promotion:
         return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _run(self) -> FinishedLoad:
-        deadline = time.monotonic() + CLAIM_PATIENCE
+        deadline = time.monotonic() + CLAIM_TIMEOUT
         tries = 0
         while True:
             try:
@@ -143,7 +143,7 @@ class Promotion:
 
     def _pause(self, deadline: float, error: Exception) -> None:
         if time.monotonic() > deadline:
-            raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+            raise StoreUnavailableError(f"{error} for {CLAIM_TIMEOUT:.0f} s; load again") from None
         with self._holding():
             pass
         self._database.store.clean_up()
@@ -166,7 +166,7 @@ class Promotion:
             if len(ids) < LISTED:
                 break
             after = ids[-1]
-        deadline = time.monotonic() + CLAIM_PATIENCE
+        deadline = time.monotonic() + CLAIM_TIMEOUT
         while claimed:
             self._pause(deadline, _ClaimedError())
             claimed = self._looked_at(claimed)

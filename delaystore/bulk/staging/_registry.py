@@ -17,7 +17,7 @@ from delaystore.stores.sql.faults import Fault
 
 # The registry of loads: which process has which, and which are finished.
 
-PATIENCE: Final = 10.0
+LOCK_TIMEOUT: Final = 10.0
 """Seconds that a load waits for another process that is promoting the same, or for a killed one's last statement."""
 _POLL: Final = 0.1
 _RowOf = Row[*tuple[Any, ...]]
@@ -61,7 +61,7 @@ class Registry:
     @contextmanager
     def _locking(self, key: LoadKey, owner: LoadOwner) -> Iterator[tuple[Connection, _RowOf, datetime]]:
         """The load's row, made if there is none, and locked; and the time."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             with self._database.writing() as bound:
                 now = self._database.store.now()

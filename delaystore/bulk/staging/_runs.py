@@ -187,7 +187,7 @@ class SqlStaging(Staging):
     def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
-        with self._opened(patient=True) as database:
+        with self._opened(long_statements=True) as database:
             rules = self._rules(on_duplicate)
             finished = Promotion(database, self._token, self._lease, self._key, attempts, rules).run()
             with suppress(StoreError):  # the load is finished anyway; the next one removes the left-overs
@@ -209,10 +209,10 @@ class SqlStaging(Staging):
                 Registry(database).discard(self._token)
             database.drop(database.staging(self._token).name)
 
-    def _opened(self, *, patient: bool = False) -> AbstractContextManager[LoadDatabase]:
-        """`patient`: a statement may take hours, for which some drivers need connections of their own."""
-        if self._database is None or (patient and self._database.dialect.patience):
-            return load_database(self._options, patient=patient)
+    def _opened(self, *, long_statements: bool = False) -> AbstractContextManager[LoadDatabase]:
+        """`long_statements`: a statement may take hours, for which some drivers need connections of their own."""
+        if self._database is None or (long_statements and self._database.dialect.without_time_limit):
+            return load_database(self._options, long_statements=long_statements)
         return nullcontext(self._database)
 
     def _rules(self, on_duplicate: OnDuplicate) -> Rules:

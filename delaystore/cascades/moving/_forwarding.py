@@ -225,10 +225,10 @@ class _BatchInTransit:
         """Wait a moment before what is pending is published again, or give it up."""
         if not self.pending:
             return
-        out_of_patience = time.monotonic() > self._deadline
-        if out_of_patience:
+        timed_out = time.monotonic() > self._deadline
+        if timed_out:
             self.given_up = f"nothing could be published for {self._patience:g} s: {self._trouble}"
-        if out_of_patience or self._stopping():
+        if timed_out or self._stopping():
             self.pending = []
             return
         self.repeated += len(self.pending)

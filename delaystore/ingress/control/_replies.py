@@ -107,7 +107,7 @@ def _short(text: str) -> bytes:
 
 _TIMEOUT: Final = 5.0
 """Seconds for the confirms of one batch."""
-_PATIENCE: Final = 5.0
+_RETRIED_FOR: Final = 5.0
 """Seconds for which an unavailable queue is tried."""
 _PAUSE: Final = 1.0
 """Seconds before an answer is published again."""
@@ -190,7 +190,7 @@ class Replies:
             self._note_undeliverable(reply, outcome.reason)
 
     def _may_recover(self, reply: Reply, outcome: Outcome) -> bool:
-        return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _PATIENCE
+        return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _RETRIED_FOR
 
     def _note_undeliverable(self, reply: Reply, reason: str) -> None:
         """The answer cannot be sent: a request in error goes to the rejected queue; what was done is done."""

@@ -90,7 +90,7 @@ def enlisted(delivery: DelayedDelivery) -> EnlistedDelivery | None:
     return None if target is None else delivery.enlist(target)
 
 
-PATIENCE: Final = 30.0
+TIMEOUT: Final = 30.0
 """Seconds that a retry waits for the dispatcher to remove the attempt before it."""
 _retry_over_time: Any = functional.retry_over_time  # it has no annotations, in a library that says it has
 _PAUSE: Final = 0.05
@@ -144,7 +144,7 @@ class TaskKeeper:
             _retry_over_time(self._store, (StoreUnavailableError,), (task,), **limits)
 
     def _store(self, task: Envelope) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             try:
                 return self._send(self._delivery, task)

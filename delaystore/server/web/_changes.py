@@ -61,7 +61,7 @@ def follow(site: WebSite, operations: Operations, operation: Operation) -> None:
     site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
 
 
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 _COUNTING: Final = 5.0
 """Seconds to wait for the backlog, which reads all waiting messages; then it is unknown."""
 _MOMENT: Final = 2.0
@@ -115,7 +115,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     """Destinations with waiting messages, recent deliveries or a changed state, the fullest first."""
     site = site_of(request)
     overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
-        site.cached.overview(_PATIENCE), _backlog(site), site.run(request, Operations.destinations)
+        site.cached.overview(_TIMEOUT), _backlog(site), site.run(request, Operations.destinations)
     )
     states = {each.name: each for each in changed}
     rates, waiting = _rates(overview), backlog or {}
@@ -171,7 +171,7 @@ EXAMINED: Final = 5_000
 """Messages that one page looks at, at most."""
 FURTHEST: Final = 1_000_000
 """Messages that a page may skip."""
-PATIENCE: Final = 30.0
+SEARCH_TIMEOUT: Final = 30.0
 """Seconds: a look at a long queue takes a while."""
 FIELDS: Final = ("destination", "kind", "reason", "message_id")
 """Of a filter, as forms and addresses have them; an empty destination: nothing says where a message was to go."""
@@ -202,7 +202,7 @@ async def message(request: Request, message_id: str) -> FailedMessage:
         errors = operations.errors
         return None if errors.depth() is None else errors.get(message_id, examine=EXAMINED)
 
-    found = await site_of(request).run_within(request, look, PATIENCE)
+    found = await site_of(request).run_within(request, look, SEARCH_TIMEOUT)
     if found is None:
         raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
     return found

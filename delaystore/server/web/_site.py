@@ -183,9 +183,9 @@ class WebSite:
         """
         return await self.calls(partial(method, self.operations(request), *arguments, **named))
 
-    async def run_within(self, request: Request, method: Callable[[Operations], Answer], patience: float) -> Answer:
-        """As `run`, for what may take `patience` seconds."""
-        return await self.calls(partial(method, self.operations(request)), patience)
+    async def run_within(self, request: Request, method: Callable[[Operations], Answer], seconds: float) -> Answer:
+        """As `run`, for what may take `seconds` seconds."""
+        return await self.calls(partial(method, self.operations(request)), seconds)
 
     def stop(self) -> None:
         """End streams of events, and background jobs after their present step."""

@@ -16,7 +16,7 @@ from delaystore.processes import in_thread
 
 Answer = TypeVar("Answer")
 
-PATIENCE: Final = 10.0
+TIMEOUT: Final = 10.0
 """Seconds that a page waits for an answer."""
 _MOST: Final = 48
 """Calls at the same time; more are refused, as the store seems to hang."""
@@ -25,18 +25,18 @@ _MOST: Final = 48
 class Calls:
     """Makes calls for one application."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, seconds: float = TIMEOUT) -> None:
+        self._seconds = seconds
         self._room = BoundedSemaphore(_MOST)
 
-    async def __call__(self, call: Callable[[], Answer], patience: float | None = None) -> Answer:
-        """What `call` returns or raises; StoreUnavailableError where that takes longer than `patience` seconds.
+    async def __call__(self, call: Callable[[], Answer], seconds: float | None = None) -> Answer:
+        """What `call` returns or raises; StoreUnavailableError where that takes longer than `seconds` seconds.
 
         `call` goes on then, in its thread: it may still be done.
         """
         if not self._room.acquire(blocking=False):
             raise StoreUnavailableError("too many requests wait for the store; try again in a moment")
-        limit = self._patience if patience is None else patience
+        limit = self._seconds if seconds is None else seconds
         task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(call)))
         try:
             return await asyncio.wait_for(task, limit)
@@ -83,14 +83,14 @@ class Shared(Generic[Answer]):
         self._future: Future[Answer] | None = None
         self._fresh_until = 0.0
 
-    async def __call__(self, patience: float) -> Answer:
+    async def __call__(self, seconds: float) -> Answer:
         """The answer, at most as old as what it cost; raises as `ask`, StoreUnavailableError where it takes longer."""
         future = asyncio.wrap_future(self._current())
         try:
-            return await asyncio.wait_for(asyncio.shield(future), patience)
+            return await asyncio.wait_for(asyncio.shield(future), seconds)
         except TimeoutError:
             future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # another request asks again
-            raise StoreUnavailableError(f"there was no answer within {patience:g} seconds") from None
+            raise StoreUnavailableError(f"there was no answer within {seconds:g} seconds") from None
 
     def forget(self) -> None:
         """Have the next one ask again, as something was changed."""

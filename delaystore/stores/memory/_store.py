@@ -16,7 +16,7 @@ from delaystore.errors import (
     UnsupportedModeError,
 )
 from delaystore.message import (
-    KEY_PATIENCE,
+    KEY_TIMEOUT,
     DelayedMessage,
     KeyRule,
     Position,
@@ -40,7 +40,7 @@ from delaystore.stores.shared import (
     ClaimsInBatches,
     check_number,
     in_transaction,
-    patiently,
+    retried_while_claimed,
 )
 
 _SYSTEM_CLOCK: Final = SystemClock()
@@ -55,7 +55,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
     """
 
-    key_patience: ClassVar = KEY_PATIENCE
+    key_timeout: ClassVar = KEY_TIMEOUT
     """Seconds for which a message waits to be stored whose id or key is being dispatched."""
 
     def __init__(
@@ -157,7 +157,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
             with self.transaction() as transaction:
                 return transaction.store_many(kept, rule, change=change)
 
-        return patiently(attempt, self.key_patience)
+        return retried_while_claimed(attempt, self.key_timeout)
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
@@ -165,7 +165,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
             with self.transaction() as transaction:
                 return transaction.store_keyed(message, rule, change=change)
 
-        return patiently(attempt, self.key_patience)
+        return retried_while_claimed(attempt, self.key_timeout)
 
     @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:

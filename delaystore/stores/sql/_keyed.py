@@ -44,8 +44,8 @@ from delaystore.stores.shared import (
     bounded,
     key_of,
     latest_due_time,
-    patiently,
     refuse_duplicate,
+    retried_while_claimed,
     unlike,
 )
 from delaystore.stores.sql._statements import Statements
@@ -68,10 +68,10 @@ class Placed(NamedTuple):
 
 
 class Keyed(ABC):
-    """What becomes of a message with a key; `patience`: seconds to wait for the transaction that has the key's row."""
+    """What becomes of a message with a key; `timeout`: seconds to wait for the transaction that has the key's row."""
 
-    def __init__(self, sql: Statements, patience: float) -> None:
-        self._sql, self._dialect, self._table, self.patience = sql, sql.dialect, sql.table, patience
+    def __init__(self, sql: Statements, timeout: float) -> None:
+        self._sql, self._dialect, self._table, self.timeout = sql, sql.dialect, sql.table, timeout
 
     @memoized_property
     def _has_key(self) -> ColumnElement[bool]:
@@ -123,7 +123,7 @@ class Keyed(ABC):
 
     @abstractmethod
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
-        """A block that is undone when it raises, and waits no longer than our patience."""
+        """A block that is undone when it raises, and waits no longer than our timeout."""
 
     @abstractmethod
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed: ...
@@ -132,8 +132,8 @@ class Keyed(ABC):
 class OneStatement(Keyed):
     """PostgreSQL and SQLite."""
 
-    def __init__(self, sql: Statements, upserts: KeyUpserts, patience: float) -> None:
-        super().__init__(sql, patience)
+    def __init__(self, sql: Statements, upserts: KeyUpserts, timeout: float) -> None:
+        super().__init__(sql, timeout)
         self._upserts = upserts
         self._statements: dict[tuple[OnKey, bool], Executable] = {}
 
@@ -166,10 +166,10 @@ class OneStatement(Keyed):
                     raise
 
     def _locked(self, connection: Connection, message: DelayedMessage) -> MessageBefore | None:
-        """The message of the key, locked; None: there is none. Waits for who has it, as long as our patience lasts."""
+        """The message of the key, locked; None: there is none. Waits for who has it, as long as our timeout lasts."""
         self._dialect.begin_writing(connection)
-        patience = min(self.patience, time_left())
-        with self._explained(message), self._apart(connection), self._dialect.lock_wait(connection, patience):
+        timeout = min(self.timeout, time_left())
+        with self._explained(message), self._apart(connection), self._dialect.lock_wait(connection, timeout):
             row = connection.execute(self._lock, {"key": message.key}).first()
         if row is None:
             return None
@@ -213,7 +213,7 @@ class OneStatement(Keyed):
                 values["due_time"] = case((is_same, unlike), else_=values["due_time"])
                 return values, None
 
-            self._statements[chosen] = self._upserts.insert_keyed(table, self._sql.partitions, changes, self.patience)
+            self._statements[chosen] = self._upserts.insert_keyed(table, self._sql.partitions, changes, self.timeout)
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
@@ -236,8 +236,8 @@ class LockedRow(Keyed):
     In a caller's transaction the search may read older rows than there are: what is locked is always the newest.
     """
 
-    def __init__(self, sql: Statements, candidates: CandidateRows, patience: float) -> None:
-        super().__init__(sql, patience)
+    def __init__(self, sql: Statements, candidates: CandidateRows, timeout: float) -> None:
+        super().__init__(sql, timeout)
         self._candidates = candidates
 
     @memoized_property
@@ -289,11 +289,11 @@ class LockedRow(Keyed):
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
-        return self._dialect.lock_wait(connection, min(self.patience, time_left()))
+        return self._dialect.lock_wait(connection, min(self.timeout, time_left()))
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        deadline = time.monotonic() + min(self.patience, time_left())
+        deadline = time.monotonic() + min(self.timeout, time_left())
         while True:
             placed = self._attempt(connection, message, rule, now)
             if placed is not None:
@@ -369,12 +369,12 @@ def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=128)
-def keyed_of(sql: Statements, patience: float) -> Keyed:
+def keyed_of(sql: Statements, timeout: float) -> Keyed:
     """What serves messages with a key of one endpoint's table; stores share it, as they do the statements."""
     if sql.dialect.upserts is not None:
-        return OneStatement(sql, sql.dialect.upserts, patience)
+        return OneStatement(sql, sql.dialect.upserts, timeout)
     assert sql.dialect.candidates is not None
-    return LockedRow(sql, sql.dialect.candidates, patience)
+    return LockedRow(sql, sql.dialect.candidates, timeout)
 
 
 LOOK_AHEAD: Final = 64 * 2**20
@@ -420,11 +420,11 @@ class Messages:
 def decided(
     write: Callable[[], Answer],
     refusal: Refusal,
-    patience: float,
+    timeout: float,
     messages: Messages | None = None,
     taken: Duplicate | None = None,
 ) -> Answer:
-    """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids or keys.
+    """What `write` returns, made again for `timeout` seconds while a dispatcher has a message of its ids or keys.
 
     `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
     `taken`: the error that `write` has just raised; None: `write` is made first.
@@ -456,7 +456,7 @@ def decided(
                 refused = _without_a_row(error)
             raise refused or error from None
 
-    return patiently(attempt, patience if repeatable else 0.0)
+    return retried_while_claimed(attempt, timeout if repeatable else 0.0)
 
 
 def _without_a_row(error: Duplicate) -> StoreError:

@@ -128,7 +128,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             return refused
 
         is_alone = self._dialect.claiming is Claiming.LEASES
-        return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, messages)
+        return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.timeout, messages)
 
     def refusal(self, error: Duplicate) -> StoreError | None:
         """Why the ids or the key of `error` cannot be stored, by their rows as they are now; None: the rows have gone.

@@ -234,7 +234,7 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),
         "delaystore_alter_shelves": alter_partitions,
-        "delaystore_patiently": dialect.alter_patiently,
+        "delaystore_alter": dialect.alter_with_short_locks,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }
     context = MigrationContext.configure(connection, opts=options)

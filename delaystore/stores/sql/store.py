@@ -23,7 +23,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.message import KEY_PATIENCE, DelayedMessage, KeyRule, Position
+from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore
@@ -78,7 +78,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     partition_limits: ClassVar = PartitionLimits()
     """When messages that are stored at once get a partition."""
-    key_patience: ClassVar = KEY_PATIENCE
+    key_timeout: ClassVar = KEY_TIMEOUT
     """Seconds for which a message waits to be stored while another transaction has the message of its key."""
 
     def __init__(
@@ -169,7 +169,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
-            keyed=keyed_of(statements, self.key_patience),
+            keyed=keyed_of(statements, self.key_timeout),
             version=setup.KnownVersion(table),
         )
         self._endpoint = endpoint
@@ -320,7 +320,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         self, write: Callable[[], Answer], messages: Messages | None = None, taken: DuplicateMessageError | None = None
     ) -> Answer:
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
-        return decided(write, self._refusal, self.key_patience, messages, taken)
+        return decided(write, self._refusal, self.key_timeout, messages, taken)
 
     def _refusal(self, error: Duplicate) -> StoreError | None:
         """Committed: what is marked stays so, and no lock is left."""

@@ -108,7 +108,7 @@ class Renewal:
         )
 
 
-_PATIENCE: Final = 5.0
+_TIMEOUT: Final = 5.0
 """Seconds for the next message of those that are ready, after which another consumer is taken to have them."""
 _CONSUMERS: Final = 30
 """Consumers of one channel, at most. A quorum queue takes back what those of a channel had in the order of their names,
@@ -234,7 +234,7 @@ class OpenRabbitMQQueue(OpenQueue):
             portion = min(self._portions.next(limit), ready, MAX_PREFETCH)
             self._consumers += 1
             tag = f"delaystore-{self._consumers:08}"
-            arrived = consume(channel, self._name, portion, _PATIENCE, _PATIENCE, tag)
+            arrived = consume(channel, self._name, portion, _TIMEOUT, _TIMEOUT, tag)
             self._portions.seen(len(delivery.body) for delivery in arrived)
             self._keep(channel, arrived)
             if self._ahead or not arrived:

@@ -75,7 +75,7 @@ class WantedQueues:
                 self._missing.pop(name, None)
 
 
-_IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
+_SHORT_TIMEOUTS: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
 """Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
 _DEFAULT_TYPE: Final = "quorum"
 PREPARING: Final = 10.0
@@ -137,8 +137,8 @@ class RabbitMQTransport(Transport):
             delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
-        self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_IMPATIENCE)
-        self._looking = BlockingConnections(self._broker, answer=LOOK_SECONDS, **_IMPATIENCE)
+        self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_SHORT_TIMEOUTS)
+        self._looking = BlockingConnections(self._broker, answer=LOOK_SECONDS, **_SHORT_TIMEOUTS)
         self._wanted = WantedQueues(queues, lambda queue: declare_queue(self._preparing, queue, self._queue_type))
         self._publisher = BatchPublisher(self._broker, partial(look_at_all, self._looking))
         renew_in_children(self, RabbitMQTransport._forget)

@@ -378,7 +378,7 @@ def _too_large(size: int, frame_max: int) -> str:
 
 
 _IDLE_CHANNELS: Final = 8
-PATIENCE: Final = 60.0
+ANSWER_TIMEOUT: Final = 60.0
 """Seconds without any answer after which a batch is given up that no `send` waits for, counted while all of it has left
 this machine and the broker has no alarm. A queue whose leader was frozen, or moved, may answer on fresh channels for
 minutes before it does on an old one; after that, a second copy is likelier to arrive than an answer."""
@@ -413,7 +413,7 @@ class ChannelPool:
         batch.leave()
         # The broker has not opened this channel yet, which is no fault of a queue: the next batch takes it as it is.
         # Otherwise each batch would ask a slow broker for one more channel.
-        if channel.unused and time.monotonic() - channel.made_at < PATIENCE:
+        if channel.unused and time.monotonic() - channel.made_at < ANSWER_TIMEOUT:
             self._take_off(channel)
             self._idle.append(channel)
             batch.end()
@@ -437,8 +437,8 @@ class ChannelPool:
                 channel.pump()
             elif alarm or gone < batch.reaches:
                 batch.answerable_at = now
-            elif now - max(batch.heard_at, batch.answerable_at) > PATIENCE:
-                self._drop(batch, Closure(f"no answer within {PATIENCE:g} s"))
+            elif now - max(batch.heard_at, batch.answerable_at) > ANSWER_TIMEOUT:
+                self._drop(batch, Closure(f"no answer within {ANSWER_TIMEOUT:g} s"))
 
     def _wear(self, channel: ConfirmChannel) -> None:
         """Let nothing more be published on `channel`, or on those that are idle: they may know an old leader.

@@ -106,9 +106,9 @@ class Connector:
         self._rounds.attempt_number = 1
         self._on_open(connection)
 
-    def _refused(self, node: Node, patience: float, _connection: Any, error: BaseException) -> None:
+    def _refused(self, node: Node, timeout: float, _connection: Any, error: BaseException) -> None:
         self.connection = None
-        reason = reason_of(error, patience)
+        reason = reason_of(error, timeout)
         self._failures.append((node.label, reason))
         if self._stopped:
             self._fail()

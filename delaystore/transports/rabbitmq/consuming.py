@@ -122,8 +122,8 @@ class Consumer:
             if self._connection.is_open:
                 self._connection.close()
 
-    def receive(self, patience: float, enough: int = 0) -> None:
-        """Add what comes to `prefetched`; returns as soon as it is enough, or after `patience` seconds, or at `wake`.
+    def receive(self, timeout: float, enough: int = 0) -> None:
+        """Add what comes to `prefetched`; returns as soon as it is enough, or after `timeout` seconds, or at `wake`.
 
         `enough`: bytes, and a message at least. Raises TransportUnavailableError if the connection is lost,
         TransportError if a queue is deleted, or the broker closes the channel: as where a message stays unacknowledged
@@ -131,7 +131,7 @@ class Consumer:
         """
         with self._translated("cannot be read any more"):
             self._awake, self._enough = False, enough
-            self._connection.process_data_events(time_limit=patience)
+            self._connection.process_data_events(time_limit=timeout)
             self._read_at = time.monotonic()
             if not self._channel.is_open:
                 raise closing_reason(self._channel)

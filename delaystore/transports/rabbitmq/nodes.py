@@ -16,10 +16,10 @@ from delaystore.transports.rabbitmq.parameters import Broker, BrokerHost
 
 LOOK_UP: Final = 5.0
 """Seconds that a name server has for the names of a broker's hosts."""
-HURRIED: Final = 5.0
+NODE_TIMEOUT: Final = 5.0
 """Seconds that an address has to take a connection where there is another to try. Decides how long a node holds up,
 which is frozen: its kernel takes TCP connections all the same."""
-PATIENT: Final = 15.0
+LAST_NODE_TIMEOUT: Final = 15.0
 """Seconds that the last one has: an overloaded broker takes long for a login."""
 
 
@@ -33,7 +33,7 @@ class Node:
 
     def parameters(self, *, last: bool, **more: Any) -> pika.ConnectionParameters:
         """Parameters of pika's for one connection. `last`: there is no other node to try. `more`: in their place."""
-        seconds = self.host.timeout or (PATIENT if last else HURRIED)
+        seconds = self.host.timeout or (LAST_NODE_TIMEOUT if last else NODE_TIMEOUT)
         return self.host.parameters(
             **{"host": self.address, "socket_timeout": seconds, "stack_timeout": seconds, **more}
         )

@@ -55,8 +55,8 @@ def quiet_pika() -> Iterator[None]:
         _local.ours = before
 
 
-def reason_of(error: BaseException | None, patience: float | None = None) -> str:
-    """Explain an error of pika's in one sentence. `patience`: seconds that an attempt to connect had."""
+def reason_of(error: BaseException | None, timeout: float | None = None) -> str:
+    """Explain an error of pika's in one sentence. `timeout`: seconds that an attempt to connect had."""
     error = _innermost(error)
     text = " ".join(str(argument) for argument in getattr(error, "args", ())) or type(error).__name__
     if _login_refused(error):
@@ -74,7 +74,7 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
         advice = _WAIT_FOR_NODE if any(text in error.reply_text for text in _NODE_IS_GONE) else ""
         return f"{error.reply_code} {error.reply_text}{advice}"
     if isinstance(error, _GIVEN_UP) or (isinstance(error, TimeoutError) and error.errno is None):
-        within = "in time" if patience is None else f"within {patience:g} s"
+        within = "in time" if timeout is None else f"within {timeout:g} s"
         return f"no answer to the connection attempt {within}"
     if type(error) is exceptions.AMQPHeartbeatTimeout:
         return "no sign of life, not even heartbeats"

@@ -271,10 +271,8 @@ def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[Decode
     return arrived
 
 
-def consume(
-    channel: Any, name: str, count: int, patience: float, linger: float, tag: str = ""
-) -> list[DecodedDelivery]:
-    """Up to `count` messages; fewer if the first does not come within `patience` seconds, or the next in `linger`.
+def consume(channel: Any, name: str, count: int, timeout: float, linger: float, tag: str = "") -> list[DecodedDelivery]:
+    """Up to `count` messages; fewer if the first does not come within `timeout` seconds, or the next in `linger`.
 
     `tag`: the consumer's name; empty: the broker gives it one.
     """
@@ -283,7 +281,7 @@ def consume(
     tag = channel.basic_consume(
         name, lambda _channel, *delivery: arrived.append(DecodedDelivery(*delivery)), consumer_tag=tag or None
     )
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     seen = 0
     while len(arrived) < count and (remaining := deadline - time.monotonic()) > 0 and channel.consumer_tags:
         channel.connection.process_data_events(time_limit=remaining)

@@ -202,7 +202,7 @@ def test_one_of_several_senders_of_an_id_succeeds(postgresql_url: str) -> None:
 def test_rows_are_inserted_where_others_take_too_long(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = replace(SqlDelayedMessageStore.partition_limits, patience=0.2)
+    limits = replace(SqlDelayedMessageStore.partition_limits, timeout=0.2)
     monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", limits)
     now = store.now()
     with other.engine.connect() as connection, connection.begin():

@@ -22,7 +22,7 @@ from delaystore.stores import documents
 
 async def groups(request: Request) -> Response:
     """By destination, kind and reason."""
-    found = await site_of(request).run_within(request, _changes.groups, _changes.PATIENCE)
+    found = await site_of(request).run_within(request, _changes.groups, _changes.SEARCH_TIMEOUT)
     if found is None:
         return JSONResponse({"groups": [], "depth": 0, "examined": 0})
     return JSONResponse(documents.record(found))
@@ -34,7 +34,7 @@ async def messages(request: Request) -> Response:
     skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
     wanted, limit = _changes.wanted_of(query), limit_of(query, 100)
     found = await site_of(request).run_within(
-        request, lambda operations: _changes.page(operations, wanted, skip, limit), _changes.PATIENCE
+        request, lambda operations: _changes.page(operations, wanted, skip, limit), _changes.SEARCH_TIMEOUT
     )
     listed = [summary_document(message) for message in found.messages]
     return JSONResponse({"messages": listed, "depth": found.depth, "next_skip": found.next_skip})

@@ -14,13 +14,13 @@ from delaystore.server.web.api.messages import limit_of
 from delaystore.server.web.forms import flag_of, text_of, time_of
 from delaystore.stores import documents
 
-_PATIENCE: Final = 6.0
+_TIMEOUT: Final = 6.0
 
 
 async def health(request: Request) -> Response:
     """Whether it is healthy, as `delaystore health` says; 503: it is not."""
     criteria = HealthCriteria(dispatcher=flag_of(request.query_params, "require_dispatcher"))
-    overview = await site_of(request).cached.overview(_PATIENCE)
+    overview = await site_of(request).cached.overview(_TIMEOUT)
     problems = [overview.store_problem] if overview.store_problem is not None else []
     problems += criteria.unmet(overview)
     answer = {"healthy": not problems, "problems": problems, "warnings": list(overview.wrong)}
@@ -29,7 +29,7 @@ async def health(request: Request) -> Response:
 
 async def overview(request: Request) -> Response:
     """All that the first screen shows."""
-    return JSONResponse((await site_of(request).cached.overview(_PATIENCE)).as_dict())
+    return JSONResponse((await site_of(request).cached.overview(_TIMEOUT)).as_dict())
 
 
 async def changes(request: Request) -> Response:

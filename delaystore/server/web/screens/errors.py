@@ -18,7 +18,7 @@ async def groups(request: Request) -> Response:
     """By destination, kind and reason, the largest first."""
     site = site_of(request)
     why_none = _changes.why_none(site)
-    found = None if why_none else await site.run_within(request, _changes.groups, _changes.PATIENCE)
+    found = None if why_none else await site.run_within(request, _changes.groups, _changes.SEARCH_TIMEOUT)
     return site.pages.page(
         request,
         "errors.html",
@@ -36,7 +36,7 @@ async def messages(request: Request) -> Response:
     skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
     wanted = _changes.wanted_of(query)
     found = await site.run_within(
-        request, lambda operations: _changes.page(operations, wanted, skip, PAGE), _changes.PATIENCE
+        request, lambda operations: _changes.page(operations, wanted, skip, PAGE), _changes.SEARCH_TIMEOUT
     )
     return site.pages.page(
         request,

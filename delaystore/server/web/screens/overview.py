@@ -27,8 +27,8 @@ Due = Mapping[datetime, int]
 STREAM_SECONDS: Final = 15.0
 """How long one stream of events lasts: so long it may hold up the end of a host application. Browsers ask again."""
 _TICK: Final = 0.25
-_PATIENCE: Final = 6.0
-_DUE_PATIENCE: Final = 1.5
+_TIMEOUT: Final = 6.0
+_DUE_TIMEOUT: Final = 1.5
 """Of the chart by hours: what is counted later is there at the next look."""
 _HEADERS: Final = {"X-Accel-Buffering": "no"}  # nginx would keep the events
 
@@ -79,7 +79,7 @@ def _as_event(text: str) -> bytes:
 
 async def _read(site: WebSite) -> tuple[Overview, Due | None]:
     overview, due = await asyncio.gather(
-        site.cached.overview(_PATIENCE), site.cached.due(_DUE_PATIENCE), return_exceptions=True
+        site.cached.overview(_TIMEOUT), site.cached.due(_DUE_TIMEOUT), return_exceptions=True
     )
     if isinstance(overview, BaseException):
         raise overview
@@ -252,7 +252,7 @@ async def show_changes(request: Request) -> Response:
     )
 
 
-_CASCADE_PATIENCE: Final = 15.0
+_CASCADE_TIMEOUT: Final = 15.0
 
 
 async def show_cascade(request: Request) -> Response:
@@ -260,7 +260,7 @@ async def show_cascade(request: Request) -> Response:
     site = site_of(request)
     if site.cascade is None:
         raise Refusal(404, "No cascade is configured: give the page a broker, and its management API.")
-    status = await site.calls(site.cascade.status, _CASCADE_PATIENCE)
+    status = await site.calls(site.cascade.status, _CASCADE_TIMEOUT)
     counts = [level.messages if level.messages is not None else level.ready for level in status.levels]
     most = max((count for count in counts if count), default=0)
     rows = [

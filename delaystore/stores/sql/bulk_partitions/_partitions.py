@@ -111,7 +111,7 @@ class PendingPartition:
             table.execute("LOCK TABLE ONLY {partition} IN SHARE MODE")
 
         try:
-            is_locked = table.unless_locked(lock, lock_wait=self._limits.patience)
+            is_locked = table.unless_locked(lock, lock_wait=self._limits.timeout)
         except DBAPIError as error:
             if table.family.dialect.fault(error) is not Fault.MISSING:
                 raise
@@ -134,9 +134,9 @@ class PendingPartition:
 
         if not table.execute(_IS_A_PLACE_FREE, most=self._limits.most_partitions).scalar():
             return False
-        patience = self._limits.patience
-        lock_wait = patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
-        return table.unless_locked(lock, lock_wait=lock_wait, patience=patience)
+        timeout = self._limits.timeout
+        lock_wait = timeout if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
+        return table.unless_locked(lock, lock_wait=lock_wait, timeout=timeout)
 
     def _attach(self, table: PartitionTable) -> bool:
         """False: others have it locked for too long."""
@@ -145,7 +145,7 @@ class PendingPartition:
             """All senders wait from here until the commit."""
             table.execute("ALTER TABLE {partition} INHERIT {live}")
 
-        return table.unless_locked(inherit, patience=self._limits.patience)
+        return table.unless_locked(inherit, timeout=self._limits.timeout)
 
 
 def _has(table: PartitionTable, message_id: str) -> bool:
@@ -226,7 +226,7 @@ class PartitionManager:
             # session's end frees the lock, and the next clean-up drops the partition.
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
-                stays = rows >= fewest and is_heeded(connection, limits.patience)
+                stays = rows >= fewest and is_heeded(connection, limits.timeout)
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no partition of %s: %s", rows, family.live.fullname, others)

@@ -57,9 +57,9 @@ What is filled meanwhile is compared with our partition later, once it is announ
 _LONGEST_PAUSE: Final = 0.05
 
 
-def is_heeded(connection: Connection, patience: float) -> bool:
-    """Whether all who may not see what is committed now end within `patience` seconds."""
-    deadline, wait = time.monotonic() + patience, 0.001
+def is_heeded(connection: Connection, timeout: float) -> bool:
+    """Whether all who may not see what is committed now end within `timeout` seconds."""
+    deadline, wait = time.monotonic() + timeout, 0.001
     waited_for = set(_in_flight(connection))
     while waited_for and time.monotonic() < deadline:
         pause(wait)
@@ -113,10 +113,10 @@ class PartitionTable:
         return bool(self.execute(_IS_ATTACHED).scalar())
 
     def unless_locked(
-        self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, patience: float = 0.0
+        self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, timeout: float = 0.0
     ) -> bool:
         """Do `action`; False: it is undone, for it had to wait longer than `lock_wait` for a lock, again and again."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not self._is_done(action, lock_wait):
             if time.monotonic() >= deadline:
                 return False
@@ -189,7 +189,7 @@ class PartitionLimits:
     """Bytes; into a smaller table rows are inserted as fast."""
     most_partitions: int = 24
     """Each costs every search a look."""
-    patience: float = 2.0
+    timeout: float = 2.0
     """Seconds to wait for other transactions; then the rows are inserted, as without a partition."""
 
 

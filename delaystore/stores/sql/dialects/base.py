@@ -267,12 +267,12 @@ class KeyUpserts(ABC):
     """Keys where claims are row locks or leases: one statement decides."""
 
     @abstractmethod
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
         """An insert of one row that changes the row with its key instead, unless that is claimed.
 
         It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
         not meet the condition of `changes`, and for a message_id in one of `partitions`. Where rows have locks it waits
-        `patience` seconds for one.
+        `lock_timeout` seconds for one.
         """
 
 
@@ -583,7 +583,7 @@ class StoreDialect(SqlDialect):
     def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:
         """Keep other processes out of a table's set-up until the block ends; begins the transaction."""
 
-    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
+    def alter_with_short_locks(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
         """Do `alter` to a table in use, so that others wait behind it only for a moment.
 
         Raises StoreUnavailableError where another transaction does not release the table.

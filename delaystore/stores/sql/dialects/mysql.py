@@ -79,7 +79,7 @@ _NO_MESSAGE: Final[Mapping[str, Any]] = {
     "body": b"",
 }
 """What else a row must have."""
-PATIENCE: Final = 5
+INSERT_LOCK_TIMEOUT: Final = 5
 """Seconds for which the insert of a message waits for another transaction."""
 _LIMITS: Final = "delaystore_lock_waits"
 """The key of a connection's `info` under which stand its session's own limits for locks, on rows and tables."""
@@ -377,17 +377,17 @@ class MySqlDialect(StoreDialect, CandidateRows):
     @override
     def insert_message(self, table: Table, partitions: Table | None) -> Insert:
         """The insert waits for a transaction that has locked the row of the message_id, such as a dispatcher's."""
-        return _PatientInsert(table)
+        return _InsertWithLockTimeout(table)
 
     @override
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:
         """MySQL has no limit for one statement, and would wait for the session's own, 50 s by default."""
         is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-        return nullcontext() if is_mariadb else self.lock_wait(connection, min(PATIENCE, time_left()))
+        return nullcontext() if is_mariadb else self.lock_wait(connection, min(INSERT_LOCK_TIMEOUT, time_left()))
 
     @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
-        return self.lock_wait(connection, min(PATIENCE, time_left()))
+        return self.lock_wait(connection, min(INSERT_LOCK_TIMEOUT, time_left()))
 
     @override
     def remove_many(self, table: Table) -> Executable:
@@ -564,16 +564,17 @@ def _delete_listed(table: Table, values: str, condition: str, parameter: str) ->
     return text(joined_delete(table, values, condition)).bindparams(bindparam(parameter, type_=JsonList()))
 
 
-class _PatientInsert(Insert):
-    """An insert that waits PATIENCE seconds at most for a row lock; for MySQL see `inserting`."""
+class _InsertWithLockTimeout(Insert):
+    """An insert that waits INSERT_LOCK_TIMEOUT seconds at most for a row lock; for MySQL see `inserting`."""
 
     inherit_cache = True
 
 
-@compiles(_PatientInsert)
+@compiles(_InsertWithLockTimeout)
 def _compile(insert: Insert, compiler: Any, **options: Any) -> str:
     statement: str = compiler.visit_insert(insert, **options)
-    limit = f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
+    shorter = f"LEAST(@@SESSION.innodb_lock_wait_timeout, {INSERT_LOCK_TIMEOUT})"
+    limit = f"SET STATEMENT innodb_lock_wait_timeout = {shorter} FOR "
     return limit + statement if compiler.dialect.is_mariadb else statement
 
 

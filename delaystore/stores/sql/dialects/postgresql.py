@@ -75,7 +75,7 @@ from delaystore.stores.sql.dialects.base import (
     row_with,
 )
 from delaystore.stores.sql.dialects.postgresql_tables import (
-    LOCK_TIMEOUT,
+    LOCK_TIMEOUT_SETTING,
     PostgreSqlTables,
     limited_lock_wait,
     lock_timeout_before,
@@ -95,9 +95,9 @@ from delaystore.stores.sql.faults import (
 
 log = logging.getLogger("delaystore.stores.sql")
 
-PATIENCE: Final = 5.0
+INSERT_LOCK_TIMEOUT: Final = 5.0
 """Seconds for which the insert of a message waits for another transaction, which may be its own caller's."""
-_PATIENT: Final = (
+_LIMIT_LOCK_WAIT: Final = (
     "SELECT set_config('lock_timeout', '{0}', true) WHERE current_setting('lock_timeout') = '0' "
     "OR CAST(current_setting('lock_timeout') AS INTERVAL) > '{0}'"
 )
@@ -385,12 +385,12 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return self._insert_outside_partitions(table, partitions)
 
     @override
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
         """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         before = lock_timeout_before()
-        limit = shorter_timeout(before, literal_column(f"'{milliseconds(patience)}'", Text))
+        limit = shorter_timeout(before, literal_column(f"'{milliseconds(lock_timeout)}'", Text))
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
         key, names = table.c[MESSAGE_KEY], (*NAMES, MESSAGE_KEY, FIRST_SENT)
         new = select(*_parameters(table, names)).where(*_outside(partitions, KEY), limited)
@@ -400,7 +400,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
             index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
         )
         placed = upsert.returning(table.c.message_id, table.c.next_attempt).cte("placed")
-        restored = func.set_config(LOCK_TIMEOUT, before.c.value, true())
+        restored = func.set_config(LOCK_TIMEOUT_SETTING, before.c.value, true())
         return select(placed.c.message_id, placed.c.next_attempt, restored).select_from(
             before.outerjoin(placed, true())
         )
@@ -415,10 +415,11 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
         """One round trip where the transaction is ours."""
-        limit = milliseconds(min(PATIENCE, max(1, math.ceil(min(PATIENCE, time_left())))))  # of few texts
+        seconds = max(1, math.ceil(min(INSERT_LOCK_TIMEOUT, time_left())))  # whole ones: a statement for each text
+        limit = milliseconds(min(INSERT_LOCK_TIMEOUT, seconds))
         if not alone:
             return limited_lock_wait(connection, limit)
-        connection.exec_driver_sql(_PATIENT.format(limit))
+        connection.exec_driver_sql(_LIMIT_LOCK_WAIT.format(limit))
         return nullcontext()
 
     @override
@@ -517,23 +518,24 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
         It is set by the statement: a session's own would hold for the next who gets the session of a pooler, too.
         """
-        return self._insert_outside_partitions(table, partitions, _limited(_patience()))
+        return self._insert_outside_partitions(table, partitions, _limited(_insert_lock_timeout()))
 
     @override
     def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
         """NOTIFY in the insert's own statement; where the message_id exists, it wakes no dispatcher."""
-        stored = self._stored(table, partitions, _limited(_patience()))
+        stored = self._stored(table, partitions, _limited(_insert_lock_timeout()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 
     @override
     def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = lock_timeout_before()
-        limited = select(_limited(shorter_timeout(before, _patience()))).select_from(before).scalar_subquery()
+        shorter = shorter_timeout(before, _insert_lock_timeout())
+        limited = select(_limited(shorter)).select_from(before).scalar_subquery()
         stored = self._stored(table, partitions, limited)
         notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
         wake_up = case((stored.c.message_id.is_not(None), notified), else_=null())
-        restored = func.set_config(LOCK_TIMEOUT, before.c.value, true())
+        restored = func.set_config(LOCK_TIMEOUT_SETTING, before.c.value, true())
         return select(stored.c.message_id, wake_up, restored).select_from(before.outerjoin(stored, true()))
 
     def _stored(self, table: Table, partitions: Table | None, *conditions: ColumnElement[bool]) -> CTE:
@@ -602,13 +604,13 @@ def _known(driver: Driver) -> PostgreSqlDriver:
     return driver
 
 
-def _patience() -> ColumnElement[str]:
-    return literal_column(f"'{milliseconds(PATIENCE)}'", Text)
+def _insert_lock_timeout() -> ColumnElement[str]:
+    return literal_column(f"'{milliseconds(INSERT_LOCK_TIMEOUT)}'", Text)
 
 
 def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
     """True, once the transaction waits no longer for locks than `limit`."""
-    return func.set_config(LOCK_TIMEOUT, limit, true()).is_not(None)
+    return func.set_config(LOCK_TIMEOUT_SETTING, limit, true()).is_not(None)
 
 
 def _parameters(table: Table, names: Sequence[str], prefix: str = "") -> list[ColumnElement[Any]]:

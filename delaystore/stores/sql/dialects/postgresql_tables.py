@@ -54,7 +54,7 @@ from delaystore.stores.sql.faults import (
     quoted_table,
 )
 
-LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
+LOCK_TIMEOUT_SETTING: Final = literal_column("'lock_timeout'", Text)
 _ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)")
 """The partitions whose messages wait."""
 _RIGHTS: Final = text(
@@ -65,7 +65,7 @@ _RIGHTS: Final = text(
 """What roles may do with a table, its owner too, but for the one that asks, and owns what it makes."""
 ALTER_WAIT: Final = 0.5
 """Seconds for which all who use a table wait at most behind a change of its columns, until it is changed."""
-ALTER_PATIENCE: Final = 120
+ALTER_TIMEOUT: Final = 120
 """Seconds for which a change of columns is tried."""
 _IDENTITY: Final = text(
     "SELECT CAST(pg_postmaster_start_time() AS text), current_database(), CAST(CAST(to_regclass(:name) AS oid) AS text)"
@@ -108,24 +108,24 @@ _LACKING: Final = (
     f"AND (i.indpred IS NOT NULL) = is_partial AND {_IS_OURS})"
 )
 """Those of _PARTITION_INDEXES that a partition has not, and that no session is just building."""
-_FAMILY: Final = (
-    "WITH family (oid, is_partition) AS ("  # noqa: S608 - constant
+_TABLES: Final = (
+    "WITH endpoint_tables (oid, is_partition) AS ("  # noqa: S608 - constant
     "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
     "UNION ALL SELECT inhrelid, TRUE FROM pg_inherits WHERE inhparent = to_regclass(:live)), "
     "broken (indrelid, indexrelid, name, is_unique, in_progress) AS (SELECT i.indrelid, i.indexrelid, "
     f"CAST(CAST(c.oid AS REGCLASS) AS TEXT), i.indisunique, {_IN_PROGRESS} "
-    "FROM family JOIN pg_index i ON i.indrelid = family.oid JOIN pg_class c ON c.oid = i.indexrelid "
+    "FROM endpoint_tables JOIN pg_index i ON i.indrelid = endpoint_tables.oid JOIN pg_class c ON c.oid = i.indexrelid "
     f"WHERE NOT i.indisvalid AND CASE WHEN is_partition THEN {_IS_OURS} "
     "ELSE c.relname = ANY (CAST(:indexes AS TEXT[])) END AND c.relname !~ '_cc(new|old)[0-9]*$') "
 )
 """The endpoint's tables, its attached partitions, and their invalid indexes; those that a REINDEX makes are its own."""
 _BROKEN: Final = text(
-    f"{_FAMILY}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
+    f"{_TABLES}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
     "WHERE NOT in_progress"
 )
 _IS_INVALID: Final = text("SELECT NOT indisvalid FROM pg_index WHERE indexrelid = CAST(:index AS OID)")
 _STATE: Final = text(
-    f"{_FAMILY}SELECT "  # noqa: S608 - constant
+    f"{_TABLES}SELECT "  # noqa: S608 - constant
     "CAST(CAST(c.oid AS REGCLASS) AS TEXT), row_security_active(c.oid), c.relpersistence = 'u', "
     "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND NOT in_progress), "
     "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND in_progress), "
@@ -134,7 +134,7 @@ _STATE: Final = text(
     "WHERE a.attrelid = c.oid AND a.attname = ANY (CAST(:exact AS TEXT[])) "
     "AND l.collname NOT IN ('C', 'POSIX', 'ucs_basic', 'pg_c_utf8')), "
     f"CASE WHEN is_partition THEN ARRAY({_LACKING.format(table='c.oid')}) ELSE '{{}}' END "
-    "FROM family JOIN pg_class c ON c.oid = family.oid ORDER BY is_partition, c.relname"
+    "FROM endpoint_tables JOIN pg_class c ON c.oid = endpoint_tables.oid ORDER BY is_partition, c.relname"
 )
 _NAME_OF_PARTITION: Final = text(
     "SELECT CAST(CAST(:partition AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:partition AS OID), 'DELETE')"
@@ -164,9 +164,9 @@ class PostgreSqlTables(StoreDialect, BulkTables):
             yield
 
     @override
-    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
+    def alter_with_short_locks(self, connection: Connection, alter: Callable[[], None]) -> None:
         """All who use the table wait behind our wait for its lock: so that is short, and made again."""
-        deadline = time.monotonic() + ALTER_PATIENCE
+        deadline = time.monotonic() + ALTER_TIMEOUT
         while True:
             try:
                 with self.brief_savepoint(connection, ALTER_WAIT):
@@ -176,7 +176,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
                     raise
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
-                    f"the table has been in use for {ALTER_PATIENCE} s by transactions that take long; end them, and "
+                    f"the table has been in use for {ALTER_TIMEOUT} s by transactions that take long; end them, and "
                     "set up again"
                 )
             pause(ALTER_WAIT)
@@ -274,7 +274,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
     @override
     def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
         for index, name, table in connection.execute(_BROKEN, _named(connection, tables)).all():
-            self.alter_patiently(connection, partial(_drop_if_invalid, connection, index, name, table))
+            self.alter_with_short_locks(connection, partial(_drop_if_invalid, connection, index, name, table))
 
     @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
@@ -321,7 +321,7 @@ def _grant(connection: Connection, tables: Sequence[Table], like: Table, given: 
 
 
 def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
-    """The parameters of _FAMILY."""
+    """The parameters of _TABLES."""
     names = [quoted_name(table, connection.dialect) for table in tables]
     return {"names": names, "live": names[0], "indexes": [index.name for table in tables for index in table.indexes]}
 
@@ -338,7 +338,7 @@ def _drop_if_invalid(connection: Connection, index: int, name: str, table: str) 
 
 def lock_timeout_before() -> CTE:
     """The limit for locks as it is, in `value`."""
-    return select(func.current_setting(LOCK_TIMEOUT).label("value")).cte("before")
+    return select(func.current_setting(LOCK_TIMEOUT_SETTING).label("value")).cte("before")
 
 
 def milliseconds(seconds: float) -> str:
@@ -346,24 +346,24 @@ def milliseconds(seconds: float) -> str:
     return f"{max(1, int(seconds * 1000))}ms"
 
 
-def shorter_timeout(before: CTE, patience: ColumnElement[str]) -> ColumnElement[str]:
-    """The limit `before`, or `patience` where that is shorter."""
+def shorter_timeout(before: CTE, timeout: ColumnElement[str]) -> ColumnElement[str]:
+    """The limit `before`, or `timeout` where that is shorter."""
     former = before.c.value
-    is_longer = cast(former, Interval()) > cast(patience, Interval())
-    return case(((former == literal_column("'0'", Text)) | is_longer, patience), else_=former)
+    is_longer = cast(former, Interval()) > cast(timeout, Interval())
+    return case(((former == literal_column("'0'", Text)) | is_longer, timeout), else_=former)
 
 
 @contextmanager
-def limited_lock_wait(connection: Connection, patience: str, *, exactly: bool = False) -> Iterator[None]:
-    """Wait no longer for locks in the block than `patience`; what undoes a failed block undoes that, too.
+def limited_lock_wait(connection: Connection, timeout: str, *, exactly: bool = False) -> Iterator[None]:
+    """Wait no longer for locks in the block than `timeout`; what undoes a failed block undoes that, too.
 
     `exactly`: so long even where the session's own limit is shorter.
     """
-    before, wanted = lock_timeout_before(), literal(patience, Text)
-    limit = func.set_config(LOCK_TIMEOUT, wanted if exactly else shorter_timeout(before, wanted), true())
+    before, wanted = lock_timeout_before(), literal(timeout, Text)
+    limit = func.set_config(LOCK_TIMEOUT_SETTING, wanted if exactly else shorter_timeout(before, wanted), true())
     former: str = connection.execute(select(before.c.value, limit)).scalar_one()
     yield
-    connection.execute(select(func.set_config(LOCK_TIMEOUT, former, true())))
+    connection.execute(select(func.set_config(LOCK_TIMEOUT_SETTING, former, true())))
 
 
 def removal(name: str) -> TextClause:

@@ -251,7 +251,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, patience: float) -> Executable:
+    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
         values, condition = changes(insert.excluded)

@@ -14,7 +14,7 @@ _IN_TRANSACTION: Final = 1
 """The bit of a server's status, as the protocol has it."""
 _TOO_LARGE: Final = 1153
 """The number of the server's error."""
-_PATIENCE: Final = 10
+_READ_TIMEOUT: Final = 10
 """Seconds to wait for the answer to a login, where nothing else is said."""
 
 
@@ -26,8 +26,8 @@ class PyMySql(Driver):
         """After at most twice `connect_timeout`: PyMySQL has the handshake wait for `read_timeout`."""
         if "read_timeout" not in parameters:
             return dialect.connect(*arguments, **parameters)
-        patience = parameters.get(self.time_limit, _PATIENCE)
-        connection: Any = dialect.connect(*arguments, **{**parameters, "read_timeout": patience})
+        timeout = parameters.get(self.time_limit, _READ_TIMEOUT)
+        connection: Any = dialect.connect(*arguments, **{**parameters, "read_timeout": timeout})
         connection._read_timeout = parameters["read_timeout"]  # there is no other way to change it
         return connection
 

@@ -33,7 +33,7 @@ def upgrade() -> None:
             where = sa.text("claimed_by IS NOT NULL")
             op.create_index(f"{name}_claims", name, ["claimed_until"], schema=schema, sqlite_where=where)
 
-    options["delaystore_patiently"](op.get_bind(), add)
+    options["delaystore_alter"](op.get_bind(), add)
 
 
 def _create_table(name: str, schema: str | None, leases: bool) -> None:

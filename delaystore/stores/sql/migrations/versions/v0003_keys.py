@@ -38,4 +38,4 @@ def upgrade() -> None:
                 sqlite_where=has_key,
             )
 
-    options["delaystore_patiently"](op.get_bind(), add)
+    options["delaystore_alter"](op.get_bind(), add)

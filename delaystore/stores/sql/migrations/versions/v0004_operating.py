@@ -21,7 +21,7 @@ def upgrade() -> None:
     on PostgreSQL by CREATE INDEX CONCURRENTLY with this name, columns and condition.
     """
     options = op.get_context().opts
-    options["delaystore_patiently"](op.get_bind(), _alter)
+    options["delaystore_alter"](op.get_bind(), _alter)
     inspector, schema = sa.inspect(op.get_bind()), options["delaystore_schema"]
     made = [_create(table, schema) for table in _tables() if not inspector.has_table(table[0], schema=schema)]
     began, operations = options["delaystore_began"], options["delaystore_beside"][3]

@@ -27,7 +27,7 @@ def upgrade() -> None:
         for column in new:
             op.add_column(name, column, schema=schema)
 
-    options["delaystore_patiently"](connection, add)
+    options["delaystore_alter"](connection, add)
 
 
 def _columns() -> list[sa.Column[Any]]:
