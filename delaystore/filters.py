@@ -95,7 +95,7 @@ class MessageFilter:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
-        given = dict(given_in(document, (each.name for each in fields(cls))))
+        given = dict(filter_members(document, (each.name for each in fields(cls))))
         return cls(**given | {name: _time(given[name], name) for name in ("since", "until") if name in given})
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class MessageFilter:
         return ", ".join(parts) or "all messages"
 
 
-def given_in(document: object, known: Iterable[str]) -> Mapping[str, Any]:
+def filter_members(document: object, known: Iterable[str]) -> Mapping[str, Any]:
     """The members of a filter's document; none for `{"all": true}`, the one document that means everything.
 
     Raises InvalidMessageError for an unknown member, one that says nothing, and a document without any.

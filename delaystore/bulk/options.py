@@ -125,7 +125,7 @@ class ReadOptions(StoreOptions):
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of `df.write`; names in any case. ConfigurationError names what is unknown or wrong."""
-    given = _Given(options)
+    given = _OptionReader(options)
     key_column = given.text("keyColumn")
     read = WriteOptions(
         store=given.required("store"),
@@ -157,7 +157,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """The options of `spark.read`; as `write_options`."""
-    given = _Given(options)
+    given = _OptionReader(options)
     read = ReadOptions(
         store=given.required("store"),
         endpoint=given.required("endpoint"),
@@ -218,7 +218,7 @@ def _check_load_id(load_id: str | None) -> None:
         )
 
 
-class _Given:
+class _OptionReader:
     """Options by their names in lower case, taken one by one."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import ALL, given_in
+from delaystore.filters import ALL, filter_members
 from delaystore.message import DelayedMessage, utc
 from delaystore.stores.sql.codec import untagged
 from delaystore.text import (
@@ -337,7 +337,7 @@ class ErrorFilter:
     def from_dict(cls, document: Mapping[str, Any]) -> "ErrorFilter":
         """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
         given: dict[str, Any] = {}
-        for name, value in given_in(document, (each.name for each in fields(cls))).items():
+        for name, value in filter_members(document, (each.name for each in fields(cls))).items():
             if not isinstance(value, str):
                 raise InvalidMessageError(f"{name} must be text, not {value!r}")
             try:

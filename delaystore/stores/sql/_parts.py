@@ -103,7 +103,7 @@ class DatabaseClock(StoreClock):
         return instant
 
 
-class GivenClock(StoreClock):
+class SuppliedClock(StoreClock):
     """A test's own clock; the database's is not asked."""
 
     def __init__(self, clock: Clock) -> None:

@@ -34,7 +34,7 @@ from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
 from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
-from delaystore.stores.sql._parts import DatabaseClock, GivenClock, StoreClock, StoreParts
+from delaystore.stores.sql._parts import DatabaseClock, StoreClock, StoreParts, SuppliedClock
 from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import BulkPartitions, PartitionLimits, PartitionManager
@@ -176,7 +176,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     def _store_clock(self) -> StoreClock:
         if self._clock is not None:
-            return GivenClock(self._clock)
+            return SuppliedClock(self._clock)
         return DatabaseClock(self.engine, self._transactions, self._dialect)
 
     @cached_property
@@ -189,8 +189,8 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         dialect, sql = self._dialect, self._parts.statements
         if dialect.bulk is None or sql.partitions is None:
             return None
-        family = BulkPartitions(sql.table, sql.partitions, dialect, dialect.bulk)
-        return PartitionManager(family, self._transactions, self.partition_limits)
+        partitioning = BulkPartitions(sql.table, sql.partitions, dialect, dialect.bulk)
+        return PartitionManager(partitioning, self._transactions, self.partition_limits)
 
     @property
     def table(self) -> Table:

@@ -17,8 +17,8 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     PartitionCleanup,
     PartitionLimits,
     PartitionTable,
+    await_older_transactions,
     fewest_rows,
-    is_heeded,
 )
 from delaystore.stores.sql.codec import NAMES, in_order
 from delaystore.stores.sql.engine import Connections
@@ -53,7 +53,7 @@ class PendingPartition:
 
     def __init__(
         self,
-        family: BulkPartitions,
+        partitioning: BulkPartitions,
         table: Table,
         connection: Connection,
         rows: int,
@@ -61,7 +61,7 @@ class PendingPartition:
         *,
         stays: bool,
     ) -> None:
-        self._family, self._table, self._limits, self._stays = family, table, limits, stays
+        self._partitioning, self._table, self._limits, self._stays = partitioning, table, limits, stays
         self.connection = connection
         """The one on which it was filled; in no transaction."""
         self.rows = rows
@@ -75,7 +75,7 @@ class PendingPartition:
         Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
         moment, StoreUnavailableError if the partition was taken for one whose maker has died.
         """
-        table = PartitionTable(connection, self._family, self._table)
+        table = PartitionTable(connection, self._partitioning, self._table)
         table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
         # One partition is compared and attached at a time. Two that are compared at once would not see each other's
         # rows, and one message_id could wait twice.
@@ -113,7 +113,7 @@ class PendingPartition:
         try:
             is_locked = table.unless_locked(lock, lock_wait=self._limits.timeout)
         except DBAPIError as error:
-            if table.family.dialect.fault(error) is not Fault.MISSING:
+            if table.partitioning.dialect.fault(error) is not Fault.MISSING:
                 raise
             is_locked = False
         rows = table.execute("SELECT count(*) FROM ONLY {partition}").scalar_one() if is_locked else 0
@@ -193,14 +193,14 @@ _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
 class PartitionManager:
     """The partitions of one endpoint's table."""
 
-    def __init__(self, family: BulkPartitions, connections: Connections, limits: PartitionLimits) -> None:
-        self._family, self._connections = family, connections
+    def __init__(self, partitioning: BulkPartitions, connections: Connections, limits: PartitionLimits) -> None:
+        self._partitioning, self._connections = partitioning, connections
         self.limits = limits
 
     @property
     def parent(self) -> Table:
         """The table whose children are the partitions, those too that are not attached yet."""
-        return self._family.parent
+        return self._partitioning.parent
 
     def fewest_rows(self) -> int | None:
         """The fewest rows that are worth a partition now; None: none are, or our role may make none.
@@ -210,7 +210,7 @@ class PartitionManager:
         with suppress(SQLAlchemyError):
             self.clean_up()
         with self._connections.connect() as connection:
-            return fewest_rows(connection, self._family, self.limits)
+            return fewest_rows(connection, self._partitioning, self.limits)
 
     @contextmanager
     def filled(self, fill: Fill, fewest: int) -> Iterator[PendingPartition]:
@@ -219,18 +219,18 @@ class PartitionManager:
         With fewer rows than `fewest` it never is: its rows are inserted.
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
-        family, limits = self._family, self.limits
-        table = self._named(partition_name(family.live.name, token_hex(TOKEN_LENGTH // 2), family.dialect))
+        partitioning, limits = self._partitioning, self.limits
+        table = self._named(partition_name(partitioning.live.name, token_hex(TOKEN_LENGTH // 2), partitioning.dialect))
         try:
             # Our lock of the partition's name is held until it is attached or given up. If this process dies, the
             # session's end frees the lock, and the next clean-up drops the partition.
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
-                stays = rows >= fewest and is_heeded(connection, limits.timeout)
+                stays = rows >= fewest and await_older_transactions(connection, limits.timeout)
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
-                    log.info("%d messages get no partition of %s: %s", rows, family.live.fullname, others)
-                yield PendingPartition(family, table, connection, rows, limits, stays=stays)
+                    log.info("%d messages get no partition of %s: %s", rows, partitioning.live.fullname, others)
+                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to clean up
                 self._give_up(table)
@@ -241,42 +241,42 @@ class PartitionManager:
         One that others read stays for the next time.
         """
         with self._connections.connect() as connection:
-            found: Sequence[Any] = self._family.execute(connection, _PARTITIONS).all()
+            found: Sequence[Any] = self._partitioning.execute(connection, _PARTITIONS).all()
             connection.commit()
             for name, is_attached in found:
                 try:
                     self._clean_up(connection, self._named(name), is_attached=is_attached)
                     connection.commit()
                 except DBAPIError as error:
-                    if self._family.dialect.fault(error) not in _OTHERS:
+                    if self._partitioning.dialect.fault(error) not in _OTHERS:
                         raise
                     connection.rollback()
 
     def _clean_up(self, connection: Connection, table: Table, *, is_attached: bool) -> None:
-        remains = PartitionCleanup(PartitionTable(connection, self._family, table))
+        cleanup = PartitionCleanup(PartitionTable(connection, self._partitioning, table))
         if is_attached:
-            remains.drop_if_empty()
+            cleanup.drop_if_empty()
             return
         with self._needing(connection, table) as is_abandoned:
             if is_abandoned:
-                remains.drop_unattached()
+                cleanup.drop_unattached()
                 connection.commit()
 
     def _give_up(self, table: Table) -> None:
         """Drop our own, unless attached, whichever session has its lock: a pooler may have left it in another one."""
         with self._connections.connect() as connection:
-            partition = PartitionTable(connection, self._family, table)
+            partition = PartitionTable(connection, self._partitioning, table)
             if partition.is_there() and not partition.is_attached():
                 PartitionCleanup(partition).drop_unattached()
                 connection.commit()
 
     def _named(self, name: str) -> Table:
-        return delayed_table(name, self._family.live.schema, self._family.dialect)
+        return delayed_table(name, self._partitioning.live.schema, self._partitioning.dialect)
 
     @contextmanager
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
         """Tell others, while the block lasts, that we need a partition that is not attached; False: others do."""
-        release = self._family.dialect.take_lock(connection, f"shelf {table.name}", "")
+        release = self._partitioning.dialect.take_lock(connection, f"shelf {table.name}", "")
         try:
             connection.commit()
             yield release is not None
@@ -289,7 +289,7 @@ class PartitionManager:
 
     def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
         """One transaction: a partition is announced with all its rows and indexes, or is not there."""
-        partition, dialect = PartitionTable(connection, self._family, table), self._family.dialect
+        partition, dialect = PartitionTable(connection, self._partitioning, table), self._partitioning.dialect
         partition.execute(SENDS_NOTHING)
         partition.execute("SET LOCAL statement_timeout = 0")
         partition.execute("CREATE TABLE {partition} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
@@ -305,7 +305,7 @@ class PartitionManager:
         owner = partition.execute(_OWNER).scalar()
         if owner is not None:  # our role is a member of that one
             execute_as_it_stands(connection, f"ALTER TABLE {name} OWNER TO {owner}")
-        self._family.bulk.grant_alike(connection, table, self._family.live)
+        self._partitioning.bulk.grant_alike(connection, table, self._partitioning.live)
         partition.execute("ALTER TABLE {partition} INHERIT {partitions}")
         connection.commit()
         return rows

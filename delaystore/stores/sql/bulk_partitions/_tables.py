@@ -40,7 +40,7 @@ class BulkPartitions:
 _FILLS: Final = "delaystore: fills a shelf"
 """A lock that all share who have it: it tells of a transaction that it sends no message."""
 SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
-"""The first statement of a transaction that only fills a partition or reads: `is_heeded` need not wait for it."""
+"""The first statement of a transaction that only fills a partition or reads, for which loads need not wait."""
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
@@ -57,8 +57,8 @@ What is filled meanwhile is compared with our partition later, once it is announ
 _LONGEST_PAUSE: Final = 0.05
 
 
-def is_heeded(connection: Connection, timeout: float) -> bool:
-    """Whether all who may not see what is committed now end within `timeout` seconds."""
+def await_older_transactions(connection: Connection, timeout: float) -> bool:
+    """Whether all transactions that may not see what is committed now end within `timeout` seconds."""
     deadline, wait = time.monotonic() + timeout, 0.001
     waited_for = set(_in_flight(connection))
     while waited_for and time.monotonic() < deadline:
@@ -90,15 +90,15 @@ _IS_ATTACHED: Final = (
 class PartitionTable:
     """The table of a partition: to be filled, announced, attached, or gone."""
 
-    def __init__(self, connection: Connection, family: BulkPartitions, table: Table) -> None:
-        self.connection, self.family, self._table = connection, family, table
+    def __init__(self, connection: Connection, partitioning: BulkPartitions, table: Table) -> None:
+        self.connection, self.partitioning, self._table = connection, partitioning, table
 
     def execute(self, statement: str, **values: Any) -> CursorResult[Any]:
         """As `BulkPartitions.execute`. Raises DuplicateMessageError for what a primary key refuses."""
         try:
-            return self.family.execute(self.connection, statement, self._table, **values)
+            return self.partitioning.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
-            dialect = self.family.dialect
+            dialect = self.partitioning.dialect
             duplicates = dialect.duplicates_in(error) if dialect.fault(error) is Fault.DUPLICATE else ()
             if duplicates:
                 raise DuplicateMessageError(duplicates) from None
@@ -125,10 +125,10 @@ class PartitionTable:
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
         try:
-            with self.family.bulk.brief_savepoint(self.connection, lock_wait):
+            with self.partitioning.bulk.brief_savepoint(self.connection, lock_wait):
                 action()
         except DBAPIError as error:
-            if self.family.dialect.fault(error) is not Fault.LOCKED:
+            if self.partitioning.dialect.fault(error) is not Fault.LOCKED:
                 raise
             return False
         return True
@@ -162,7 +162,7 @@ class PartitionCleanup:
         try:
             return self._table.unless_locked(drop)
         except DBAPIError as error:
-            if self._table.family.dialect.fault(error) is not Fault.PERMISSION:
+            if self._table.partitioning.dialect.fault(error) is not Fault.PERMISSION:
                 raise
             return False
 
@@ -174,7 +174,7 @@ class PartitionCleanup:
 
     def _is_empty(self) -> bool:
         """Whether nothing waits in it; what was removed lies at the beginning of the index, so look from its end."""
-        self._table.family.dialect.prefer_indexes(self._table.connection)
+        self._table.partitioning.dialect.prefer_indexes(self._table.connection)
         last = "SELECT message_id FROM ONLY {partition} ORDER BY next_attempt DESC, message_id DESC LIMIT 1"
         return self._table.execute(last).first() is None
 
@@ -226,10 +226,10 @@ _WORTH: Final = (
 )
 
 
-def fewest_rows(connection: Connection, family: BulkPartitions, limits: PartitionLimits) -> int | None:
+def fewest_rows(connection: Connection, partitioning: BulkPartitions, limits: PartitionLimits) -> int | None:
     """The fewest rows that are worth a partition now; None: none are, or our role may make none."""
-    live = family.live
-    row: Sequence[Any] = family.execute(
+    live = partitioning.live
+    row: Sequence[Any] = partitioning.execute(
         connection,
         _WORTH,
         schema=live.schema,  # a partition lies where its table does
