@@ -1,4 +1,8 @@
-"""delaystore: a durable, listable, cancellable delayed-message store for Python and RabbitMQ."""
+"""delaystore: a durable, listable, cancellable delayed-message store for Python and RabbitMQ.
+
+The modules of this folder are the ground, which every package may import, and which imports none of them: messages,
+settings, errors, time, texts, filters, plug-ins, processes, calls in progress, circuit breakers.
+"""
 
 import logging
 from typing import TYPE_CHECKING, Any, Final

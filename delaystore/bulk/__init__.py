@@ -2,7 +2,7 @@
 
 Files are read and converted here, staged, and promoted in one transaction; `spark` has what only Spark needs.
 May be changed freely: everything but the options that people write, and the tables of unfinished loads.
-May import: the ground, `stores`, `transports`, `operations`, `migrations`.
+May import: the ground, `stores`, `transports`, `migrations`.
 """
 
 __all__: list[str] = []

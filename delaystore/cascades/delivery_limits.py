@@ -25,7 +25,7 @@ _DEFAULT_LIMIT: Final = 20
 _APPLIES_TO: Final = ("all", "queues", "quorum_queues")
 """The kinds of policies that apply to a quorum queue."""
 _ATTEMPTS: Final = 15
-"""Seconds after which what queues say of themselves is believed; the broker refreshes it every five."""
+"""How often queues are asked, once a second, before they are believed: the broker refreshes answers every five."""
 _WHY: Final = "a message that is read and given back more often is sent on early, or dropped"
 WITHOUT_LIFTING: Final = f"without it, {_WHY}: after {_DEFAULT_LIMIT} times, by default"
 

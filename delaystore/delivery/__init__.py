@@ -1,6 +1,6 @@
 """`DelayedDelivery`: what a program embeds to send delayed messages, alone or in its own transaction.
 
-`sending` makes a message of `send`'s arguments; `asynchronous` is the same delivery for asyncio.
+`_sending` makes a message of `send`'s arguments; `_asynchronous` is the same delivery for asyncio.
 May be changed freely: everything but the signatures of the classes in `__all__`.
 May import: the ground, `stores`, `transports`, `dispatcher`, `operations`.
 """

@@ -1,7 +1,7 @@
 """The dispatcher: fetches due messages, sends them, confirmed, and removes them from the store.
 
-`dispatcher` is what programs start, `loop` and `passes` what it does, `settlement` how outcomes go into the store.
-`observer` is what metrics and traces hear. A message leaves the store only in the transaction after its confirm.
+`dispatcher` is what programs start, `_loop` and `_passes` what it does, `_settlement` how outcomes go into the store.
+`observer` is what metrics and traces hear. The transaction that removes a message commits only after its confirm.
 May be changed freely: everything but the names in `__all__`; run the chaos tests after a change of in-flight tracking.
 May import: the ground, `stores`, `transports`.
 """

@@ -3,7 +3,8 @@
 `reading` makes a message of an incoming one, `topology` says what is on the broker, `control` answers requests.
 An incoming message is acknowledged only after its commit.
 May be changed freely: everything but the header forms in `reading` and the requests of `control`.
-May import: the ground, `stores`, `transports`, `cascades`, `migrations.records`, `operations`, `delivery`.
+May import: the ground, `stores`, `transports`, `dispatcher`, `cascades`, `migrations.records`, `operations`,
+`delivery`.
 """
 
 __all__: list[str] = []

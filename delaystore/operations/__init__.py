@@ -1,7 +1,7 @@
 """What operators do with waiting messages: search, change, pause, export; and the error queue.
 
-`changes` is the one service for every change of a waiting message: the command line, the page, the API, the control
-queue and integrations call it, and it writes the audit entry in the change's own transaction.
+`changes` is the one service for changes of a waiting message, `_operations` for those of many: the command line, the
+page, the API, the control queue and integrations call them. The audit entry is written in the change's own transaction.
 May be changed freely: everything but the names that programs reach through `DelayedDelivery.operations`.
 May import: the ground, `stores`, `transports`, `dispatcher`.
 """

@@ -1,9 +1,9 @@
 """Stores: where delayed messages wait until they are due.
 
 `abc` is the contract of every store and `operable` what operators need of one, with its `records`; their semantics
-stand there alone.
+stand there alone. `shared` has rules that every store keeps the same way, `documents` messages and reports as JSON.
 `memory` is the reference that tests compare with, `sql` the store of PostgreSQL, MariaDB, MySQL and SQLite.
-May be changed freely: everything but the two contracts, which other people's stores implement.
+May be changed freely: everything but the contracts and records, which other people's stores implement and return.
 May import: the ground.
 """
 

@@ -1,6 +1,6 @@
 """The contract of stores for operators: search, operations on many messages, pauses and limits, reports, audit trail.
 
-As of `abc.py`, its semantics live here and only here; `delaystore.testing` checks them.
+As with `abc.py`, its semantics stand here and in `records`, nowhere else; `delaystore.testing` checks them.
 """
 
 from abc import ABC, abstractmethod
@@ -359,8 +359,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
         Granted messages count as sent. The messages of one second (one, at least) may go at once, and no more than
         `max_rate` each second after that, over all handles. The times for the others are as far apart, given to no
-        other caller, and no further ahead than FURTHEST. If there is no limit, all are granted. If the store's clock
-        has stepped back behind the times that it gave before, the destination is resuming.
+        other caller, and no further ahead than records.FURTHEST. If there is no limit, all are granted. If the
+        store's clock has stepped back behind the times that it gave before, the destination is resuming.
 
         Args:
             destination: Its name.
@@ -368,7 +368,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
         """
 
-    # Failures.
+    # Counts.
 
     @abstractmethod
     def count_failing(self, at_most: int) -> int:
@@ -384,7 +384,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         """Record that a dispatcher lives.
 
-        Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, are deleted meanwhile.
+        Records of dispatchers that died long ago, and activity older than records.ACTIVITY_KEPT, are deleted meanwhile.
 
         Args:
             record: The dispatcher. The store's clock gives the time of the heartbeat, in place of `record.heartbeat`.
@@ -399,6 +399,10 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     @abstractmethod
     def dispatchers(self) -> Sequence[DispatcherRecord]:
         """The dispatchers that live, by name and id."""
+
+    @abstractmethod
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        """The work of all dispatchers together, in each minute from `since` on, in order; idle minutes are left out."""
 
     # Ingresses; a store need not keep their reports.
 
@@ -416,17 +420,13 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """Record that an ingress has ended; one that is not known is ignored. The default keeps nothing."""
 
     def ingresses(self) -> Sequence[IngressRecord]:
-        """The ingresses that live, and for each queue without one the ingress that died last, for GONE_FOR.
+        """The ingresses that live, and for each queue without one the ingress that died last, for records.GONE_FOR.
 
         Returns:
             The records by queue and id. The default knows none.
 
         """
         return ()
-
-    @abstractmethod
-    def activity(self, since: datetime) -> Sequence[Activity]:
-        """The work of all dispatchers together, in each minute from `since` on, in order; idle minutes are left out."""
 
     # The audit trail.
 

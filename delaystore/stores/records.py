@@ -1,4 +1,8 @@
-"""The records of an operable store: operations, destinations, dispatchers, ingresses, activity, audit entries."""
+"""What an operable store takes and returns.
+
+Operations, destinations and their limits, reports of dispatchers and ingresses, activity, changes and audit entries,
+failed deliveries.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,6 +30,7 @@ FURTHEST: Final = timedelta(minutes=15)
 GRID: Final = timedelta(milliseconds=50)
 """Postponed messages are shown together, those of this long at once: not a pass for each."""
 TICK: Final = timedelta(microseconds=1)
+"""The least time by which a store tells two times apart."""
 BUSIEST: Final = 50
 """The most destinations for which a dispatcher reports, in each minute, how many messages it delivered."""
 ACTIVITY_KEPT: Final = timedelta(hours=25)
@@ -420,25 +425,22 @@ class Change:
             detail = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
         return self._entry(at, f"{destination}{detail}", 0, destination=destination)
 
-    def _entry(self, at: datetime, about: str, count: int, **details: Any) -> AuditEntry:
-        return AuditEntry(
-            at=at, by=self.by, action=self.action.value, about=about, count=count, way=self.way.value, **details
-        )
-
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
         """The entry of an operation on many messages: as it begins, with 0 messages, and as it ends."""
         to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
         begun = ": begun" if operation.state is OperationState.RUNNING else ""
-        return AuditEntry(
-            at=at,
-            by=self.by,
-            action=self.action.value,
-            about=f"{operation.wanted}{to} (operation {operation.operation_id}){begun}",
-            count=operation.changed,
-            way=self.way.value,
+        return self._entry(
+            at,
+            f"{operation.wanted}{to} (operation {operation.operation_id}){begun}",
+            operation.changed,
             wanted=operation.wanted,
             operation_id=operation.operation_id,
             new_due_time=operation.due_time,
+        )
+
+    def _entry(self, at: datetime, about: str, count: int, **details: Any) -> AuditEntry:
+        return AuditEntry(
+            at=at, by=self.by, action=self.action.value, about=about, count=count, way=self.way.value, **details
         )
 
 

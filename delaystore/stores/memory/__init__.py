@@ -5,7 +5,6 @@
 as long as the conformance kit passes. It imports the contracts of `stores`, and no database.
 """
 
-from delaystore.stores.memory._store import InMemoryDelayedMessageStore, open_memory_store
-from delaystore.stores.memory._transaction import TransactionHooks
+from delaystore.stores.memory._store import InMemoryDelayedMessageStore, TransactionHooks, open_memory_store
 
 __all__ = ["InMemoryDelayedMessageStore", "TransactionHooks", "open_memory_store"]

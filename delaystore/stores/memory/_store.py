@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 from typing_extensions import override
@@ -27,7 +27,7 @@ from delaystore.message import (
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.memory._operating import OperableInMemoryStore
-from delaystore.stores.memory._transaction import InMemoryTransaction, TransactionHooks
+from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import (
     WaitingMessages,
     copied,
@@ -44,6 +44,22 @@ from delaystore.stores.shared import (
 )
 
 _SYSTEM_CLOCK: Final = SystemClock()
+
+
+@runtime_checkable
+class TransactionHooks(Protocol):
+    """A transaction that tells of its end, such as a double in a test; one object for each transaction, or for many.
+
+    What was registered is called once, at the end of the transaction that is open now.
+    """
+
+    def on_commit(self, action: Callable[[], None]) -> Any:
+        """Call `action` after the commit."""
+        ...
+
+    def on_rollback(self, action: Callable[[], None]) -> Any:
+        """Call `action` after the rollback."""
+        ...
 
 
 class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, AuditedKeyedStore):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -52,23 +52,7 @@ from delaystore.stores.shared import (
 )
 
 
-@runtime_checkable
-class TransactionHooks(Protocol):
-    """A transaction that tells of its end, such as a double in a test; one object for each transaction, or for many.
-
-    What was registered is called once, at the end of the transaction that is open now.
-    """
-
-    def on_commit(self, action: Callable[[], None]) -> Any:
-        """Call `action` after the commit."""
-        ...
-
-    def on_rollback(self, action: Callable[[], None]) -> Any:
-        """Call `action` after the rollback."""
-        ...
-
-
-class Write(NamedTuple):
+class _Write(NamedTuple):
     """The change of one waiting message that a transaction makes when it commits."""
 
     entry: WaitingEntry
@@ -90,7 +74,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         self._clock = clock
         self._owner = owner
         self._instead = instead
-        self._writes: dict[str, Write] = {}
+        self._writes: dict[str, _Write] = {}
         """By message_id: waiting messages that the block has claimed."""
         self._stored: dict[str, WaitingEntry] = {}
         """By message_id: new messages. One may have the id of a message that the block has removed."""
@@ -172,7 +156,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             self._forget(own)
         if entry is not None:
             self._waiting.claim(entry, self, None)
-            self._writes[entry.message.message_id] = Write(entry, None)
+            self._writes[entry.message.message_id] = _Write(entry, None)
             new = unlike(new, entry.message.message_id, entry.message.due_time)
         self._put({new.message_id: WaitingEntry(copied(new), first_sent=first_sent)})
         self._keys[key] = new.message_id
@@ -269,7 +253,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         with self._waiting.lock:
             self._check_open()
             entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
-            self._writes.update((entry.message.message_id, Write(entry, entry.message)) for entry in entries)
+            self._writes.update((entry.message.message_id, _Write(entry, entry.message)) for entry in entries)
             return [fetched(entry.message) for entry in entries]
 
     @override
@@ -281,7 +265,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             for message in messages:
                 entry = self._claim(message.message_id)
                 if entry is not None:
-                    self._writes[message.message_id] = Write(entry, None)
+                    self._writes[message.message_id] = _Write(entry, None)
                     count += 1
         return count
 
@@ -347,7 +331,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             else:
                 entry, message = self._writes[message_id]
                 self._note(message, change)
-                self._writes[message_id] = Write(entry, None)
+                self._writes[message_id] = _Write(entry, None)
             return outcome
 
     @override
@@ -366,7 +350,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                 stored.message = rescheduled(stored.message, due_time)
             elif write is not None and write.message is not None:
                 self._note(write.message, change, due_time)
-                self._writes[message_id] = Write(write.entry, rescheduled(write.message, due_time))
+                self._writes[message_id] = _Write(write.entry, rescheduled(write.message, due_time))
             return outcome
 
     @override
@@ -393,7 +377,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         if entry.is_claimed(self._clock.now()):
             return ManagementOutcome.BEING_DISPATCHED
         self._waiting.claim(entry, self, None)
-        self._writes[message_id] = Write(entry, entry.message)
+        self._writes[message_id] = _Write(entry, entry.message)
         return ManagementOutcome.DONE
 
     def _settle(self, message: DelayedMessage, change: Callable[[DelayedMessage], DelayedMessage]) -> bool:
@@ -405,7 +389,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                 return False
             write = self._writes.get(message.message_id)
             current = entry.message if write is None or write.message is None else write.message
-            self._writes[message.message_id] = Write(entry, change(current))
+            self._writes[message.message_id] = _Write(entry, change(current))
         return True
 
     def _claim(self, message_id: str) -> WaitingEntry | None:
@@ -424,13 +408,13 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                 if message is None:
                     self._waiting.drop(message_id)
                 else:
-                    entry.message = message if message is entry.message else self._settled(message)
+                    entry.message = message if message is entry.message else self._as_kept(message)
                     self._waiting.free(entry)
             self._waiting.add(self._stored)
             self._waiting.changes += self._noted
             self._end()
 
-    def _settled(self, message: DelayedMessage) -> DelayedMessage:
+    def _as_kept(self, message: DelayedMessage) -> DelayedMessage:
         """`message` as it is kept: shown, if its destination was resumed or got another limit meanwhile."""
         destinations = self._waiting.destinations
         is_stale = self._limits_as_of not in (None, destinations.limits_as_of)

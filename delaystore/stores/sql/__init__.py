@@ -1,9 +1,9 @@
 """The SQL store, with its database floor: `engine`, `urls`, `codec`, `faults`, `errors`, `dialects`, `drivers`.
 
-`store` opens transactions, `bound` is the same store on one connection, `enlisted` in the caller's transaction.
+`store` opens transactions, `bound` is the same store on one connection, `_enlisted` in the caller's transaction.
 What differs between databases is asked of `dialects`, one object for each, and between drivers of `drivers`.
 May be changed freely: everything but released versions in `migrations/versions`.
-May import: the ground, and the contracts of `stores`.
+May import: the ground, and of `stores` the contracts, `records`, `shared` and `documents`.
 """
 
 from delaystore.stores.sql.async_store import AsyncSqlDelayedMessageStore

@@ -1,4 +1,7 @@
-"""The tables of an endpoint in PostgreSQL's catalog: defects, rights, sizes, locks; and its bulk partitions."""
+"""The tables of an endpoint in PostgreSQL's catalog: defects, rights, sizes, and its bulk partitions.
+
+Also what all statements of the dialect share: limits of time for locks, quoted names, the removal by location.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,9 +66,9 @@ _RIGHTS: Final = text(
     "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> CAST(current_user AS REGROLE)"
 )
 """What roles may do with a table, its owner too, but for the one that asks, and owns what it makes."""
-ALTER_WAIT: Final = 0.5
+_ALTER_WAIT: Final = 0.5
 """Seconds for which all who use a table wait at most behind a change of its columns, until it is changed."""
-ALTER_TIMEOUT: Final = 120
+_ALTER_TIMEOUT: Final = 120
 """Seconds for which a change of columns is tried."""
 _IDENTITY: Final = text(
     "SELECT CAST(pg_postmaster_start_time() AS text), current_database(), CAST(CAST(to_regclass(:name) AS oid) AS text)"
@@ -79,7 +82,7 @@ _SIZES: Final = text(
     "pg_stat_get_dead_tuples(c.oid) AS dead_rows, has_table_privilege(c.oid, 'SELECT') AS readable "
     "FROM family JOIN pg_class c ON c.oid = family.oid ORDER BY c.oid"
 )
-SAMPLE: Final = 100
+_SAMPLE: Final = 100
 """Pages to look at where no statistics tell how many rows a page has; together they hold 10,000 or so at the most."""
 _PARTITION_INDEXES: Final[Mapping[str, str]] = {
     "due": "(next_attempt, message_id)",
@@ -107,8 +110,8 @@ _LACKING: Final = (
     f"WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {{table}} AND (i.indisvalid OR {_IN_PROGRESS}) "
     f"AND (i.indpred IS NOT NULL) = is_partial AND {_IS_OURS})"
 )
-"""Those of _PARTITION_INDEXES that a partition has not, and that no session is just building."""
-_TABLES: Final = (
+"""Those of _PARTITION_INDEXES that the partition `{table}` has not, and that no session is just building."""
+_ENDPOINT_TABLES: Final = (
     "WITH endpoint_tables (oid, is_partition) AS ("  # noqa: S608 - constant
     "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
     "UNION ALL SELECT inhrelid, TRUE FROM pg_inherits WHERE inhparent = to_regclass(:live)), "
@@ -120,12 +123,12 @@ _TABLES: Final = (
 )
 """The endpoint's tables, its attached partitions, and their invalid indexes; those that a REINDEX makes are its own."""
 _BROKEN: Final = text(
-    f"{_TABLES}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
+    f"{_ENDPOINT_TABLES}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
     "WHERE NOT in_progress"
 )
 _IS_INVALID: Final = text("SELECT NOT indisvalid FROM pg_index WHERE indexrelid = CAST(:index AS OID)")
 _STATE: Final = text(
-    f"{_TABLES}SELECT "  # noqa: S608 - constant
+    f"{_ENDPOINT_TABLES}SELECT "  # noqa: S608 - constant
     "CAST(CAST(c.oid AS REGCLASS) AS TEXT), row_security_active(c.oid), c.relpersistence = 'u', "
     "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND NOT in_progress), "
     "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid AND in_progress), "
@@ -166,20 +169,20 @@ class PostgreSqlTables(StoreDialect, BulkTables):
     @override
     def alter_with_short_locks(self, connection: Connection, alter: Callable[[], None]) -> None:
         """All who use the table wait behind our wait for its lock: so that is short, and made again."""
-        deadline = time.monotonic() + ALTER_TIMEOUT
+        deadline = time.monotonic() + _ALTER_TIMEOUT
         while True:
             try:
-                with self.brief_savepoint(connection, ALTER_WAIT):
+                with self.brief_savepoint(connection, _ALTER_WAIT):
                     return alter()
             except DBAPIError as error:
                 if self.fault(error) is not Fault.LOCKED:
                     raise
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
-                    f"the table has been in use for {ALTER_TIMEOUT} s by transactions that take long; end them, and "
+                    f"the table has been in use for {_ALTER_TIMEOUT} s by transactions that take long; end them, and "
                     "set up again"
                 )
-            pause(ALTER_WAIT)
+            pause(_ALTER_WAIT)
 
     @override
     @contextmanager
@@ -321,7 +324,7 @@ def _grant(connection: Connection, tables: Sequence[Table], like: Table, given: 
 
 
 def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
-    """The parameters of _TABLES."""
+    """The parameters of _ENDPOINT_TABLES."""
     names = [quoted_name(table, connection.dialect) for table in tables]
     return {"names": names, "live": names[0], "indexes": [index.name for table in tables for index in table.indexes]}
 
@@ -388,6 +391,6 @@ def _estimated_rows(connection: Connection, row: Any) -> int | None:
 
 def _sampled_rows(connection: Connection, name: str, pages: int) -> int:
     """Of a table without statistics, or with those of a time when it was empty: by a look at a few pages."""
-    share = min(1.0, SAMPLE / pages)
+    share = min(1.0, _SAMPLE / pages)
     sample = as_it_stands(f"SELECT count(*) FROM ONLY {name} TABLESAMPLE SYSTEM ({100 * share:.9f})")  # noqa: S608 - quoted by PostgreSQL
     return int(connection.execute(sample).scalar_one() / share)
