@@ -7,6 +7,13 @@ May import: the ground, `stores`, `transports`, `dispatcher`, `operations`.
 
 from delaystore.delivery._asynchronous import AsyncDelayedDelivery, AsyncEnlistedDelivery, AsyncOperations
 from delaystore.delivery._delivery import DelayedDelivery
-from delaystore.delivery._sending import EnlistedDelivery
+from delaystore.delivery._sending import EnlistedDelivery, Sender
 
-__all__ = ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "AsyncOperations", "DelayedDelivery", "EnlistedDelivery"]
+__all__ = [
+    "AsyncDelayedDelivery",
+    "AsyncEnlistedDelivery",
+    "AsyncOperations",
+    "DelayedDelivery",
+    "EnlistedDelivery",
+    "Sender",
+]

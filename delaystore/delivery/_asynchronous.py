@@ -432,6 +432,7 @@ class AsyncDelayedDelivery:
     count_by_due_time = awaited(DelayedDelivery.count_by_due_time)
     cancel = awaited(DelayedDelivery.cancel)
     reschedule = awaited(DelayedDelivery.reschedule)
+    send_now = awaited(DelayedDelivery.send_now)
 
     def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
@@ -553,6 +554,7 @@ class AsyncEnlistedDelivery:
     get = awaited(EnlistedDelivery.get)
     cancel = awaited(EnlistedDelivery.cancel)
     reschedule = awaited(EnlistedDelivery.reschedule)
+    send_now = awaited(EnlistedDelivery.send_now)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         async with self._turn:  # one connection takes one statement, and one savepoint, after the other

@@ -45,7 +45,7 @@ from delaystore.processes import off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.operable import OperableDelayedMessageStore
-from delaystore.stores.records import ChangeAction, Way
+from delaystore.stores.records import Way
 from delaystore.stores.shared import answer_about
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
@@ -358,12 +358,33 @@ class DelayedDelivery(Sender):
         """
         return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
 
+    def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Make a waiting message due now, with fresh retries, unless a dispatcher has claimed it.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        Raises:
+            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            StoreError: The store fails; the call can be made again.
+
+        """
+        return self._changes.send_now(message_id, key=key)
+
     def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
         """Cancel, reschedule and send messages now, by another way than this program's own, for integrations.
 
         Changes by an operator's way are noted in the store; others only with `audit="all"`.
         """
         return self._changes.acting(by, way)
+
+    def sending_as(self, way: Way, by: str | None = None) -> Sender:
+        """Send by another way than this program's own: what a message replaces is noted as with `changes_as`."""
+        return _SenderAs(self, self._actor.acting(by, way))
 
     @property
     def operations(self) -> Operations:
@@ -520,8 +541,10 @@ class DelayedDelivery(Sender):
 
     @override
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        change = self._actor.change(ChangeAction.REPLACE)
-        stored = self._store_one(message, lambda message: store_keyed(self._store, message, rule, change))
+        return self._keep_keyed_as(self._actor, message, rule)
+
+    def _keep_keyed_as(self, actor: Actor, message: DelayedMessage, rule: KeyRule) -> str:
+        stored = self._store_one(message, lambda message: store_keyed(self._store, message, rule, actor))
         self._wake_up(message.due_time if rule.max_wait is None else None)
         return stored
 
@@ -550,7 +573,7 @@ class DelayedDelivery(Sender):
 
     def _store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
         with self._telling_breaker():
-            count = store_many(self._store, messages, rule, self._actor.change(ChangeAction.REPLACE))
+            count = store_many(self._store, messages, rule, self._actor)
         self._store_breaker.success()
         return count
 
@@ -626,3 +649,24 @@ class DelayedDelivery(Sender):
                 with self._telling_breaker():
                     self._store.setup_infrastructure()
                 self._ready = True
+
+
+class _SenderAs(Sender):
+    """Sends as a delivery does, in the name of another actor."""
+
+    def __init__(self, delivery: DelayedDelivery, actor: Actor) -> None:
+        self._delivery = delivery
+        self._factory = delivery._factory
+        self._actor = actor
+
+    @override
+    def prepare(self) -> None:
+        self._delivery.prepare()
+
+    @override
+    def _keep(self, message: DelayedMessage) -> None:
+        self._delivery._keep(message)
+
+    @override
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        return self._delivery._keep_keyed_as(self._actor, message, rule)

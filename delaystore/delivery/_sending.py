@@ -12,10 +12,10 @@ from typing_extensions import override
 from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, new_message_id
-from delaystore.operations.changes import Actor, MessageChanges, audited
+from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore
-from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.stores.records import Way
 from delaystore.stores.shared import answer_about, keyed
 from delaystore.transports.abc import Transport
 
@@ -220,37 +220,40 @@ class BatchStore(Protocol):
         ...
 
 
-def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
-    """Store a message with a key by `rule`, and note `change` if it replaces another; returns the id that waits.
+def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, actor: Actor) -> str:
+    """Store a message with a key by `rule`, and note if it replaces another; returns the id that waits.
 
-    Raises ConfigurationError where `store` knows no keys.
+    Raises ConfigurationError where `store` knows no keys, or keeps no audit trail for the entry.
     """
-    knowing = keyed(store)
-    return knowing.store_keyed(message, rule) if change is None else _noting(store, message, rule, change)
+    knowing, change = keyed(store), actor.replacement(rule)
+    if change is None:
+        return knowing.store_keyed(message, rule)
+    return audited_keyed(store).store_keyed(message, rule, change=change)
 
 
-def _noting(store: Any, message: DelayedMessage, rule: KeyRule, change: Change) -> str:
-    audited(store)
-    stored: str = store.store_keyed(message, rule, change=change)
-    return stored
+def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, actor: Actor) -> int:
+    """Store all of `messages`, those with a key by `rule`, and note each that is replaced.
 
-
-def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None) -> int:
-    """Store all of `messages`, those with a key by `rule`, and note `change` for each that is replaced.
-
-    Returns how many were stored. Raises ConfigurationError for a message with a key where `store` knows none.
+    Returns how many were stored. Raises ConfigurationError for a message with a key where `store` knows none, or keeps
+    no audit trail for the entry.
     """
-    if change is not None and isinstance(store, AuditedKeyedStore):
-        return store.store_many(messages, rule, change=change)
+    change = actor.replacement(rule)
+    if change is not None:
+        if isinstance(store, AuditedKeyedStore):
+            return store.store_many(messages, rule, change=change)
+        return store.store_many(_checked(messages, store, audited_keyed))
     if isinstance(store, KeyedDelayedMessageStore):
         return store.store_many(messages, rule)
-    return store.store_many(_without_key(messages, store))
+    return store.store_many(_checked(messages, store, keyed))
 
 
-def _without_key(messages: Iterable[DelayedMessage], store: BatchStore) -> Iterator[DelayedMessage]:
+def _checked(
+    messages: Iterable[DelayedMessage], store: object, check: Callable[[object], object]
+) -> Iterator[DelayedMessage]:
+    """Each of `messages`; `check` refuses a store for those with a key."""
     for message in messages:
         if message.key is not None:
-            keyed(store)
+            check(store)
         yield message
 
 
@@ -337,7 +340,7 @@ class EnlistedDelivery(Sender):
         rule = KeyRule.of(on_key, max_wait)
         with self._factory.followed() as stamp:
             checked = self._factory.checked(messages, self._earliest, stamp)
-            return store_many(self._bound, checked, rule, self._actor.change(ChangeAction.REPLACE))
+            return store_many(self._bound, checked, rule, self._actor)
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """Look up a waiting message by its id or its key, as your transaction sees it; None: it does not wait."""
@@ -364,6 +367,10 @@ class EnlistedDelivery(Sender):
         """
         return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
 
+    def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Make a waiting message due now, as `DelayedDelivery.send_now`; it is dispatched after your transaction."""
+        return self._changes.send_now(message_id, key=key)
+
     def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
         """As `DelayedDelivery.changes_as`, in your transaction."""
         return self._changes.acting(by, way)
@@ -375,6 +382,6 @@ class EnlistedDelivery(Sender):
 
     @override
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        stored = store_keyed(self._bound, message, rule, self._actor.change(ChangeAction.REPLACE))
+        stored = store_keyed(self._bound, message, rule, self._actor)
         self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
         return stored

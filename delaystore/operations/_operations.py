@@ -11,7 +11,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position, check_destination, utc, waiting_until
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
-from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult
+from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult, reschedule_action
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Inquiry, Overview
 from delaystore.stores.abc import ManagementOutcome, Page
@@ -169,23 +169,29 @@ class Operations:
             at: Their due time as an aware datetime.
 
         """
-        return self._begin(OperationKind.RESCHEDULE, wanted, self._access.due_time(delay, at))
+        due_time = waiting_until(self._access.due_time(delay, at), "the new due time")
+        sends_now = reschedule_action(delay) is ChangeAction.SEND_NOW
+        return self._begin(OperationKind.RESCHEDULE, wanted, due_time, began=due_time if sends_now else None)
 
-    def _begin(self, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
-        """Keep a new operation in the store, noted; it has changed nothing yet."""
+    def _begin(
+        self,
+        kind: OperationKind,
+        wanted: MessageFilter,
+        due_time: datetime | None = None,
+        began: datetime | None = None,
+    ) -> Operation:
+        """Keep a new operation in the store, noted; it has changed nothing yet. `began` None: now."""
         store = self._access.operable()
-        if due_time is not None:
-            due_time = waiting_until(due_time, "the new due time")
         with self._access.call("beginning an operation"):
             operation = Operation(
                 operation_id=token_hex(_ID_BYTES),
                 kind=kind,
                 wanted=wanted,
                 by=self.by,
-                began=store.now(),
+                began=began or store.now(),
                 due_time=due_time,
             )
-            store.begin_operation(operation, change=self._access.actor.change(ChangeAction(kind.value)))
+            store.begin_operation(operation, change=self._access.actor.change(operation.action))
         return operation
 
     def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
@@ -208,7 +214,7 @@ class Operations:
         access, store = self._access, self._access.operable()
         found = self.operation(operation_id)
         while found is not None and found.state is OperationState.RUNNING:
-            change = access.actor.change(ChangeAction(found.kind.value))
+            change = access.actor.change(found.action)
             with access.call("changing many messages"):
                 found = store.advance_operation(operation_id, change=change)
             if found is not None and progress is not None:
@@ -298,8 +304,8 @@ class Operations:
             The results of the first of `requests`: of all, or at least of one.
 
         Raises:
-            StoreError: The store fails; none of the requests was done. A store without transactions, as the one in
-                memory, has done those before the failure.
+            StoreError: The store fails; none of the requests was done. A store without transactions has done those
+                before the failure.
 
         """
         return self._access.messages.do_all(requests, most_bytes)

@@ -16,13 +16,13 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.operable import AuditedStore
+from delaystore.stores.operable import AuditedKeyedStore, AuditedStore
 from delaystore.stores.records import Change, ChangeAction, DispatcherRecord, Operation, Way
-from delaystore.stores.shared import answer_about
+from delaystore.stores.shared import answer_about, keyed
 from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
@@ -64,6 +64,11 @@ class Actor:
     def change(self, action: ChangeAction) -> Change | None:
         """What the store is to note with a change; None: nothing."""
         return Change(by=self.by, way=self.way, action=action) if self.is_noted else None
+
+    def replacement(self, rule: KeyRule) -> Change | None:
+        """What the store is to note with a message that is replaced by its key; None: nothing, or `rule` keeps it."""
+        replaces = rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE)
+        return self.change(ChangeAction.REPLACE) if replaces else None
 
     def acting(self, by: str | None = None, way: Way | None = None) -> Self:
         """The same in another name, or by another way. What operators do is noted; the others' as before."""
@@ -186,6 +191,7 @@ class RescheduleRequest(MessageRequest):
 
     at: datetime
     action: ChangeAction = ChangeAction.RESCHEDULE
+    """As the audit trail has it; see `reschedule_action`."""
 
     @override
     def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
@@ -214,6 +220,11 @@ class LookUpRequest(MessageRequest):
         return RequestResult(outcome=ManagementOutcome.DONE, message_id=message_id, message=message)
 
 
+def reschedule_action(delay: timedelta | float | None) -> ChangeAction:
+    """How the audit trail calls a reschedule by `delay`: with none at all it sends the message now."""
+    return ChangeAction.SEND_NOW if delay in (0, timedelta(0)) else ChangeAction.RESCHEDULE
+
+
 def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | None = None) -> RequestResult:
     if outcome is ManagementOutcome.NOT_FOUND:
         return NOTHING_FOUND
@@ -225,11 +236,23 @@ def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | Non
 def audited(store: object) -> AuditedStore:
     """`store`, which must note changes; raises ConfigurationError."""
     if not isinstance(store, AuditedStore):
-        raise ConfigurationError(
-            f"{type(store).__name__} keeps no audit trail, so that no change can be noted; use a SQL store, or "
-            "audit='operators' for a program"
-        )
+        raise _no_audit_trail(store)
     return store
+
+
+def audited_keyed(store: object) -> AuditedKeyedStore:
+    """`store`, which must know keys and note what is replaced by its key; raises ConfigurationError."""
+    keyed(store)
+    if not isinstance(store, AuditedKeyedStore):
+        raise _no_audit_trail(store)
+    return store
+
+
+def _no_audit_trail(store: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{type(store).__name__} keeps no audit trail, so that no change can be noted; use a SQL store, or "
+        "audit='operators' for a program"
+    )
 
 
 class MessageChanges:
@@ -276,15 +299,13 @@ class MessageChanges:
         at: datetime | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
-        store = self._store()
-        request = RescheduleRequest(message_id=message_id, key=key, at=self._due_time(delay, at))
+        store, action = self._store(), reschedule_action(delay)
+        request = RescheduleRequest(message_id=message_id, key=key, at=self._due_time(delay, at), action=action)
         return self._do("rescheduling a message", request, store)
 
     def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
-        store, now = self._store(), self._due_time(0, None)
-        request = RescheduleRequest(message_id=message_id, key=key, at=now, action=ChangeAction.SEND_NOW)
-        return self._do("rescheduling a message", request, store)
+        return self.reschedule(message_id, key=key, delay=0)
 
     def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
         """Cancel those of these messages that wait unclaimed, in one transaction, as one entry of the audit trail.
@@ -310,7 +331,7 @@ class MessageChanges:
     def do_all(self, requests: Sequence[MessageRequest], most_bytes: int) -> Sequence[RequestResult]:
         """Do the first of `requests` in one transaction: all, unless more than `most_bytes` bytes were looked up.
 
-        A store without transactions, and the one in memory, do them one by one.
+        A store without transactions does them one by one.
         """
         store = self._store()
         results: list[RequestResult] = []

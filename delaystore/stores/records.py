@@ -67,7 +67,7 @@ class Operation:
         wanted: The filter.
         by: Who began it.
         began: When, by the store's clock.
-        due_time: The new due time, of a RESCHEDULE.
+        due_time: The new due time, of a RESCHEDULE; the same as `began` if messages are sent now.
         ended: When it was done or abandoned.
         state: Whether it runs.
         after: The message_id behind which the next step begins; None: no step was made yet.
@@ -91,6 +91,13 @@ class Operation:
     changed: int = 0
     held: int = 0
     held_ids: Sequence[str] = ()
+
+    @property
+    def action(self) -> "ChangeAction":
+        """How the audit trail calls it: a reschedule to the time when it began sends messages now."""
+        if self.kind is OperationKind.CANCEL:
+            return ChangeAction.CANCEL
+        return ChangeAction.SEND_NOW if self.due_time == self.began else ChangeAction.RESCHEDULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

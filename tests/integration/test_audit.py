@@ -15,9 +15,16 @@ from sqlalchemy import text
 
 from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
 from delaystore.operations import Operations
-from delaystore.operations.changes import CancelRequest, RescheduleRequest, audited
+from delaystore.operations.changes import (
+    CancelRequest,
+    MessageRequest,
+    RescheduleRequest,
+    audited,
+    reschedule_action,
+)
 from delaystore.server.web import app
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import ManagementOutcome
@@ -30,6 +37,8 @@ OLD, NEW = datetime(2040, 1, 31, 9, tzinfo=UTC), datetime(2041, 1, 31, 9, tzinfo
 DAY = timedelta(days=1)
 ALL = DelayedDeliverySettings(audit="all")
 Ways = dict[str, Callable[[str, datetime | None], Any]]
+NOW = datetime.max.replace(tzinfo=UTC)
+"""Stands for a message that is sent now."""
 
 
 @pytest.fixture
@@ -45,45 +54,60 @@ def environment(sqlite_url: str) -> dict[str, str]:
 
 @pytest.fixture
 def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
-    """What cancels the message of an id, or, with a time, reschedules it, by the name of each way."""
+    """What cancels the message of an id, or, with a time, reschedules it, or sends it NOW, by the name of each way."""
     page = browser(app(delivery))
 
+    def changed(place: Any, message_id: str, at: datetime | None) -> Any:
+        if at is None:
+            return place.cancel(message_id)
+        return place.send_now(message_id) if at is NOW else place.reschedule(message_id, at=at)
+
     def by_program(message_id: str, at: datetime | None) -> None:
-        _ = delivery.cancel(message_id) if at is None else delivery.reschedule(message_id, at=at)
+        changed(delivery, message_id, at)
+
+    def by_delay(message_id: str, at: datetime | None) -> None:
+        _ = delivery.reschedule(message_id, delay=0) if at is NOW else changed(delivery, message_id, at)
 
     def by_transaction(message_id: str, at: datetime | None) -> None:
         with delivery._store.engine.begin() as connection:  # type: ignore[attr-defined]
-            enlisted = delivery.enlist(connection)
-            _ = enlisted.cancel(message_id) if at is None else enlisted.reschedule(message_id, at=at)
+            changed(delivery.enlist(connection), message_id, at)
 
     def by_program_async(message_id: str, at: datetime | None) -> None:
         async def change() -> None:
             store = AsyncSqlDelayedMessageStore(sqlite_url.replace("sqlite:", "sqlite+aiosqlite:"))
             async with AsyncDelayedDelivery("sales", store, None, ALL) as other:
-                _ = await other.cancel(message_id) if at is None else await other.reschedule(message_id, at=at)
+                await changed(other, message_id, at)
 
         asyncio.run(change())
 
     def by_integration(message_id: str, at: datetime | None) -> None:
-        changes = delivery.changes_as(Way.CELERY)
-        _ = changes.cancel(message_id) if at is None else changes.reschedule(message_id, at=at)
+        changed(delivery.changes_as(Way.CELERY), message_id, at)
 
     def by_operations(message_id: str, at: datetime | None) -> None:
         operations = delivery.operations
-        _ = operations.cancel_one(message_id) if at is None else operations.reschedule_one(message_id, at=at)
+        if at is NOW:
+            operations.send_now(message_id)
+        else:
+            _ = operations.cancel_one(message_id) if at is None else operations.reschedule_one(message_id, at=at)
 
     def by_requests(message_id: str, at: datetime | None) -> None:
+        operations = delivery.operations.acting_as(way=Way.CONTROL)
         named = {"message_id": message_id, "by": "a program, by the control queue"}
-        request = CancelRequest(**named) if at is None else RescheduleRequest(at=at, **named)
-        delivery.operations.acting_as(way=Way.CONTROL).do_all([request])
+        if at is None:
+            request: MessageRequest = CancelRequest(**named)
+        elif at is NOW:
+            request = RescheduleRequest(**named, at=operations.now(), action=reschedule_action(0))
+        else:
+            request = RescheduleRequest(**named, at=at)
+        operations.do_all([request])
 
     def by_command(message_id: str, at: datetime | None) -> None:
-        done = run("cancel", message_id) if at is None else run("reschedule", message_id, "--at", at.isoformat())
-        assert done.code == 0
+        when = ("--delay", "0s") if at is NOW else ("--at", str(at))
+        assert run(*(("cancel", message_id) if at is None else ("reschedule", message_id, *when))).code == 0
 
     def by_page(message_id: str, at: datetime | None) -> None:
-        named = {} if at is None else {"at": at.strftime("%Y-%m-%dT%H:%M")}
-        what = "cancel" if at is None else "reschedule"
+        named = {} if at in (None, NOW) else {"at": f"{at:%Y-%m-%dT%H:%M}"}
+        what = "cancel" if at is None else "send-now" if at is NOW else "reschedule"
         assert post(page, f"/message/{what}", f"/message?id={message_id}", id=message_id, **named).status_code == 303
 
     def by_api(message_id: str, at: datetime | None) -> None:
@@ -91,6 +115,7 @@ def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
 
     return {
         "program": by_program,
+        "delay": by_delay,
         "transaction": by_transaction,
         "async": by_program_async,
         "celery": by_integration,
@@ -103,10 +128,10 @@ def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
 
 
 def _by_api(page: Browser, message_id: str, at: datetime | None) -> int:
-    if at is None:
-        return page.request("DELETE", f"/api/v1/messages/{message_id}").status_code
     path = f"/api/v1/messages/{message_id}"
-    return page.request("PATCH", path, json={"at": at.isoformat()}).status_code
+    if at is None:
+        return page.request("DELETE", path).status_code
+    return page.request("PATCH", path, json={"delay": 0} if at is NOW else {"at": str(at)}).status_code
 
 
 def a_message(message_id: str, **fields: Any) -> DelayedMessage:
@@ -117,7 +142,7 @@ def entry_of(operations: Operations) -> AuditEntry:
     return operations.changes(1)[0]
 
 
-@pytest.mark.parametrize("at", [None, NEW], ids=["cancel", "reschedule"])
+@pytest.mark.parametrize("at", [None, NEW, NOW], ids=["cancel", "reschedule", "send-now"])
 def test_one_change_has_one_form_by_whichever_way_it_is_made(
     delivery: DelayedDelivery, ways: Ways, at: datetime | None
 ) -> None:
@@ -128,13 +153,16 @@ def test_one_change_has_one_form_by_whichever_way_it_is_made(
         assert len(delivery.operations.changes()) == number, name
         found[name] = entry_of(delivery.operations)
         delivery._store.cancel("a")  # type: ignore[attr-defined]
+    if at is NOW:  # each at its own time, which the words name, too
+        assert all(each.at - DAY < (each.new_due_time or OLD) <= each.at + DAY for each in found.values())
+        found = {name: replace(each, new_due_time=NOW, about="") for name, each in found.items()}
     alike = {replace(each, at=OLD, by="", way=None) for each in found.values()}
     assert len(alike) == 1, found
     (entry,) = alike
-    assert (entry.action, entry.count) == ("cancel" if at is None else "reschedule", 1)
+    assert (entry.action, entry.count) == ("cancel" if at is None else "send-now" if at is NOW else "reschedule", 1)
     assert (entry.message_id, entry.key, entry.destination) == ("a", "k", "billing")
     assert (entry.old_due_time, entry.new_due_time) == (OLD, at)
-    expected = {name: name for name in found} | {"transaction": "program", "async": "program"}
+    expected = {name: name for name in found} | dict.fromkeys(("transaction", "async", "delay"), "program")
     assert {name: each.way for name, each in found.items()} == expected
     assert found["cli"].by == "ada"
 
@@ -153,6 +181,27 @@ def test_operators_are_noted_by_default_and_programs_are_not(sqlite_url: str) ->
             ("operations", "send-now", "d"),
             ("django", "cancel", "b"),
         ]
+
+
+def test_the_api_notes_what_its_users_replace(sqlite_url: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        page = browser(app(delivery))
+        for name, at in (("a", OLD), ("b", NEW)):
+            asked = {"destination": "billing", "body": "x", "at": str(at), "message_id": name, "key": "k"}
+            assert page.request("POST", "/api/v1/messages", json={**asked, "on_key": "replace"}).status_code == 201
+        (entry,) = delivery.operations.changes()
+        assert (entry.way, entry.action, entry.message_id) == ("api", "replace", "a")
+        assert (entry.old_due_time, entry.new_due_time) == (OLD, NEW)
+
+
+@pytest.mark.parametrize(("delay", "action"), [(0, "send-now"), (60, "reschedule")])
+def test_an_operation_that_sends_now_says_so(sqlite_url: str, delay: float, action: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        delivery.send("billing", b"x", at=OLD)
+        begun = delivery.operations.begin_reschedule(MessageFilter(destination="billing"), delay=delay)
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        delivery.operations.run(begun.operation_id)
+        assert [each.action for each in delivery.operations.changes()] == [action, action]
 
 
 def test_all_has_what_messages_replace_too(delivery: DelayedDelivery) -> None:

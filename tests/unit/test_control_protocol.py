@@ -14,6 +14,7 @@ from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.records import ChangeAction
 from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -66,6 +67,10 @@ def test_any_object_is_done_or_answered_with_what_is_wrong(request: dict[str, An
             RescheduleRequest(message_id="a", by="ada", at=NOON + timedelta(days=1)),
         ),
         ({"reschedule": "a", "delay": 0.25}, RescheduleRequest(message_id="a", by="ada", at=NOON + timedelta(0, 0.25))),
+        (
+            {"reschedule": "a", "delay": "0s"},
+            RescheduleRequest(message_id="a", by="ada", at=NOON, action=ChangeAction.SEND_NOW),
+        ),
         ({"reschedule": "a", "at": "2027-01-01T13:00:00+01:00"}, RescheduleRequest(message_id="a", by="ada", at=NOON)),
     ],
 )

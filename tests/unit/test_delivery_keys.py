@@ -1,5 +1,6 @@
 """Keys, as whoever sends sees them."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -7,9 +8,9 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, DuplicateKeyError, InvalidMessageError, KeyInUseError
-from delaystore.message import OnKey
+from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.testing import SettableClock
 from tests.dispatching import FiveMethodStore, ScriptedTransport, message, settings
 
@@ -141,3 +142,32 @@ def test_a_message_with_a_key_is_never_delayed_by_the_broker() -> None:
     delivery.send_many([message("a", due_time=store.now() + timedelta(seconds=60), key="l")])
     assert delivery.count() == 2
     delivery.close()
+
+
+class KeyedOnlyStore(FiveMethodStore, KeyedDelayedMessageStore):
+    """It knows keys, and keeps no audit trail."""
+
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        self.store(message)
+        return message.message_id
+
+    def message_id_of(self, key: str) -> str | None:
+        return None
+
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        return sum(1 for each in messages if self.store(each) is None)
+
+
+@pytest.mark.parametrize("on_key", OnKey)
+def test_what_cannot_be_noted_is_not_replaced(on_key: OnKey) -> None:
+    with DelayedDelivery("sales", KeyedOnlyStore(), settings=settings(audit="all")) as delivery:
+        for sending in (
+            lambda: delivery.send("billing", b"1", delay=60, key="k", on_key=on_key),
+            lambda: delivery.send_many([message("a", key="k")], on_key=on_key),
+        ):
+            if on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
+                with pytest.raises(ConfigurationError, match="KeyedOnlyStore keeps no audit trail"):
+                    sending()
+            else:
+                sending()
+        assert delivery.send_many([message("other")], on_key=on_key) == 1

@@ -68,6 +68,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "AsyncOperations",
         "DelayedDelivery",
         "EnlistedDelivery",
+        "Sender",
     ],
     "delaystore.ingress.control": ["ControlHealth", "ControlQueue"],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],

@@ -11,7 +11,14 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, check_key, check_message_id, due_after, waiting_until
-from delaystore.operations.changes import CancelRequest, LookUpRequest, MessageRequest, RequestResult, RescheduleRequest
+from delaystore.operations.changes import (
+    CancelRequest,
+    LookUpRequest,
+    MessageRequest,
+    RequestResult,
+    RescheduleRequest,
+    reschedule_action,
+)
 from delaystore.operations.json_requests import (
     EITHER,
     DelayField,
@@ -26,6 +33,7 @@ from delaystore.operations.json_requests import (
 )
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.records import ChangeAction
 from delaystore.text import JsonError, parse_json
 
 
@@ -172,13 +180,14 @@ class Reschedule(ControlCommand[RescheduleFields]):
         try:
             if fields.delay is None:
                 assert fields.at is not None
-                found = time_in(fields.at, "at")
+                found, action = time_in(fields.at, "at"), ChangeAction.RESCHEDULE
             else:
-                found = due_after(asked.now, delay_in(fields.delay, "delay"))
+                delay = delay_in(fields.delay, "delay")
+                found, action = due_after(asked.now, delay), reschedule_action(delay)
             due_time = waiting_until(found, "the due time")
         except (ConfigurationError, InvalidMessageError) as error:
             raise RequestError(ProblemCode.BAD_TIME, cut(str(error))) from None
-        return RescheduleRequest(**message, by=asked.by, at=due_time)
+        return RescheduleRequest(**message, by=asked.by, at=due_time, action=action)
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:

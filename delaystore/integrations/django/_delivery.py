@@ -235,6 +235,7 @@ class DjangoDelivery:
     send_many = _enlisted(EnlistedDelivery.send_many)
     cancel = _enlisted(EnlistedDelivery.cancel)
     reschedule = _enlisted(EnlistedDelivery.reschedule)
+    send_now = _enlisted(EnlistedDelivery.send_now)
     get = _enlisted(EnlistedDelivery.get)
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from delaystore.delivery import DelayedDelivery
+from delaystore.delivery import DelayedDelivery, Sender
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.message import new_message_id
 from delaystore.operations import Operations
@@ -167,8 +167,11 @@ class WebSite:
 
     def operations(self, request: Request) -> Operations:
         """The operations in the name of the user who asks, by the page or by the API."""
-        way = Way.API if is_api(request) else Way.WEB
-        return self.delivery.operations.acting_as(user_of(request).name or None, way=way)
+        return self.delivery.operations.acting_as(user_of(request).name or None, way=_way_of(request))
+
+    def sender(self, request: Request) -> Sender:
+        """What sends in the name of the user who asks."""
+        return self.delivery.sending_as(_way_of(request), user_of(request).name or None)
 
     async def run(
         self,
@@ -191,6 +194,10 @@ class WebSite:
         """End streams of events, and background jobs after their present step."""
         self.stopping = True
         self.jobs.stop()
+
+
+def _way_of(request: Request) -> Way:
+    return Way.API if is_api(request) else Way.WEB
 
 
 def site_of(request: Request) -> WebSite:

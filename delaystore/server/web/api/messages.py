@@ -29,7 +29,7 @@ async def send(request: Request) -> Response:
     try:
         stored_id = await site.calls(
             partial(
-                site.delivery.send,
+                site.sender(request).send,
                 given.destination,
                 given.content(),
                 **given.when(),
