@@ -36,7 +36,7 @@ Start = Callable[..., ScriptedBroker]
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short deadlines in place of ours, and the first host of the URL in place of any."""
-    monkeypatch.setattr("delaystore.transports.rabbitmq.nodes.HURRIED", HURRIED)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.nodes.NODE_TIMEOUT", HURRIED)
     monkeypatch.setattr("random.choice", lambda hosts: hosts[0])
 
 
@@ -111,7 +111,7 @@ def test_each_host_is_named_with_its_reason_where_these_differ(start: Start) -> 
 
 
 def test_the_last_host_is_waited_for_longer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.nodes.PATIENT", 2 * HURRIED)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.nodes.LAST_NODE_TIMEOUT", 2 * HURRIED)
     places = [start(greets=False).place for _ in range(2)]
     with pytest.raises(TransportUnavailableError) as caught:
         open_connection(broker_from_url(f"amqp://{','.join(places)}"))
