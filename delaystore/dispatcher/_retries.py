@@ -174,9 +174,7 @@ class NextAttempts:
         """Count a failure of each message, and show it again after its gap; returns how many were there."""
         if not gaps:
             return 0
-        times = [
-            retried_at(self.shown_at(_not_late(failure.message, now, next_attempt(now, gap)))) for failure, gap in gaps
-        ]
+        times = [self._shown_again_at(failure.message, now, gap) for failure, gap in gaps]
         failures = [failure for failure, _ in gaps]
         if batch.operable is None:
             return tx.increment_failure_counts(
@@ -192,6 +190,11 @@ class NextAttempts:
                 for failure, time in zip(failures, times, strict=True)
             ]
         )
+
+    def _shown_again_at(self, message: DelayedMessage, now: datetime, gap: timedelta) -> datetime:
+        """A horizon after the gap, but in time for its due time; not before that, also after the clock stepped back."""
+        shown_at = self.shown_at(_not_late(message, now, next_attempt(now, gap)))
+        return retried_at(max(shown_at, message.due_time))
 
     def _keep_until_due(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         """Show again what cannot be delayed natively; that is no failure, but not every store knows the difference."""

@@ -133,7 +133,7 @@ class DelayedMessageStore(ABC):
 
         Args:
             message: A claimed message.
-            next_attempt: When to show it again, an aware datetime; None: at once.
+            next_attempt: When to show it again, an aware datetime, not before its due time; None: at once.
 
         Returns:
             False: it is not there any more, or its claim has ended; nothing is changed.
@@ -283,7 +283,7 @@ class DelayedMessageStore(ABC):
         """`increment_failure_count` for several messages.
 
         Args:
-            failures: Each message with its next attempt.
+            failures: Each message with its next attempt, which is not before its due time.
 
         Returns:
             How many were there, and still claimed.

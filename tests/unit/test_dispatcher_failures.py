@@ -1,13 +1,16 @@
 """Why messages are not there yet: kept with them, and told in the log once for all that fail alike."""
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaystore.dispatcher import Dispatcher
+from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
 from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
@@ -114,3 +117,21 @@ def test_what_goes_to_the_error_queue_is_told_by_destination_and_reason(
         "moved 2 messages to the error queue 'error'; first '0here' to 'here': no such queue",
         "moved 2 messages to the error queue 'error'; first '0there' to 'there': no such queue",
     ]
+
+
+def test_after_the_clock_stepped_back_no_attempt_comes_before_the_due_time(
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    """A search from a due time on begins at that next attempt."""
+
+    def refuse(_: DelayedMessage) -> Outcome:
+        clock.advance(timedelta(hours=-2))
+        return REFUSED
+
+    transport.outcomes["there"] = refuse
+    store.store(message("bad", "there"))
+    Dispatcher(store, transport, settings()).dispatch_due()
+    assert store.now() == NOON - timedelta(hours=2)
+    (found,) = store.search(MessageFilter(since=NOON)).messages
+    assert found.failure_count == 1
+    assert timedelta(0) <= found.next_attempt - NOON < timedelta(seconds=1)

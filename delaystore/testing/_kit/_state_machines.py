@@ -50,6 +50,11 @@ def summary(message: DelayedMessage) -> object:
     return message.message_id, due_time, message.next_attempt, message.failure_count, message.body
 
 
+def when_due(message: DelayedMessage, instant: datetime) -> datetime:
+    """`instant`, or one like it in the second of the due time: no next attempt comes before that."""
+    return max(instant, message.due_time.replace(microsecond=instant.microsecond))
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Does the same to a store and to the model, and compares what they say.
 
@@ -103,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
                     fetched = self.fetch(block, at, limit)
                     said += [summary(message) for message in fetched]
                     for message, settlement, next_attempt in zip(fetched, how, next_attempts, strict=False):
-                        said.append(settle(block, message, settlement, next_attempt))
+                        said.append(settle(block, message, settlement, when_due(message, next_attempt)))
                     if stores:
                         block.store(new)
                     if not commits:
@@ -123,7 +128,10 @@ class StoreMachine(RuleBasedStateMachine):
         def dispatch(store: DelayedMessageStore) -> object:
             fetched = self.fetch(store, at, limit)
             if fails:
-                settled = store.increment_failure_counts(list(zip(fetched, next_attempts, strict=False)))
+                failures = [
+                    (message, when_due(message, time)) for message, time in zip(fetched, next_attempts, strict=False)
+                ]
+                settled = store.increment_failure_counts(failures)
             else:
                 settled = store.remove_many(fetched)
             return [summary(message) for message in fetched], settled
@@ -281,7 +289,8 @@ class OperableMachine(StoreMachine):
                     assert isinstance(block, OperableTransaction)
                     fetched = self.fetch(block, at, len(how))
                     said += [summary(message) for message in fetched]
-                    for message, settlement, time in zip(fetched, how, times, strict=False):
+                    for message, settlement, instant in zip(fetched, how, times, strict=False):
+                        time = when_due(message, instant)
                         if settlement == "remove":
                             said.append(block.remove(message))
                         elif settlement == "fail":
