@@ -56,7 +56,7 @@ class ClockReading:
         return self.instant + timedelta(seconds=self.age)
 
 
-class CarriedClock(Clock):
+class ExtrapolatedClock(Clock):
     """Another clock, asked now and then, and carried on in between by this computer's monotonic clock.
 
     An answer counts from the moment in which it came: this clock is never ahead of the other, and behind by the time of

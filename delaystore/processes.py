@@ -213,7 +213,7 @@ class Listener(socket.socket):
             self._ended = 0
 
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 _may_pause: Final[ContextVar[bool]] = ContextVar("delaystore_may_pause", default=True)
 AT_ONCE: Final = 200
 """After so many things, such as rows, the loop may do something else: a few milliseconds."""
@@ -225,7 +225,7 @@ def on_a_loop() -> bool:
     return greenlets is not None and hasattr(greenlets.getcurrent(), "__sqlalchemy_greenlet_provider__")
 
 
-def awaited(awaitable: Awaitable[Result]) -> Result:
+def awaited(awaitable: Awaitable[ResultT]) -> ResultT:
     """Await `awaitable`; the loop goes on meanwhile. Only where `on_a_loop()`."""
     from sqlalchemy.util import await_only
 
@@ -256,13 +256,13 @@ def pause(seconds: float) -> None:
         time.sleep(seconds)
 
 
-def give_way(number: int) -> None:
+def yield_to_loop(number: int) -> None:
     """Called for each `number` of many: lets the loop do something else now and then; elsewhere it does nothing."""
     if number % AT_ONCE == 0 and on_a_loop():
         awaited(asyncio.sleep(0))
 
 
-def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
+def off_the_loop(name: str, work: Callable[[], ResultT]) -> ResultT:
     """Call `work`, which blocks: on a loop in a thread called `name`."""
     return awaited(in_thread(name, work)) if on_a_loop() else work()
 
@@ -282,7 +282,7 @@ class Turns:
             await asyncio.sleep(0)
 
 
-async def in_thread(name: str, work: Callable[[], Result]) -> Result:
+async def in_thread(name: str, work: Callable[[], ResultT]) -> ResultT:
     """Call a function in a daemon thread of its own, and await it.
 
     Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long they
@@ -297,7 +297,7 @@ async def in_thread(name: str, work: Callable[[], Result]) -> Result:
 
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
+    done: asyncio.Future[ResultT] = loop.create_future()
 
     def report(set_outcome: Callable[[Any], None], outcome: Any) -> None:
         if not done.done():

@@ -68,34 +68,34 @@ class Audit(StrEnum):
     """Also a program's own cancels and new due times, and what its messages replace."""
 
 
-Given = TypeVar("Given")
-Kept = TypeVar("Kept")
+_InputT = TypeVar("_InputT")
+_StoredT = TypeVar("_StoredT")
 
 
-class Converted(ABC, Generic[Given, Kept]):
+class Converted(ABC, Generic[_InputT, _StoredT]):
     """A setting that is kept as one type, and may be given as others: type checkers know which.
 
     https://docs.python.org/3/library/dataclasses.html#descriptor-typed-fields
     """
 
-    def __init__(self, default: Kept) -> None:
+    def __init__(self, default: _StoredT) -> None:
         self._default = default
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, settings: object | None, owner: type) -> Kept:
+    def __get__(self, settings: object | None, owner: type) -> _StoredT:
         """The setting; of the class: its default."""
         if settings is None:
             return self._default
-        kept: Kept = vars(settings)[self._name]
-        return kept
+        stored: _StoredT = vars(settings)[self._name]
+        return stored
 
-    def __set__(self, settings: object, value: Given) -> None:
+    def __set__(self, settings: object, value: _InputT) -> None:
         vars(settings)[self._name] = self._convert(value)
 
     @abstractmethod
-    def _convert(self, value: Given) -> Kept:
+    def _convert(self, value: _InputT) -> _StoredT:
         """Convert a value to the type that is kept; raises ConfigurationError."""
 
 

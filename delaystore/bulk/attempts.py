@@ -51,7 +51,7 @@ def stage(
 
 # The end of a load, where all attempts are known (on Spark's driver): one transaction, or nothing.
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 _TRIES: Final = 5
 
@@ -82,14 +82,14 @@ def promote(
         raise
 
 
-def _retried(step: Callable[[], Result]) -> Result:
+def _retried(step: Callable[[], ResultT]) -> ResultT:
     """Return `step()`, tried again after an outage of the store.
 
     Raises LoadLostError naming the first outage, if the load's staged rows were lost in one.
     """
     outages: list[StoreUnavailableError] = []
 
-    def attempt() -> Result:
+    def attempt() -> ResultT:
         try:
             return step()
         except StoreUnavailableError as error:

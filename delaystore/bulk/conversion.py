@@ -25,7 +25,7 @@ from delaystore.bulk.columns import (
     listed,
 )
 from delaystore.bulk.fields import (
-    Entries,
+    EntrySource,
     absent,
     column_entries,
     delays,
@@ -313,7 +313,7 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
 def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
     for other in unknown:
         check_header_type(other.type, other.name)
-    sources: list[Entries] = []
+    sources: list[EntrySource] = []
     column = columns.get("headers")
     if column is not None and not types.is_null(column.type):
         reserved = tuple(other.name for other in unknown)
@@ -343,7 +343,7 @@ def _properties(columns: Columns) -> MakeColumn:
     return partial(named_properties, _named(column, "properties"))
 
 
-def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
+def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> EntrySource:
     """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
     if types.is_struct(column.type):
         check_header_type(column.type, column.name)

@@ -18,13 +18,13 @@ from delaystore.bulk.values import (
     LATEST,
     MICROSECOND,
     OUT_OF_RANGE,
-    Carried,
     Encoding,
     Faults,
     LocalClock,
     Plain,
+    Portable,
     Tagged,
-    Unfit,
+    UnfitValueError,
     any_of_row,
     braced,
     by_value,
@@ -150,13 +150,13 @@ def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, f
         try:
             time = parse_time(text)
         except ValueError:
-            raise Unfit(
+            raise UnfitValueError(
                 "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"
             ) from None
         if time.utcoffset() is not None:
             return microseconds(time)
         if clock is None:
-            raise Unfit("due_time has no time zone (see the option timeZone)")
+            raise UnfitValueError("due_time has no time zone (see the option timeZone)")
         return clock.instant(time.replace(tzinfo=None))
 
     return _due(by_value(readable(batch.column(index), "due_time", faults), instant, pa.int64(), faults), faults)
@@ -219,7 +219,7 @@ def _of_floats(delays: pa.Array, faults: Faults) -> pa.Array:
 def _of_text(text: str) -> int:
     found = _NUMBER.fullmatch(text)
     if found is None:
-        raise Unfit(_NO_NUMBER)
+        raise UnfitValueError(_NO_NUMBER)
     return _of_decimal(Decimal(found[1]))
 
 
@@ -234,9 +234,9 @@ def _of_decimal(delay: Decimal) -> int:
 # fields in every row: there null means that the header is absent. What is in JSON stays of the type that is written
 # there.
 
-Entries = Callable[[pa.RecordBatch, Faults], pa.Array]
+EntrySource = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Where headers (or properties) come from: their entries, as in `objects`."""
-_ENCODINGS: Final[Mapping[str, Encoding]] = {"headers": Carried(), "properties": Tagged()}
+_ENCODINGS: Final[Mapping[str, Encoding]] = {"headers": Portable(), "properties": Tagged()}
 """How values of Spark's types are written: properties are made to fit AMQP's types later."""
 
 
@@ -245,7 +245,7 @@ def absent(batch: pa.RecordBatch, _: Faults) -> pa.Array:
     return pa.nulls(batch.num_rows, pa.string())
 
 
-def headers(sources: Sequence[Entries], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+def headers(sources: Sequence[EntrySource], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The headers from all of their sources, as text; null for none."""
     return braced(joined([entries(batch, faults) for entries in sources]))
 
@@ -283,9 +283,9 @@ def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Recor
         try:
             check_headers(mapping)
         except InvalidMessageError:
-            raise Unfit(_unfit(name)) from None
+            raise UnfitValueError(_unfit(name)) from None
         if not mapping.keys().isdisjoint(reserved):
-            raise Unfit(f"{name} and a column hold the same name")
+            raise UnfitValueError(f"{name} and a column hold the same name")
         encoded = encode_mapping(mapping)
         return None if encoded is None else f",{encoded[1:-1]}"
 
@@ -293,18 +293,20 @@ def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Recor
 
 
 def decoded(text: str, name: str) -> Mapping[str, Any]:
-    """The JSON object in `text`; Unfit, calling it `name`, for what is none."""
+    """The JSON object in `text`; UnfitValueError, calling it `name`, for what is none."""
     try:
         mapping = parse_json(text)
         if type(mapping) is not dict:
             raise TypeError("not a JSON object")
         return untagged(mapping)
     except DeepJsonError:
-        raise Unfit(f"{name} is nested too deep") from None
+        raise UnfitValueError(f"{name} is nested too deep") from None
     except AmbiguousJsonError:
-        raise Unfit(f"{name} has a name twice in one object") from None
+        raise UnfitValueError(f"{name} has a name twice in one object") from None
     except (ValueError, TypeError):
-        raise Unfit(f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit") from None
+        raise UnfitValueError(
+            f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit"
+        ) from None
 
 
 def _unfit(name: str) -> str:
@@ -324,7 +326,7 @@ def _of_fields(names: Sequence[str], columns: Sequence[pa.Array], name: str, fau
 _KINDS: Final = {str: "text", int: "a whole number", datetime: "a time with its offset"}
 
 
-def named_properties(entries: Entries, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+def named_properties(entries: EntrySource, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """Of a map or struct column, as text; null for none."""
     return by_value(braced(entries(batch, faults)), _properties, pa.string(), faults)
 
@@ -342,13 +344,13 @@ def _properties(text: str) -> str | None:
 def _checked(name: str, value: Any) -> Any:
     expected = PROPERTY_TYPES.get(name)
     if expected is None:
-        raise Unfit("properties holds a name that is no property")
+        raise UnfitValueError("properties holds a name that is no property")
     try:
         if type(value) is str and expected is not str:
             value = _whole(value) if expected is int else parse_time(value)
         check_properties({name: value})
     except (ValueError, InvalidMessageError):
-        raise Unfit(f"property {name} is out of range or not {_KINDS[expected]}") from None
+        raise UnfitValueError(f"property {name} is out of range or not {_KINDS[expected]}") from None
     return value
 
 
@@ -396,4 +398,4 @@ def _decoded(text: str) -> bytes:
     try:
         return b64decode("".join(text.split()), validate=True)
     except ValueError:
-        raise Unfit("body_base64 is no base64") from None
+        raise UnfitValueError("body_base64 is no base64") from None

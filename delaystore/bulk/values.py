@@ -30,7 +30,7 @@ from delaystore.stores.sql.codec import encode_mapping
 # What is wrong with the rows of a batch.
 
 
-class Unfit(Exception):  # noqa: N818 - a finding about a value, caught where the value came from
+class UnfitValueError(Exception):
     """A value that cannot be in a message. `reason` holds no value of the row, so that equal reasons can be counted."""
 
     def __init__(self, reason: str) -> None:
@@ -60,7 +60,7 @@ class Faults:
 
 
 def by_value(array: pa.Array, convert: Callable[[Any], Any], to: pa.DataType, faults: Faults) -> pa.Array:
-    """`convert` of each value that is not null, called once per distinct one; where it raises Unfit, null."""
+    """`convert` of each value that is not null, called once per distinct one; where it raises UnfitValueError, null."""
     encoded = array.dictionary_encode()
     values, reasons = each(encoded.dictionary.to_pylist(), convert)
     if any(reasons):
@@ -69,14 +69,14 @@ def by_value(array: pa.Array, convert: Callable[[Any], Any], to: pa.DataType, fa
 
 
 def each(values: Iterable[Any], convert: Callable[[Any], Any]) -> tuple[list[Any], list[str | None]]:
-    """`convert` of each value that is not None, and why there is none: the reason where it raises Unfit, else None."""
+    """`convert` of each value that is not None, and the reason of the UnfitValueError that it raises, else None."""
     converted: list[Any] = []
     reasons: list[str | None] = []
     for value in values:
         try:
             converted.append(None if value is None else convert(value))
             reasons.append(None)
-        except Unfit as unfit:
+        except UnfitValueError as unfit:
             converted.append(None)
             reasons.append(unfit.reason)
     return converted, reasons
@@ -174,15 +174,15 @@ class LocalClock:
     ambiguous: AmbiguousTime
 
     def instant(self, local: datetime) -> int:
-        """When the clocks show `local`, which is naive; Unfit if never, or twice without a choice."""
+        """When the clocks show `local`, which is naive; UnfitValueError if never, or twice without a choice."""
         aware = local.replace(tzinfo=zone(self.time_zone), fold=0)
         first, second = aware.utcoffset(), aware.replace(fold=1).utcoffset()
         assert first is not None
         assert second is not None
         if first < second:
-            raise Unfit(SKIPPED)
+            raise UnfitValueError(SKIPPED)
         if first > second and self.ambiguous is AmbiguousTime.REJECT:
-            raise Unfit(TWICE)
+            raise UnfitValueError(TWICE)
         offset = second if self.ambiguous is AmbiguousTime.LATEST else first
         return (local - _LOCAL_EPOCH - offset) // MICROSECOND
 
@@ -310,7 +310,7 @@ class Encoding(ABC):
 
     @abstractmethod
     def text(self, value: Any) -> str:
-        """The JSON text of one of `values.values`; Unfit if it has none."""
+        """The JSON text of one of `values.values`; UnfitValueError if it has none."""
 
     def _strings(self, array: pa.Array) -> pa.Array:
         array = array.cast(pa.string())
@@ -343,7 +343,7 @@ class Tagged(Encoding):
             check_headers(header)
             encoded = encode_mapping(header)
         except (InvalidMessageError, RecursionError):
-            raise Unfit("a value no header can hold") from None
+            raise UnfitValueError("a value no header can hold") from None
         assert encoded is not None
         return encoded[_EMPTY_NAME:-1]
 
@@ -356,7 +356,7 @@ class Tagged(Encoding):
         return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-class Carried(Tagged):
+class Portable(Tagged):
     """As Tagged, but in the types that every transport carries unchanged, at the price of being text.
 
     Numbers with a fraction are texts such as 1.5, and times ISO 8601 in UTC: AMQP's times have no fractions of a second
@@ -365,7 +365,7 @@ class Carried(Tagged):
 
     @override
     def text(self, value: Any) -> str:
-        return super().text(_carried(value))
+        return super().text(_portable(value))
 
     @override
     def _floats(self, array: pa.Array) -> pa.Array:
@@ -393,11 +393,11 @@ class Plain(Encoding):
 
     def _described(self, value: Any) -> str:
         if isinstance(value, Unreadable) and not self._lenient:
-            raise Unfit("a value no JSON can hold")
+            raise UnfitValueError("a value no JSON can hold")
         return value.text if isinstance(value, Unreadable) else str(value)
 
 
-def _carried(value: Any) -> Any:
+def _portable(value: Any) -> Any:
     if isinstance(value, float):
         return float_text(value)
     if isinstance(value, Decimal):
@@ -405,9 +405,9 @@ def _carried(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):
-        return {name: _carried(item) for name, item in value.items()}
+        return {name: _portable(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_carried(item) for item in value]
+        return [_portable(item) for item in value]
     return value
 
 

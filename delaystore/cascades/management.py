@@ -97,7 +97,7 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
     )
 
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 _TIMEOUT: Final = 30.0
 """Seconds; a broker with many queues takes a while to list them."""
 _NOT_FOUND: Final = 404
@@ -254,7 +254,7 @@ class Management:
         here = (one for one in granted if one["vhost"] == self.virtual_host)
         return next((Permissions(one["configure"], one["write"], one["read"]) for one in here), NO_PERMISSIONS)
 
-    def _read(self, path: str, read: Callable[[Any], Answer]) -> Answer:
+    def _read(self, path: str, read: Callable[[Any], AnswerT]) -> AnswerT:
         answer = self._ask("GET", path)
         try:
             return read(answer.json())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._commands import Offered
-from delaystore.cli._options import Yes, environment_option, required, url_option
-from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
+from delaystore.cli._options import YesOption, environment_option, required, url_option
+from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
 from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Exchange, Queue, topology_named
@@ -32,7 +32,7 @@ BrokerUrl = Annotated[
 ]
 
 
-DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
+BrokerDryRunOption = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def print_verification(found: "Verification", what: str, about: Mapping[str, str
             }
         )
     elif found.good:
-        tell(f"good: {what} on {found.broker} (RabbitMQ {found.version})")
+        print_line(f"good: {what} on {found.broker} (RabbitMQ {found.version})")
     else:
         rows = [(finding.kind.value, finding.subject, finding.text) for finding in found.findings]
         print_table(("finding", "of", "what"), rows, unbroken=("finding",))
@@ -111,7 +111,7 @@ def print_verification(found: "Verification", what: str, about: Mapping[str, str
 def say_unchecked(unchecked: Sequence[str]) -> None:
     """A line for each of what could not be checked."""
     for sentence in unchecked:
-        say(f"not checked: {sentence}")
+        print_note(f"not checked: {sentence}")
 
 
 def _plain(value: Any) -> Any:
@@ -126,8 +126,8 @@ class DeletionOptions:
     force: Annotated[
         bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
     ] = False
-    yes: Yes = False
-    dry_run: DryRun = False
+    yes: YesOption = False
+    dry_run: BrokerDryRunOption = False
 
     def delete(
         self,
@@ -174,16 +174,16 @@ class DeletionOptions:
                 f"Delete {name} on {client.label}, {counted(len(found.parts), 'part')}{lost}?", "nothing was deleted"
             )
         if found.queues and not self.force:
-            say(f"checking again in {STATISTICS_AGE:g} s: the broker's counts may be that old")
+            print_note(f"checking again in {STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
         try:
             deletion = delete(deleted.append)
         except KeyboardInterrupt:
-            say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
+            print_note(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
             raise
         except TopologyInUseError as error:
             self._print_check(replace(found, uses=error.uses), what, as_json=as_json)
-            say(str(error))
+            print_note(str(error))
             raise typer.Exit(1) from None
         _print_deletion(deletion, what, f"{words.layout} {name!r}", as_json=as_json)
 
@@ -193,20 +193,20 @@ class DeletionOptions:
             return
         if self.dry_run:
             for part in (*found.parts, *_policies(found)):
-                tell(f"would delete: {part}")
+                print_line(f"would delete: {part}")
             _say_cut_off(found)
             for sentence in found.kept:
-                say(sentence)
+                print_note(sentence)
         if found.uses.messages:
             rows = [(queue, f"{count:,}") for queue, count in found.uses.messages.items()]
             print_table(("queue", "messages"), rows, right=("messages",))
         if found.uses.obstacle is not None:
-            say(f"not to be deleted without --force: {found.uses.obstacle}")
+            print_note(f"not to be deleted without --force: {found.uses.obstacle}")
 
 
 def _say_cut_off(found: "DeletionCheck") -> None:
     for binding in found.cut_off:
-        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more")
+        print_note(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more")
 
 
 def _policies(of: "DeletionCheck | Deletion[Any]") -> Sequence[str]:
@@ -223,13 +223,13 @@ def _print_deletion(deletion: "Deletion[Any]", what: Mapping[str, str], missing:
         print_document({**what, "dry_run": False, "deleted": deleted, **more})
         return
     for part in (*deletion.deleted, *_policies(deletion)):
-        tell(f"deleted: {part}")
+        print_line(f"deleted: {part}")
     if not deletion.deleted:
-        tell(f"nothing to delete: there is no {missing}")
+        print_line(f"nothing to delete: there is no {missing}")
     for sentence in deletion.check.kept:
-        say(sentence)
+        print_note(sentence)
     if deletion.lost:
-        say(f"{counted(deletion.lost, 'message')} lost")
+        print_note(f"{counted(deletion.lost, 'message')} lost")
 
 
 def _check_document(found: "DeletionCheck") -> dict[str, Any]:
@@ -260,7 +260,7 @@ def saying_what_is_declared() -> Iterator[Callable[[Part], object]]:
     try:
         yield declared.append
     except KeyboardInterrupt:
-        say(declared_until_then(declared))
+        print_note(declared_until_then(declared))
         raise
 
 
@@ -306,4 +306,4 @@ class CascadeOptions(BrokerOptions):
             yield client, topology
 
 
-Cascade = Annotated[CascadeOptions, Offered("broker", "cascade", "management")]
+OfferedCascade = Annotated[CascadeOptions, Offered("broker", "cascade", "management")]

@@ -11,18 +11,18 @@ from typing_extensions import override
 from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._options import (
     At,
-    Delay,
+    DelayOption,
     EndpointOptions,
     FilterOptions,
-    Json,
-    Key,
+    JsonOption,
+    KeyOption,
     StoredEndpoint,
     all_option,
     environment_option,
     id_or_key,
     parse_due,
 )
-from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
+from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
@@ -40,8 +40,10 @@ ASKED: Final = 1_000
 """From more messages on, a terminal is asked whether it is meant."""
 _NAMED: Final = 10
 """Ids that are named of what dispatchers had."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show how many match, and the first five.")]
-Yes = Annotated[
+BulkDryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Change nothing; show how many match, and the first five.")
+]
+BulkYesOption = Annotated[
     bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]
 Resume = Annotated[
@@ -114,7 +116,7 @@ class BulkChange:
         found = _counted(operations, self.wanted)
         if found.count <= ASKED:
             return
-        say(_matching(found))
+        print_note(_matching(found))
         confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
     def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
@@ -125,7 +127,7 @@ class BulkChange:
             command = f"delaystore {WORDS[operation.kind].do} --resume {operation_id}"
             raise ConfigurationError(f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{command}`")
         if operation.state is not OperationState.RUNNING:
-            say(f"it has ended already: {operation.state}")
+            print_note(f"it has ended already: {operation.state}")
         return operation
 
     def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
@@ -134,7 +136,7 @@ class BulkChange:
 
         words, last = WORDS[self.kind], operation
         if operation.state is OperationState.RUNNING:
-            say(f"operation {operation.operation_id}")
+            print_note(f"operation {operation.operation_id}")
         with ProgressBar(transient=True) as bar:
 
             def watch(now: Operation) -> None:
@@ -149,7 +151,7 @@ class BulkChange:
                 ended = operations.run(operation.operation_id, watch)
             except (StoppedError, StoreError) as error:
                 bar.end()
-                say(_interrupted(last))
+                print_note(_interrupted(last))
                 if isinstance(error, StoreError):
                     raise
                 raise typer.Exit(stop.exit_code) from None
@@ -166,11 +168,11 @@ def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -
         of_filter = {"filter": wanted.as_dict(), "about": str(wanted)}
         print_document({"dry_run": True, **of_filter, "count": found.count, "sample": sample})
         return
-    tell(f"{_matching(found)}; nothing is changed")
+    print_line(f"{_matching(found)}; nothing is changed")
     if found.sample:
         _print_sample(found.sample)
     if found.count > len(found.sample):
-        tell(f"... and {found.count - len(found.sample):,} more")
+        print_line(f"... and {found.count - len(found.sample):,} more")
 
 
 def _print_sample(sample: Sequence[DelayedMessage]) -> None:
@@ -202,11 +204,11 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
         print_document(documents.record(operation))
     else:
         to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
-        tell(f"{WORDS[operation.kind].done}{to}: {counted(operation.changed, 'message')} ({operation.wanted})")
+        print_line(f"{WORDS[operation.kind].done}{to}: {counted(operation.changed, 'message')} ({operation.wanted})")
     if operation.held:
         named = ", ".join(operation.held_ids[:_NAMED])
         rest = f" and {operation.held - _NAMED:,} more" if operation.held > _NAMED else ""
-        say(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
+        print_note(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
 
 
 By = Annotated[
@@ -222,7 +224,7 @@ class _Saying(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"warning: {record.getMessage()}")
+        print_note(f"warning: {record.getMessage()}")
 
 
 _SAYING: Final = _Saying(logging.ERROR)
@@ -247,12 +249,12 @@ def cancel(
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
-    dry_run: DryRun = False,
+    dry_run: BulkDryRunOption = False,
     resume: Resume = None,
-    yes: Yes = False,
+    yes: BulkYesOption = False,
     by: By = None,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Cancel waiting messages, by id, key or filter.
 
@@ -282,18 +284,18 @@ def cancel(
 
 def reschedule(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
-    key: Key = None,
-    delay: Delay = None,
+    key: KeyOption = None,
+    delay: DelayOption = None,
     at: At = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
-    dry_run: DryRun = False,
+    dry_run: BulkDryRunOption = False,
     resume: Resume = None,
-    yes: Yes = False,
+    yes: BulkYesOption = False,
     by: By = None,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Give waiting messages a new due time, by id, key or filter.
 
@@ -324,9 +326,9 @@ def reschedule(
 
 def _report(outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:
     if outcome is ManagementOutcome.DONE:
-        tell(f"{done}: {_name(named)}")
+        print_line(f"{done}: {_name(named)}")
     else:
-        say(f"{_WHY_NOT[outcome]}: {_name(named)}")
+        print_note(f"{_WHY_NOT[outcome]}: {_name(named)}")
 
 
 def _name(named: Mapping[str, str]) -> str:
@@ -345,7 +347,7 @@ def operations(
     ] = 20,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List changes of many messages, the last one first.
 
@@ -360,7 +362,7 @@ def operations(
     if as_json:
         print_document({"operations": documents.field(found)})
     elif not found:
-        tell("no operation was begun")
+        print_line("no operation was begun")
     else:
         columns = ("operation", "began", "state", "changed", "what")
         print_table(columns, [_row(each) for each in found], right=("changed",), unbroken=columns[:-1])
@@ -372,7 +374,7 @@ def abandon(
     by: By = None,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
 
@@ -384,14 +386,14 @@ def abandon(
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
     if ended is None or known is None:
-        say(f"not found: no operation {operation_id!r}; `delaystore operations` lists them")
+        print_note(f"not found: no operation {operation_id!r}; `delaystore operations` lists them")
         raise typer.Exit(1)
     if as_json:
         print_document(documents.record(ended))
     elif known.state is not OperationState.RUNNING:
-        say(f"it has ended already: {known.state}")
+        print_note(f"it has ended already: {known.state}")
     else:
-        tell(f"abandoned: {operation_id} ({ended.changed:,} messages were changed before)")
+        print_line(f"abandoned: {operation_id} ({ended.changed:,} messages were changed before)")
     if known.state is not OperationState.RUNNING:
         raise typer.Exit(1)
 

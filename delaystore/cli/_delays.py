@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli._broker import (
-    Cascade,
+    BrokerDryRunOption,
     Deleting,
-    DryRun,
+    OfferedCascade,
     Passive,
     creation_document,
     finding_document,
@@ -20,8 +20,8 @@ from delaystore.cli._broker import (
 )
 from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._delays_moving import export, migrate, status, transfer
-from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, print_table, say, tell
+from delaystore.cli._options import JsonOption
+from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
 from delaystore.text import control_character, counted
 from delaystore.transports.rabbitmq.topology.cascades import Routing
@@ -35,10 +35,10 @@ def bind(
     routing: Annotated[
         Routing, typer.Option(help="direct: to the queue; conventional: to the exchange of the same name.")
     ] = Routing.DIRECT,
-    dry_run: DryRun = False,
+    dry_run: BrokerDryRunOption = False,
     *,
-    on: Cascade,
-    as_json: Json = False,
+    on: OfferedCascade,
+    as_json: JsonOption = False,
 ) -> None:
     """Bind destinations to a cascade's end.
 
@@ -87,16 +87,16 @@ def _print_bindings(results: "Sequence[BindingResult]", dry_run: bool) -> None:
     print_table(("destination", "result", "why"), rows, unbroken=("result",))
     for result in results:
         for finding in result.collisions or ():
-            say(f"caution: {finding}")
+            print_note(f"caution: {finding}")
     if any(result.collisions is None for result in results):
-        say("not checked: bindings of other programs that mix up messages; only the management API lists them")
+        print_note("not checked: bindings of other programs that mix up messages; only the management API lists them")
 
 
 def delete(
     *,
     options: Deleting,
-    on: Cascade,
-    as_json: Json = False,
+    on: OfferedCascade,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete a cascade, and delaystore's policies for it. The destinations' queues and exchanges stay.
 
@@ -119,8 +119,8 @@ def delete(
 def verify(
     passive: Passive = False,
     *,
-    on: Cascade,
-    as_json: Json = False,
+    on: OfferedCascade,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify that a broker has a cascade as it should be. Changes nothing.
 
@@ -139,10 +139,10 @@ def create(
     passive: Annotated[
         bool, typer.Option("--passive", help="This user may not declare: only verify that everything exists.")
     ] = False,
-    dry_run: DryRun = False,
+    dry_run: BrokerDryRunOption = False,
     *,
-    on: Cascade,
-    as_json: Json = False,
+    on: OfferedCascade,
+    as_json: JsonOption = False,
 ) -> None:
     """Declare a cascade: its exchanges, queues and bindings. May be run again.
 
@@ -171,10 +171,10 @@ def create(
 def _print_creation(cascade: str, creation: "CascadeCreation", dry_run: bool) -> None:
     if dry_run:
         for part in creation.missing:
-            tell(f"would declare: {part}")
+            print_line(f"would declare: {part}")
     state = "would be ready" if dry_run else "ready"
     new = counted(len(creation.missing), "part")
-    tell(f"{state}: {cascade} on {creation.broker} (RabbitMQ {creation.version}); {new} new")
+    print_line(f"{state}: {cascade} on {creation.broker} (RabbitMQ {creation.version}); {new} new")
     for policy in (creation.limit_policy, creation.policy):
         _print_policy(policy, dry_run)
     say_unchecked(creation.unchecked)
@@ -183,12 +183,12 @@ def _print_creation(cascade: str, creation: "CascadeCreation", dry_run: bool) ->
 def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
     match policy.state.value:
         case "set":
-            tell(f"{'would set' if dry_run else 'set'}: policy {policy.name!r}")
+            print_line(f"{'would set' if dry_run else 'set'}: policy {policy.name!r}")
         case "not-set":
-            say(f"not set: policy {policy.name!r}: {policy.advice}")
+            print_note(f"not set: policy {policy.name!r}: {policy.advice}")
     if policy.command is not None:
-        say("to set it, run:")
-        tell(policy.command)
+        print_note("to set it, run:")
+        print_line(policy.command)
 
 
 delays_app = plain_group(

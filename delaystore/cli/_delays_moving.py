@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._broker import DEFAULT_CASCADE, BrokerOptions, Cascade, CascadeName, DryRun
-from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
-from delaystore.cli._output import print_document, print_table, printable, say, tell, write
+from delaystore.cli._broker import DEFAULT_CASCADE, BrokerDryRunOption, BrokerOptions, CascadeName, OfferedCascade
+from delaystore.cli._options import JsonOption, MaxRate, TargetTimeoutOption, environment_option, required, url_option
+from delaystore.cli._output import print_document, print_line, print_note, print_table, printable, write
 from delaystore.cli._signals import stop_requests
 from delaystore.text import counted, duration_text, parse_duration
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
@@ -51,8 +51,8 @@ class MoveOptions:
         ),
     ] = "delays.poison"
     max_rate: MaxRate = None
-    patience: Patience = "60s"
-    dry_run: DryRun = False
+    target_timeout: TargetTimeoutOption = "60s"
+    dry_run: BrokerDryRunOption = False
 
     def settings(self) -> "MoveSettings":
         """The same as settings. Raises ConfigurationError."""
@@ -63,7 +63,7 @@ class MoveOptions:
             routing=self.routing,
             poison_queue=self.poison_queue,
             max_rate=self.max_rate,
-            patience=parse_duration(self.patience, "--patience").total_seconds(),
+            target_timeout=parse_duration(self.target_timeout, "--target-timeout").total_seconds(),
         )
 
 
@@ -84,7 +84,7 @@ def migrate(
     *,
     options: MoveOptions,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Move the messages of a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
 
@@ -110,7 +110,7 @@ def transfer(
     *,
     options: MoveOptions,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Move the messages of a cascade to another broker. Its queues must be there: messages for others are not moved.
 
@@ -149,11 +149,11 @@ def _run(source: "BrokerCascade", target: "BrokerCascade", options: MoveOptions,
         else:
             print_table(("messages", "count"), _rows(report), right=("count",))
         for remark in _remarks(report, settings.poison_queue):
-            say(remark)
+            print_note(remark)
     for finding in findings:
-        say(f"does not add up: {finding}")
+        print_note(f"does not add up: {finding}")
     if report.interrupted:
-        say("stopped; messages in flight are finished; run it again for the rest")
+        print_note("stopped; messages in flight are finished; run it again for the rest")
         raise typer.Exit(stop.exit_code)
     if findings:
         raise typer.Exit(1)
@@ -211,8 +211,8 @@ def status(
         ),
     ] = "12s",
     *,
-    on: Cascade,
-    as_json: Json = False,
+    on: OfferedCascade,
+    as_json: JsonOption = False,
 ) -> None:
     """Show how full the levels are, and undeliverable and stuck messages with the reasons.
 
@@ -252,22 +252,22 @@ def _print(found: "CascadeStatus") -> None:
     for level in found.levels:
         if level.stuck:
             expired = counted(level.dead_lettering or 0, "expired message")
-            tell(f"stuck: level {level.number} has {expired}, which the next queue does not confirm: none leaves")
+            print_line(f"stuck: level {level.number} has {expired}, which the next queue does not confirm: none leaves")
     for blocked in found.blocked:
         name = printable(repr(blocked.name))
-        tell(f"blocked: {blocked.kind} {name} {blocked.why}; its messages stay in their level, or are lost")
+        print_line(f"blocked: {blocked.kind} {name} {blocked.why}; its messages stay in their level, or are lost")
     for queue in found.undeliverable:
         _print_undeliverable(queue)
     for sentence in found.unknown:
-        tell(f"not known: {sentence}")
-    tell(f"{found.broker}: {'good' if found.good else 'not good'}")
+        print_line(f"not known: {sentence}")
+    print_line(f"{found.broker}: {'good' if found.good else 'not good'}")
 
 
 def _print_undeliverable(queue: "UndeliverableQueue") -> None:
     if not queue.messages:
         return
     read = f", of which {queue.sampled:,} were read" if 0 < queue.sampled < queue.messages else ""
-    tell(f"undeliverable: {counted(queue.messages, 'message')} in queue {printable(repr(queue.name))}{read}")
+    print_line(f"undeliverable: {counted(queue.messages, 'message')} in queue {printable(repr(queue.name))}{read}")
     if queue.undelivered:
         rows = [(one.address or "", f"{one.messages:,}", one.reason) for one in queue.undelivered]
         print_table(("address", "messages", "reason"), rows, right=("messages",))
@@ -306,7 +306,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write. Default: standard output.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a cascade as infrastructure as code, or as a diagram. Asks no broker.
 
@@ -316,7 +316,7 @@ def export(
     text = _text(form, topology_named(cascade), vhost, full)
     if output is not None:
         output.write_text(text, encoding="utf-8")
-        say(f"wrote {output}")
+        print_note(f"wrote {output}")
     if as_json:
         content, file = (text, None) if output is None else (None, str(output))
         print_document({"format": form.value, "cascade": cascade, "content": content, "file": file})

@@ -17,10 +17,10 @@ import typer
 
 from delaystore.calls import ProgressListener
 from delaystore.cli._commands import Offered
-from delaystore.cli._options import EndpointOptions, Json
-from delaystore.cli._output import print_document, print_table, say
+from delaystore.cli._options import EndpointOptions, JsonOption
+from delaystore.cli._output import print_document, print_note, print_table
 from delaystore.cli._signals import stop_requests
-from delaystore.clock import CarriedClock, Clock
+from delaystore.clock import Clock, ExtrapolatedClock
 from delaystore.errors import DelaystoreError, TransportError
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -39,7 +39,7 @@ def demo(
     ] = 5,
     *,
     where: Annotated[EndpointOptions, Offered("store", "transport", "schema")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Watch it work: schedule, wait, dispatch, receive.
 
@@ -49,9 +49,9 @@ def demo(
     """
     from delaystore.cli._progress import ProgressBar
 
-    with stop_requests() as stop, _opened(where) as opened, demo_endpoint(*opened, say) as own:
+    with stop_requests() as stop, _opened(where) as opened, demo_endpoint(*opened, print_note) as own:
         guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
-        say(f"{counted(messages, 'message')} over {seconds:g} s; {guarantee}")
+        print_note(f"{counted(messages, 'message')} over {seconds:g} s; {guarantee}")
         with ProgressBar() as bar:
             report = Demo(own, messages, seconds, bar.show, lambda: stop.made).run()
     if as_json:
@@ -59,7 +59,7 @@ def demo(
     else:
         print_table(("demo", "result"), report.rows(), right=("result",))
     if report.interrupted:
-        say("stopped")
+        print_note("stopped")
         raise typer.Exit(stop.exit_code)
     if not report.good:
         raise typer.Exit(1)
@@ -77,7 +77,7 @@ def _opened(given: EndpointOptions) -> Iterator[tuple[Any, Any]]:
         yield stack.enter_context(closing(where.open_store())), stack.enter_context(closing(where.open_transport()))
 
 
-class Arrivals:
+class DeliveryCounts:
     """Compares what was sent with what arrived. One thread calls `expect`, another `note`."""
 
     def __init__(self) -> None:
@@ -183,10 +183,10 @@ _WAIT: Final = 0.25
 class Receiver:
     """Receives what arrives in `queue`, in a thread of its own. Outages of the transport do not end it."""
 
-    def __init__(self, transport: Transport, queue: str, arrivals: Arrivals, clock: Clock) -> None:
+    def __init__(self, transport: Transport, queue: str, counts: DeliveryCounts, clock: Clock) -> None:
         self._transport = transport
         self._queue = queue
-        self._arrivals = arrivals
+        self._counts = counts
         self._clock = clock
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="delaystore-demo-receiver", daemon=True)
@@ -205,7 +205,7 @@ class Receiver:
             stopping = self._stopping
             try:
                 with self._transport.receive(self._queue, _AT_ONCE, _WAIT) as messages:
-                    self._arrivals.note((message.message_id for message in messages), self._clock.now())
+                    self._counts.note((message.message_id for message in messages), self._clock.now())
             except TransportError as error:
                 self.error = error
                 time.sleep(_WAIT)
@@ -288,14 +288,14 @@ class Demo:
     seconds: float
     listener: ProgressListener
     stopped: Callable[[], bool]
-    _arrivals: Arrivals = field(default_factory=Arrivals, init=False)
+    _counts: DeliveryCounts = field(default_factory=DeliveryCounts, init=False)
     _sent: int = field(default=0, init=False)
 
     def run(self) -> DemoReport:
         """Run to the end, or until asked to stop. Raises what store and transport raise."""
         # asked once; never behind the store's clock, which would make arrivals look early
-        clock = CarriedClock(self.endpoint.store.now, fresh_for=math.inf, never_behind=True)
-        receiver = Receiver(self.endpoint.transport, self.endpoint.queue, self._arrivals, clock)
+        clock = ExtrapolatedClock(self.endpoint.store.now, fresh_for=math.inf, never_behind=True)
+        receiver = Receiver(self.endpoint.transport, self.endpoint.queue, self._counts, clock)
         lead = 0.5 + self.messages / _SCHEDULING_RATE
         deadline = time.monotonic() + lead + self.seconds + GRACE
         first_due = clock.now() + timedelta(seconds=lead)
@@ -307,13 +307,13 @@ class Demo:
         finally:
             self.endpoint.delivery.stop(timeout=10)
             receiver.stop(timeout=10)
-        if receiver.error is not None and not self._arrivals.delivered:
+        if receiver.error is not None and not self._counts.delivered:
             raise receiver.error
         return DemoReport(
             sent=self._sent,
-            delivered=self._arrivals.delivered,
-            duplicated=self._arrivals.duplicated,
-            lateness=sorted(self._arrivals.lateness),
+            delivered=self._counts.delivered,
+            duplicated=self._counts.duplicated,
+            lateness=sorted(self._counts.lateness),
             exactly_once=self.endpoint.exactly_once,
             interrupted=self.stopped(),
         )
@@ -335,15 +335,15 @@ class Demo:
                 body=json.dumps({"number": number}).encode(),
                 headers={"kind": "demo"},
             )
-            self._arrivals.expect(message.message_id, message.due_time)
+            self._counts.expect(message.message_id, message.due_time)
             yield message
 
     def _await_arrivals(self, deadline: float) -> None:
-        while self._arrivals.delivered < self._sent and not self.stopped() and time.monotonic() < deadline:
+        while self._counts.delivered < self._sent and not self.stopped() and time.monotonic() < deadline:
             self._show()
             time.sleep(_SHOWN_EVERY)
         self._show()
 
     def _show(self) -> None:
         self.listener("scheduled", self._sent, self.messages)
-        self.listener("delivered", self._arrivals.delivered, self.messages)
+        self.listener("delivered", self._counts.delivered, self.messages)

@@ -15,9 +15,9 @@ from delaystore.cli._options import (
     AuditOption,
     DispatchedEndpoint,
     FailFast,
-    Json,
-    Metrics,
+    JsonOption,
     MetricsDestinations,
+    MetricsOption,
     Retention,
     Verbose,
     environment_option,
@@ -26,7 +26,7 @@ from delaystore.cli._options import (
     require_tables,
     required,
 )
-from delaystore.cli._output import log_to_standard_error, print_document, say
+from delaystore.cli._output import log_to_standard_error, print_document, print_note
 from delaystore.cli._signals import stopped_by, when_reached
 from delaystore.errors import (
     ConfigurationError,
@@ -78,7 +78,7 @@ def metrics_server(address: str) -> "Iterator[MetricsServer]":
 
         from delaystore.server.telemetry import MetricsServer
     with MetricsServer(host, port) as server:
-        say(f"serving metrics at {server.url}")
+        print_note(f"serving metrics at {server.url}")
         yield server
 
 
@@ -137,7 +137,7 @@ def dispatch(
     *,
     of: DispatcherOptions,
     fail_fast: FailFast = False,
-    metrics: Metrics = None,
+    metrics: MetricsOption = None,
     metrics_destinations: MetricsDestinations = 0,
     known_as: Annotated[
         str | None,
@@ -150,7 +150,7 @@ def dispatch(
     ] = None,
     verbose: Verbose = False,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Forward messages as they fall due.
 
@@ -184,10 +184,10 @@ def dispatch(
                 stopping.finishes = True
                 what, done = "done", dispatcher.dispatch_due()
             else:
-                say(f"dispatching for endpoint {name!r}")
+                print_note(f"dispatching for endpoint {name!r}")
                 dispatcher.run()
                 done = dispatcher.health()
-        say(outcome_line(what, done))
+        print_note(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
 
@@ -256,9 +256,9 @@ def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, 
         try:
             transport.declare_error_queue(error_queue)
         except TransportSetupError as error:
-            say(f"warning: {error}")
+            print_note(f"warning: {error}")
         except TransportUnansweredError as error:  # other queues may be well
-            say(f"warning: the error queue {error_queue!r} could not be declared: {error}")
+            print_note(f"warning: the error queue {error_queue!r} could not be declared: {error}")
 
     when_reached("the store", store.setup_infrastructure, fail_fast=fail_fast)
     if fail_fast and (problem := store.status().read_only):
@@ -287,7 +287,7 @@ def control(
     broker: BrokerUrl = None,
     *,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Let AMQP clients cancel, reschedule and look up messages.
 
@@ -303,9 +303,9 @@ def control(
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
         with stopped_by(reader.stop):
             when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)
-            say(f"reading the control queue {reader.queue!r}")
+            print_note(f"reading the control queue {reader.queue!r}")
             reader.run()
         done = reader.health()
-    say(f"stopped: {counted(done.requests, 'request')}, {done.answered} answered, {done.rejected} rejected")
+    print_note(f"stopped: {counted(done.requests, 'request')}, {done.answered} answered, {done.rejected} rejected")
     if as_json:
         print_document({name: getattr(done, name) for name in ("requests", "answered", "unanswered", "rejected")})

@@ -13,10 +13,10 @@ from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     EndpointOptions,
-    Json,
+    JsonOption,
     TransportUrl,
     Wide,
-    Yes,
+    YesOption,
     all_option,
     error_queue_option,
 )
@@ -26,9 +26,9 @@ from delaystore.cli._output import (
     confirm,
     message_lines,
     print_document,
+    print_line,
+    print_note,
     print_table,
-    say,
-    tell,
     write,
     write_bytes,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
 NotedEndpoint = Annotated[EndpointOptions, Offered("transport", "store", "endpoint", "schema", "table")]
-Reason = Annotated[
+ReasonOption = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Only this reason, as `list` shows it; ids and numbers may differ."),
 ]
@@ -63,7 +63,7 @@ class ErrorFilterOptions:
         str | None,
         typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
     ] = None
-    reason: Reason = None
+    reason: ReasonOption = None
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Only messages that failed at this time or later.")
     ] = None
@@ -115,29 +115,29 @@ def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = N
         yield acting(opened, by).errors
 
 
-MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
-Limit = Annotated[
+MessageIdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
+LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
+ErrorsDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 
 
 def replay(
-    message_id: MessageId = None,
+    message_id: MessageIdArgument = None,
     *,
     which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_replay")] = False,
     to: Annotated[
         str | None, typer.Option("--to", metavar="NAME", help="Send them there instead of to their destinations.")
     ] = None,
-    limit: Limit = None,
-    dry_run: DryRun = False,
+    limit: LimitOption = None,
+    dry_run: ErrorsDryRunOption = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Send messages of the error queue again, by id or filter.
 
@@ -153,17 +153,17 @@ def replay(
 
 
 def discard(
-    message_id: MessageId = None,
+    message_id: MessageIdArgument = None,
     *,
     which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_discard")] = False,
-    limit: Limit = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    limit: LimitOption = None,
+    dry_run: ErrorsDryRunOption = False,
+    yes: YesOption = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove messages from the error queue for good.
 
@@ -201,31 +201,33 @@ def _change(
         _print(report, done)
     is_over = report.problem is not None or report.interrupted or (limit is not None and report.done >= limit)
     if report.examined < report.depth and not is_over:
-        say(NOT_GIVEN.format(f"{report.examined:,} of {counted(report.depth, 'message')}"))
+        print_note(NOT_GIVEN.format(f"{report.examined:,} of {counted(report.depth, 'message')}"))
     _exit(report, stop, wanted)
 
 
 def _print(report: "ErrorReport", done: str) -> None:
-    tell(f"{'would be ' if report.dry_run else ''}{done}: {counted(report.done, 'message')}")
+    print_line(f"{'would be ' if report.dry_run else ''}{done}: {counted(report.done, 'message')}")
     for destination, count in report.destinations.most_common(_SHOWN):
-        tell(f"  {destination or 'to nowhere known'}: {count:,}")
+        print_line(f"  {destination or 'to nowhere known'}: {count:,}")
     more = len(report.destinations) - _SHOWN
     if more > 0:
-        tell(f"  and to {counted(more, 'more destination')}")
+        print_line(f"  and to {counted(more, 'more destination')}")
     for reason, count in report.left.most_common(_SHOWN):
-        say(f"{'would stay' if report.dry_run else 'stays'}: {counted(count, 'message')}: {reason}")
+        print_note(f"{'would stay' if report.dry_run else 'stays'}: {counted(count, 'message')}: {reason}")
 
 
 def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> None:
     if report.perhaps_twice:
-        say(f"perhaps sent, and still in the error queue: {counted(report.perhaps_twice, 'message')}")
+        print_note(f"perhaps sent, and still in the error queue: {counted(report.perhaps_twice, 'message')}")
     if report.problem is not None:
         raise DelaystoreError(f"it ended early: {report.problem}; run it again for the rest")
     if report.interrupted:
-        say(f"stopped after {report.examined:,} of {counted(report.depth, 'message')}; run it again for the rest")
+        print_note(
+            f"stopped after {report.examined:,} of {counted(report.depth, 'message')}; run it again for the rest"
+        )
         raise typer.Exit(stop.exit_code)
     if wanted.message_id is not None and not report.done and not report.left:
-        say(f"not found: no message {wanted.message_id!r} is in the error queue")
+        print_note(f"not found: no message {wanted.message_id!r} is in the error queue")
         raise typer.Exit(1)
     if report.left:
         raise typer.Exit(1)
@@ -245,7 +247,7 @@ def list_errors(
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: TransportUrl,
     wide: Wide = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the messages of the error queue, in groups.
 
@@ -274,7 +276,7 @@ def show(
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     *,
     where: TransportUrl,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show one message of the error queue, as it would be sent.
 
@@ -285,7 +287,7 @@ def show(
     with open_errors(where, error_queue) as queue:
         message = queue.get(message_id)
     if message is None:
-        say(f"not found: no message {message_id!r} is in the error queue {error_queue!r}")
+        print_note(f"not found: no message {message_id!r} is in the error queue {error_queue!r}")
         raise typer.Exit(1)
     if body:
         write_bytes(message.body or b"")
@@ -295,7 +297,7 @@ def show(
         print_document(document)
         return
     for line in message_lines(document):
-        tell(line)
+        print_line(line)
     write(f"\n{body_preview(message.body or b'')}\n")
 
 
@@ -307,9 +309,9 @@ def _print_groups(found: "ErrorGroups", error_queue: str, examine: int, *, wide:
     if rows:
         columns = ("messages", "destination", "kind", "reason", "last")
         print_table(columns, rows, right=("messages",), unbroken=("last",), wide=wide)
-    tell(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
+    print_line(f"{counted(found.depth, 'message')} in the error queue {error_queue!r}")
     if not found.complete:
-        say(_looked_at(found.examined, found.depth, examine))
+        print_note(_looked_at(found.examined, found.depth, examine))
 
 
 def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
@@ -319,9 +321,9 @@ def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
     ]
     print_table(("id", "destination", "kind", "failed", "reason"), rows, unbroken=("failed",), wide=wide)
     if found.next_skip is not None:
-        say(f"more follow; the next page: --skip {found.next_skip}")
+        print_note(f"more follow; the next page: --skip {found.next_skip}")
     elif found.examined < found.depth:
-        say(_looked_at(found.examined, found.depth, examine))
+        print_note(_looked_at(found.examined, found.depth, examine))
 
 
 def _looked_at(examined: int, depth: int, examine: int) -> str:

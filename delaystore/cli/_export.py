@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import DryRun, preview
-from delaystore.cli._options import FilterOptions, Json, StoredEndpoint, environment_option, parse_position
-from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
+from delaystore.cli._changing import BulkDryRunOption, preview
+from delaystore.cli._options import FilterOptions, JsonOption, StoredEndpoint, environment_option, parse_position
+from delaystore.cli._output import is_terminal, print_document, print_line, print_note, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.message import DelayedMessage, Position
@@ -52,9 +52,9 @@ def export(
         typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export printed."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
-    dry_run: DryRun = False,
+    dry_run: BulkDryRunOption = False,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write waiting messages to a file, all or by filter.
 
@@ -93,7 +93,7 @@ def export(
     if as_json:
         print_document({"file": file, "format": chosen.value, **asdict(sink.exported)})
     else:
-        tell(f"exported: {counted(sink.exported.messages, 'message')} to {file}")
+        print_line(f"exported: {counted(sink.exported.messages, 'message')} to {file}")
         _say_what_matters(file, chosen, sink.exported)
 
 
@@ -138,7 +138,7 @@ def _run(chunks: "Export", sink: "ExportFile | _Printed", total: int | None, *, 
         except (StoppedError, StoreError) as error:
             if bar is not None:
                 bar.end()
-            say(f"interrupted: {counted(sink.exported.messages, 'message')} exported so far; {sink.resumption}")
+            print_note(f"interrupted: {counted(sink.exported.messages, 'message')} exported so far; {sink.resumption}")
             if isinstance(error, StoreError):
                 raise
             raise typer.Exit(stop.exit_code) from None
@@ -146,6 +146,6 @@ def _run(chunks: "Export", sink: "ExportFile | _Printed", total: int | None, *, 
 
 def _say_what_matters(file: str, form: "ExportFormat", exported: "Exported") -> None:
     if exported.unreadable:
-        say(f"warning: {counted(exported.unreadable, 'row')} hold no message, and are left out")
+        print_note(f"warning: {counted(exported.unreadable, 'row')} hold no message, and are left out")
     if exported.keyed or form.value == MessageFormat.CSV:
-        say(f"read it back with `delaystore send --file {shlex.quote(file)} --key-column key`")
+        print_note(f"read it back with `delaystore send --file {shlex.quote(file)} --key-column key`")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from delaystore.cli._broker import BrokerOptions
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, Json, error_queue_option
-from delaystore.cli._output import about, print_document, say, tell
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, JsonOption, error_queue_option
+from delaystore.cli._output import about, print_document, print_line, print_note
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
 from delaystore.text import counted, named, overdue_text, parse_duration, up_to
 
@@ -165,7 +165,7 @@ def health(
     where: DispatchedEndpoint,
     on: BrokerOptions,
     error_queue: Annotated[str, shown_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say in one line whether an endpoint is healthy.
 
@@ -189,9 +189,9 @@ def health(
         print_document(report.document(criteria) | {name: value for name, value in more.items() if value is not None})
     else:
         missing = f"{faults[-1]}; " if criteria.dispatcher and not report.overview.dispatchers else ""
-        tell(f"{'unhealthy' if faults else 'healthy'}: {missing}{report}")
+        print_line(f"{'unhealthy' if faults else 'healthy'}: {missing}{report}")
     if warning is not None:
-        say(f"warning: {warning}")
+        print_note(f"warning: {warning}")
     if faults:
         raise typer.Exit(1)
 

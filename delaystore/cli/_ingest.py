@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._broker import (
+    BrokerDryRunOption,
     BrokerOptions,
     Deleting,
-    DryRun,
     Passive,
     creation_document,
     finding_document,
@@ -28,8 +28,8 @@ from delaystore.cli._ingest_options import (
     plan_from,
 )
 from delaystore.cli._ingest_run import retry, run, status
-from delaystore.cli._options import Json, environment_option
-from delaystore.cli._output import print_document, say, tell
+from delaystore.cli._options import JsonOption, environment_option
+from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.errors import TransportSetupError
 from delaystore.text import counted
 
@@ -50,11 +50,11 @@ def delete(
     ] = False,
     options: Deleting,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Delete an ingress: E, its queues, and the output exchange where nothing is bound to it.
+    """Delete an ingress: EXCHANGE, its queues, and the output exchange where nothing is bound to it.
 
-    Refuses while one of the queues has messages or consumers. E stays where other queues are bound to it.
+    Refuses while one of the queues has messages or consumers. EXCHANGE stays where other queues are bound to it.
     Needs the management API, which alone counts every message. It checks twice, six seconds apart, since the broker's
     counts can be that old. Exit code 1: refused, and nothing was deleted.
     """
@@ -79,7 +79,7 @@ def verify(
     which: TypedNames,
     passive: Passive = False,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify that a broker has an ingress as it should be. Changes nothing.
 
@@ -143,17 +143,17 @@ class CreationReport:
         missing, version = self.creation.missing, self.creation.version
         where = f"{self.creation.broker} (RabbitMQ {version})" if version else self.creation.broker
         if self.deleted is not None:
-            tell(f"{'would delete' if self.dry_run else 'deleted'}: exchange {self.deleted!r}")
+            print_line(f"{'would delete' if self.dry_run else 'deleted'}: exchange {self.deleted!r}")
         for part in missing:
-            tell(f"{'would declare' if self.dry_run else 'declared'}: {part}")
+            print_line(f"{'would declare' if self.dry_run else 'declared'}: {part}")
         state = "ready" if self.plan.ingress_exchange or self.deleted is not None else "prepared"
         new = counted(len(missing), "new part") if missing else "nothing is new"
-        tell(f"{would}{state}: {names.exchange!r} on {where}; {new}")
+        print_line(f"{would}{state}: {names.exchange!r} on {where}; {new}")
         for number, step in enumerate(self.steps, 1):
-            tell(f"{number}. {step}")
+            print_line(f"{number}. {step}")
         if self.plan.switch is not None:
             for remark in self.plan.switch.plugin.remarks:
-                say(f"caution: {remark}")
+                print_note(f"caution: {remark}")
         say_unchecked(self.creation.unchecked)
 
 
@@ -161,15 +161,15 @@ def create(
     context: typer.Context,
     *,
     wish: ToCreate,
-    dry_run: DryRun = False,
+    dry_run: BrokerDryRunOption = False,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Declare an ingress: E, the ingress queue, and the output exchange. May be run again.
+    """Declare an ingress: EXCHANGE, the ingress queue, and the output exchange. May be run again.
 
-    Programs publish to E, with a delay in a header. The ingress queue gets all of them. Due messages are published to
-    the output exchange, with the same routing key: bind your queues there. Checks everything first. Exit code 2:
-    something differs, each difference is named, and nothing was changed.
+    Programs publish to EXCHANGE, with a delay in a header. The ingress queue gets all of them. Due messages are
+    published to the output exchange, with the same routing key: bind your queues there. Checks everything first. Exit
+    code 2: something differs, each difference is named, and nothing was changed.
     """
     from delaystore.cascades import TopologyRefusedError
 
@@ -185,7 +185,7 @@ def create(
             except TopologyRefusedError as error:
                 raise _refusal(error, dry_run, as_json) from None
             if not dry_run and _leads_nowhere(client, plan.topology.names.out):
-                say(
+                print_note(
                     f"caution: exchange {plan.topology.names.out!r} leads to no queue yet; bind your queues to it, or "
                     "due messages go to the error queue"
                 )
@@ -232,7 +232,7 @@ def _refusal(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Tra
         print_document({"dry_run": dry_run, "declared": 0, "findings": findings})
     elif len(error.findings) > 1:
         for finding in error.findings:
-            say(f"{finding.kind}: {finding}")
+            print_note(f"{finding.kind}: {finding}")
         return TransportSetupError(f"{len(error.findings)} blocking findings; nothing was declared")
     return error
 

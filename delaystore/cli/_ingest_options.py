@@ -28,20 +28,23 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
 
-Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that programs publish to.")]
+ExchangeArgument = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange that programs publish to.")]
 Out = Annotated[
     str | None,
     environment_option(
         "--out",
-        "The output exchange: due messages go there; bind your queues to it. [E.out]",
+        "The output exchange: due messages go there; bind your queues to it. [EXCHANGE.out]",
         metavar="NAME",
         group="ingest",
     ),
 ]
-Queue = Annotated[
+QueueOption = Annotated[
     str | None,
     environment_option(
-        "--queue", "The ingress queue, which gets all messages of E. [E.ingress]", metavar="NAME", group="ingest"
+        "--queue",
+        "The ingress queue, which gets all messages of EXCHANGE. [EXCHANGE.ingress]",
+        metavar="NAME",
+        group="ingest",
     ),
 ]
 
@@ -50,9 +53,9 @@ Queue = Annotated[
 class NameOptions:
     """The exchanges and the queue of an ingress, as given on the command line."""
 
-    exchange: Exchange
+    exchange: ExchangeArgument
     out: Out = None
-    queue: Queue = None
+    queue: QueueOption = None
 
     def names(self) -> "IngressNames":
         """The names, with defaults. Raises ConfigurationError."""
@@ -78,8 +81,8 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--exchange-type",
-            "The type of E: topic, fanout or headers, as publishers declare it. Default: that of the output exchange, "
-            "or fanout where that is direct.",
+            "The type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: that of the output "
+            "exchange, or fanout where that is direct.",
             metavar="TYPE",
             group="ingest",
         ),
@@ -87,7 +90,7 @@ class TypedNameOptions(NameOptions):
 
     @property
     def exchange_type_name(self) -> str | None:
-        """The type of E; None: not given."""
+        """The type of the ingress exchange; None: not given."""
         return None if self.exchange_type is None else self.exchange_type.value
 
 
@@ -104,21 +107,22 @@ class IngressOptions:
         str | None,
         environment_option(
             "--exchange",
-            "The exchange that programs publish to: reads E.ingress, and forwards to E.out by the same routing keys.",
-            metavar="E",
+            "The exchange that programs publish to: reads EXCHANGE.ingress, and forwards to EXCHANGE.out by the same "
+            "routing keys.",
+            metavar="EXCHANGE",
             group=_GROUP,
         ),
     ] = None
     queue: Annotated[
         str | None,
-        environment_option("--queue", "The ingress queue, in place of E.ingress.", metavar="NAME", group=_GROUP),
+        environment_option("--queue", "The ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group=_GROUP),
     ] = None
     destination: Annotated[
         str | None,
         environment_option(
             "--destination",
             "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-            "or one queue or address. Default: /exchanges/E.out, or header for a queue NAME.Timeouts.",
+            "or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue NAME.Timeouts.",
             metavar="RULE",
             group=_GROUP,
         ),
@@ -216,7 +220,8 @@ class IngressOptions:
 
         if self.queue is None and self.exchange is None:
             raise ConfigurationError(
-                "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
+                "which messages? name the exchange that programs publish to (--exchange EXCHANGE), or the queue "
+                "(--queue NAME)"
             )
         given = {name: getattr(self, name) for name in IngressConfiguration.__struct_fields__ if name != "broker"}
         reader = ConfigurationReader(IngressConfiguration, FromOptions({}))
@@ -238,7 +243,7 @@ class CreateOptions(TypedNameOptions):
         bool,
         environment_option(
             "--from-plugin",
-            "E is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
+            "EXCHANGE is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
             "arguments. Prints, step by step, how publishers change.",
             group="ingest_create",
         ),
@@ -247,8 +252,8 @@ class CreateOptions(TypedNameOptions):
         str | None,
         environment_option(
             "--as",
-            "With --from-plugin: publishers change to E2 one by one, without a pause.",
-            metavar="E2",
+            "With --from-plugin: publishers change to NEW_EXCHANGE one by one, without a pause.",
+            metavar="NEW_EXCHANGE",
             group="ingest_create",
         ),
     ] = None
@@ -256,8 +261,8 @@ class CreateOptions(TypedNameOptions):
         Path | None,
         environment_option(
             "--definitions",
-            "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is asked, "
-            "unless --broker is given beside it.",
+            "As --from-plugin, with EXCHANGE as it is in this export of definitions; with --dry-run no broker is "
+            "asked, unless --broker is given, too.",
             metavar="FILE",
             group="ingest_create",
         ),
@@ -266,7 +271,7 @@ class CreateOptions(TypedNameOptions):
         bool,
         environment_option(
             "--replace",
-            "With --definitions: delete the plugin's E, and declare the new one at once.",
+            "With --definitions: delete the plugin's EXCHANGE, and declare the new one at once.",
             group="ingest_create",
         ),
     ] = False
@@ -280,7 +285,8 @@ class CreateOptions(TypedNameOptions):
             raise ConfigurationError("which type do the bindings of your queues need? pass --type TYPE")
         if self.replace and (self.definitions is None or self.new_name is not None):
             raise ConfigurationError(
-                "--replace deletes E, with its bindings; pass --definitions FILE, which keeps them, and leave --as out"
+                "--replace deletes EXCHANGE, with its bindings; pass --definitions FILE, which keeps them, and leave "
+                "--as out"
             )
 
     @property
@@ -314,7 +320,7 @@ class CreateOptions(TypedNameOptions):
         )
 
     def exported(self, virtual_host: str | None) -> "BrokerSnapshot | None":
-        """What the export holds of the virtual host (None: of the one that has E). None: there is no export."""
+        """The export's part about the virtual host (None: the one that has the exchange). None: there is no export."""
         from delaystore.cascades import Definitions
 
         if self.definitions is None:
@@ -343,7 +349,7 @@ ToCreate = Annotated[
 class CreatePlan:
     """The exchanges and queues to declare.
 
-    `ingress_exchange`: whether E, too. `switch`: from the plugin; None: no exchange is copied.
+    `ingress_exchange`: whether the ingress exchange, too. `switch`: from the plugin; None: no exchange is copied.
     """
 
     topology: "IngressTopology"

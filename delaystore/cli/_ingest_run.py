@@ -10,21 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
+from delaystore.cli._broker import BrokerDryRunOption, BrokerOptions, BrokerUrl
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
-from delaystore.cli._errors import Reason
+from delaystore.cli._errors import ReasonOption
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
     FailFast,
-    Json,
+    JsonOption,
     Verbose,
     WatchOptions,
     environment_option,
     required,
 )
-from delaystore.cli._output import log_to_standard_error, print_document, printable, say, table_lines, tell, write
+from delaystore.cli._output import (
+    log_to_standard_error,
+    print_document,
+    print_line,
+    print_note,
+    printable,
+    table_lines,
+    write,
+)
 from delaystore.cli._signals import look_for_garbage_seldom, stop_requests, stopped_by, when_reached
 from delaystore.errors import TransportError
 from delaystore.text import counted, duration_text, rate_text
@@ -58,7 +66,7 @@ def run(
     verbose: Verbose = False,
     broker: BrokerUrl = None,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Consume delayed messages from RabbitMQ, of any program.
 
@@ -83,7 +91,7 @@ def run(
         with _served(metrics, name, ingress):
             _run(ingress, delivery, name, fail_fast=fail_fast)
         health = ingress.health()
-    say(_outcome(health))
+    print_note(_outcome(health))
     if as_json:
         print_document(health.as_dict())
 
@@ -100,7 +108,7 @@ def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail
     with stopped_by(stop_asked):
         when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
         when_reached("the broker", ingress.check, fail_fast=fail_fast)
-        say(f"consuming {ingress.queue!r} for endpoint {endpoint!r}")
+        print_note(f"consuming {ingress.queue!r} for endpoint {endpoint!r}")
         interruptible = False
         look_for_garbage_seldom()
         ingress.start()
@@ -136,11 +144,11 @@ def _outcome(health: "IngressHealth") -> str:
 def retry(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
-    reason: Reason = None,
-    dry_run: DryRun = False,
+    reason: ReasonOption = None,
+    dry_run: BrokerDryRunOption = False,
     *,
     on: Annotated[BrokerOptions, Offered("broker")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
 
@@ -174,13 +182,15 @@ def retry(
         except TransportError:
             bar.end()
             if tried:
-                say(f"{counted(tried, 'message')} tried; unconfirmed messages are still in the queue: run it again")
+                print_note(
+                    f"{counted(tried, 'message')} tried; unconfirmed messages are still in the queue: run it again"
+                )
             raise
     _print(result, queue, dry_run=dry_run, as_json=as_json)
     if result.stopped:
         raise typer.Exit(request.exit_code)
     if message_id is not None and result.passed_over == result.found:
-        say(f"not found: no message {message_id!r} is in {queue!r}")
+        print_note(f"not found: no message {message_id!r} is in {queue!r}")
         raise typer.Exit(1)
     if result.tried < result.found or result.stayed:
         raise typer.Exit(1)
@@ -200,12 +210,12 @@ def _print(result: "Retry", queue: str, *, dry_run: bool, as_json: bool) -> None
         print_document(document)
         return
     done = "would be published again" if dry_run else "published again"
-    tell(f"{counted(result.published, 'message')} of {result.found:,} in {queue!r} {done}")
+    print_line(f"{counted(result.published, 'message')} of {result.found:,} in {queue!r} {done}")
     for reason, count in result.stayed.most_common():
-        say(f"{count:,} stay: {reason}")
+        print_note(f"{count:,} stay: {reason}")
     untried = result.found - result.tried
     if untried:
-        say(f"{counted(untried, 'message')} not tried: {_why_untried(result)}")
+        print_note(f"{counted(untried, 'message')} not tried: {_why_untried(result)}")
 
 
 def _why_untried(result: "Retry") -> str:
@@ -222,7 +232,7 @@ def status(
     which: NameOptions,
     again: WatchOptions,
     on: BrokerOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the queues of an ingress: messages, consumers and rates.
 

@@ -12,8 +12,15 @@ import typer
 
 from delaystore.cli import _load_options as of_load
 from delaystore.cli._load_options import options_as_typed, parse_columns, parse_kind, require_existing
-from delaystore.cli._options import DispatchedEndpoint, Json, create_option, missing_file, parse_pair, require_file
-from delaystore.cli._output import say
+from delaystore.cli._options import (
+    DispatchedEndpoint,
+    JsonOption,
+    create_option,
+    missing_file,
+    parse_pair,
+    require_file,
+)
+from delaystore.cli._output import print_note
 from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once
 from delaystore.errors import DelaystoreError
 from delaystore.text import counted
@@ -35,7 +42,7 @@ _NOTHING_WRITTEN: Final = "a dry run writes nothing"
 def load(
     files: of_load.Files = None,
     mapping: of_load.Map = None,
-    destination: of_load.Queue = None,
+    destination: of_load.RowQueueOption = None,
     *,
     rows: of_load.RowOptions,
     kind: of_load.Format = None,
@@ -46,7 +53,7 @@ def load(
     cleanup: of_load.Cleanup = False,
     create: Annotated[bool, create_option("load")] = False,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Load files of messages into a store with Spark.
 
@@ -103,9 +110,9 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]") -> 
             with closing(open_load_store(request.given)) as store:
                 report = finished_meanwhile(request, store)
                 if report is None:
-                    say(f"stopped; {left_by_failure(request, store)}")
+                    print_note(f"stopped; {left_by_failure(request, store)}")
                     raise typer.Exit(run.stop.exit_code) from None
-            say("too late to stop: the load was finished meanwhile")
+            print_note("too late to stop: the load was finished meanwhile")
             return report
 
 
@@ -118,7 +125,7 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
         except DelaystoreError:
             if not run.stop.made:
                 raise
-            say(f"stopped; {_NOTHING_WRITTEN}")
+            print_note(f"stopped; {_NOTHING_WRITTEN}")
             raise typer.Exit(run.stop.exit_code) from None
 
 
@@ -136,7 +143,9 @@ def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> 
     if not is_running() and (rows := few_rows(request.files)) is not None:
         (file,) = request.files.local
         command = f"delaystore send --file {shlex.quote(str(file))}"
-        say(f"note: {counted(rows, 'row')}: `{command}`, with the same options, does this in seconds, without Spark")
+        print_note(
+            f"note: {counted(rows, 'row')}: `{command}`, with the same options, does this in seconds, without Spark"
+        )
 
 
 def _clean_up(options: dict[str, str], *, as_json: bool) -> None:
@@ -192,7 +201,7 @@ def spark_run(
         except Exception:
             if not stop.made:
                 raise
-            say(f"stopped; {left}")
+            print_note(f"stopped; {left}")
             raise typer.Exit(stop.exit_code) from None
         started.set()
         yield SparkRun(spark, stop, bar)

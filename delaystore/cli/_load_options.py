@@ -12,7 +12,7 @@ import typer
 from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.cli._commands import Offered
 from delaystore.cli._options import EndpointOptions, environment_option, parse_pair
-from delaystore.cli._output import OutputError, print_document, say, tell
+from delaystore.cli._output import OutputError, print_document, print_line, print_note
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.message import OnKey
 from delaystore.stores.documents import instant
@@ -92,7 +92,7 @@ def format_option(group: str) -> Any:
 
 
 Map = Annotated[list[str] | None, map_option("load")]
-Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
+RowQueueOption = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
 OnKeys = Annotated[
     OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
 ]
@@ -235,7 +235,7 @@ def require_existing(store: "LoadStore", where: EndpointOptions, *, dry_run: boo
     except UnknownEndpointError as error:
         if not dry_run:
             raise
-        say(f"note: {error}")
+        print_note(f"note: {error}")
 
 
 def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
@@ -283,22 +283,22 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
     messages = "messages" if report.stored is None else counted(report.stored, "message")
     if report.finished_before is not None:
         at = instant(report.finished_before)
-        tell(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
+        print_line(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
         if report.differs:
             rows = counted(report.rows or 0, "row")
-            say(f"warning: the files have {rows} now; load other data under another --load-id")
+            print_note(f"warning: the files have {rows} now; load other data under another --load-id")
         return
     if report.stored == 0 and not report.skipped and report.load_id is not None:
-        say(f"warning: the load {report.load_id!r} had no messages, and counts as finished")
+        print_note(f"warning: the load {report.load_id!r} had no messages, and counts as finished")
     rate = f", {report.stored / report.seconds:,.0f}/s" if report.stored is not None and report.seconds else ""
-    tell(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
+    print_line(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
     if report.skipped:
-        tell(f"{counted(report.skipped, 'duplicate')} skipped")
+        print_line(f"{counted(report.skipped, 'duplicate')} skipped")
     _tell_rejects(report.rejects, "rejected")
     if report.guarantee is not None:
-        say(f"note: {report.guarantee}")
+        print_note(f"note: {report.guarantee}")
     elif report.load_id is None:
-        say("note: without --load-id a load that is run again is not recognised")
+        print_note("note: without --load-id a load that is run again is not recognised")
 
 
 def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
@@ -322,15 +322,15 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
         )
         return
     if obstacles:
-        tell(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
+        print_line(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
     else:
-        tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
+        print_line(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
     if report.waiting is None:
-        say("note: this store cannot list waiting messages; rows that wait already would be left out")
+        print_note("note: this store cannot list waiting messages; rows that wait already would be left out")
     if report.twice:
-        tell(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
+        print_line(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
     if report.waiting:
-        tell(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
+        print_line(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
     _tell_rejects(report.rejects, "would be rejected")
 
 
@@ -340,21 +340,21 @@ def report_cleanup(cleaned: "Cleaned", *, as_json: bool) -> None:
         print_document({"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)})
         return
     for load in cleaned.loads:
-        tell(f"forgotten: the load {load!r}, which was never finished")
+        print_line(f"forgotten: the load {load!r}, which was never finished")
     for table in cleaned.tables:
-        tell(f"dropped: the table {table}")
+        print_line(f"dropped: the table {table}")
     for table in cleaned.in_use:
-        say(f"left: the table {table}, which a process still works on; try again later")
+        print_note(f"left: the table {table}, which a process still works on; try again later")
     if not (cleaned.loads or cleaned.tables or cleaned.in_use):
-        tell("nothing to remove")
+        print_line("nothing to remove")
 
 
 def _tell_rejects(rejects: "Rejects", what: str) -> None:
     if not rejects.count:
         return
-    tell(f"{counted(rejects.count, 'row')} {what}:")
+    print_line(f"{counted(rejects.count, 'row')} {what}:")
     for text, reason in sorted(rejects.reasons.items(), key=lambda item: (-item[1].count, item[0])):
-        tell(f"  {reason.count:,} x {as_typed(text)}{_such_as(reason.examples[:1])}")
+        print_line(f"  {reason.count:,} x {as_typed(text)}{_such_as(reason.examples[:1])}")
 
 
 def _such_as(examples: Sequence[str]) -> str:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._options import (
-    Destination,
+    DestinationOption,
     FilterOptions,
-    Json,
-    Key,
+    JsonOption,
+    KeyOption,
     StoredEndpoint,
     TransportUrl,
     Wide,
@@ -28,9 +28,9 @@ from delaystore.cli._output import (
     is_terminal,
     message_lines,
     print_document,
+    print_line,
+    print_note,
     print_table,
-    say,
-    tell,
     write,
     write_bytes,
 )
@@ -74,7 +74,7 @@ def list_messages(
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     wide: Wide = False,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List waiting messages, by their next attempt.
 
@@ -94,7 +94,7 @@ def list_messages(
             return
         next_key = _print_pages(pages, opened.store.now(), failing=which.failing, wide=wide)
     if next_key is not None:
-        say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
+        print_note(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
 
 def _listed(
@@ -189,11 +189,11 @@ def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str
 
 def show(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
-    key: Key = None,
+    key: KeyOption = None,
     body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show one waiting message. Exit code 1: it does not wait here.
 
@@ -204,7 +204,7 @@ def show(
         message = opened.delivery.get(message_id, key=key)
     if message is None:
         named = repr(message_id) if key is None else f"with the key {key!r}"
-        say(f"not found: no message {named} waits here")
+        print_note(f"not found: no message {named} waits here")
         raise typer.Exit(1)
     if body:
         write_bytes(message.body)
@@ -212,7 +212,7 @@ def show(
         print_document(documents.waiting(message))
     else:
         for line in _lines(message):
-            tell(line)
+            print_line(line)
         write(f"\n{body_preview(message.body)}\n")
 
 
@@ -240,11 +240,11 @@ class CountBucket(StrEnum):
 
 def count(
     by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
-    destination: Destination = None,
+    destination: DestinationOption = None,
     exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
 
@@ -264,7 +264,7 @@ def count(
             document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
         print_document(document)
     elif buckets is None:
-        tell(str(total.messages) if total.exact else about(total, "--exact counts"))
+        print_line(str(total.messages) if total.exact else about(total, "--exact counts"))
     else:
         highest = max(buckets.values(), default=1)
         rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
@@ -277,7 +277,7 @@ def receive(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
     *,
     where: TransportUrl,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take messages from a queue and print them. Exit code 1: there were none.
 
@@ -291,8 +291,8 @@ def receive(
         else:
             for message in messages:
                 for name, value in message.headers.items():
-                    tell(f"header  {name}: {documents.plain(value)}")
-                tell(message.message_id)
+                    print_line(f"header  {name}: {documents.plain(value)}")
+                print_line(message.message_id)
                 write(f"{body_preview(message.body)}\n\n")
     if not messages:
         raise typer.Exit(1)

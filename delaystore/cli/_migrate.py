@@ -15,15 +15,15 @@ from delaystore.cli._migrate_reports import (
     collected,
     count_cells,
     print_counts,
+    print_rejected,
     report_document,
     run_document,
     say_rejections,
-    say_set_aside,
     verification_document,
 )
 from delaystore.cli._migrate_run import preview, run
-from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, print_table, say, tell
+from delaystore.cli._options import JsonOption
+from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted, time_text
@@ -39,7 +39,7 @@ def abort(
     target_lost: Annotated[
         bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
 
@@ -68,7 +68,7 @@ def abort(
             if not as_json:
                 _print_abort(name, report)
     if stop.made:
-        say("stopped; abort again for the rest")
+        print_note("stopped; abort again for the rest")
         raise typer.Exit(stop.exit_code)
     if remaining:
         raise typer.Exit(REJECTED_REMAIN)
@@ -90,19 +90,19 @@ def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
 
 def _print_abort(name: str, report: "Report") -> None:
     print_counts([(name, report.counts)])
-    say(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
+    print_note(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
     if received := report.extra["received"]:
-        say(
+        print_note(
             f"{name}: {counted(received, 'message')} that were being sent when the run stopped had arrived; they stay "
             "at the target, and count as moved"
         )
     if in_flight := report.extra["in_flight"]:
-        say(
+        print_note(
             f"{name}: {counted(in_flight, 'message')} were being sent when the run stopped: given back, they may be at "
             "the target as well, with the same message_id"
         )
     say_rejections(report.rejections, report.counts.rejected)
-    say_set_aside(name, report.counts.rejected, report.earlier)
+    print_rejected(name, report.counts.rejected, report.earlier)
 
 
 def cleanup(
@@ -111,7 +111,7 @@ def cleanup(
     force: Annotated[
         bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete the tables of the last run, the record of what was moved. Only after verify passes.
 
@@ -127,7 +127,7 @@ def cleanup(
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             document["endpoints"].append(verification_document(name, verified))
             if not as_json:
-                tell(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
+                print_line(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
 
 
 _REJECTIONS_SHOWN: Final = 20
@@ -140,7 +140,7 @@ def status(
     rejections: Annotated[
         bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
     if given.endpoint:
@@ -163,7 +163,7 @@ def status(
     for name, entries in found.items():
         for entry in entries:
             for one in entry.rejections:
-                tell(f"rejected: {name}, run of {time_text(entry.run.started)}: {one.row_id}: {one.reason}")
+                print_line(f"rejected: {name}, run of {time_text(entry.run.started)}: {one.row_id}: {one.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _run_document(entry: "_RunEntry") -> dict[str, Any]:
 def verify(
     *,
     given: MigrationOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Count what became of all that the last run took, and compare checksums where the target can be read.
 
@@ -248,15 +248,15 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
     print_counts([(name, verified.counts)])
     if verified.good:
         equal = ", and the checksums are equal" if verified.waiting == verified.moved else ""
-        tell(f"good: {name}: everything is accounted for{equal}")
+        print_line(f"good: {name}: everything is accounted for{equal}")
     for finding in verified.findings:
-        tell(f"not verified: {name}: {finding}")
+        print_line(f"not verified: {name}: {finding}")
     if verified.rejected_left:
         left = counted(verified.rejected_left, "rejected message")
-        tell(f"not verified: {name}: {left} remain, which no dispatcher sends")
-        say_set_aside(name, verified.counts.rejected, verified.earlier)
+        print_line(f"not verified: {name}: {left} remain, which no dispatcher sends")
+        print_rejected(name, verified.counts.rejected, verified.earlier)
     for remark in verified.remarks:
-        say(f"{name}: {remark}")
+        print_note(f"{name}: {remark}")
 
 
 migrate_app = plain_group(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from delaystore.cli._options import environment_option, require_file, required, url_option
-from delaystore.cli._output import print_document, print_table, say
+from delaystore.cli._output import print_document, print_note, print_table
 from delaystore.cli._signals import second_signal_ends
 from delaystore.errors import ConfigurationError, DelaystoreError, MigrationError
 from delaystore.stores.documents import instant
@@ -218,25 +218,25 @@ def count_cells(counts: "RunCounts") -> list[str]:
 def say_rejections(rejections: "Sequence[Rejected]", count: int) -> None:
     """A line for each, and one for how many more of `count` there are."""
     for one in rejections:
-        say(f"rejected: {one.row_id}: {one.reason}")
+        print_note(f"rejected: {one.row_id}: {one.reason}")
     if count > len(rejections):
-        say(f"rejected: and {count - len(rejections):,} more")
+        print_note(f"rejected: and {count - len(rejections):,} more")
 
 
 def say_left(name: str, left: "Sequence[Rejected]") -> None:
     """A line for each of the first rows that stay in their table, and one for how many there are."""
     for one in left[:_LEFT_SHOWN]:
-        say(f"left: {one.row_id}: {one.reason}")
+        print_note(f"left: {one.row_id}: {one.reason}")
     if left:
-        say(f"{name}: {counted(len(left), 'row')} left in the table: the program that keeps it still finds them")
+        print_note(f"{name}: {counted(len(left), 'row')} left in the table: the program that keeps it still finds them")
 
 
-def say_set_aside(name: str, count: int, earlier: "Sequence[RejectedRows]") -> None:
+def print_rejected(name: str, count: int, earlier: "Sequence[RejectedRows]") -> None:
     """What rejected rows remain, if any: `count` of the last run, the others of `earlier` ones."""
     parts = [f"{count:,} of the last run"] if count else []
     parts += [f"{one.count:,} of the run begun {time_text(one.run.started)}" for one in earlier]
     if parts:
-        say(
+        print_note(
             f"{name}: rejected, and hidden from every dispatcher: {', '.join(parts)}; status --rejections says why, "
             "abort gives them back"
         )
@@ -272,7 +272,7 @@ def check_document(checked: "RunCheck") -> dict[str, Any]:
             for one in checked.problems
         ],
         "unfinished_run": run_document(checked.unfinished),
-        "earlier_rejected": set_aside_documents(checked.earlier),
+        "earlier_rejected": rejected_documents(checked.earlier),
     }
 
 
@@ -291,7 +291,7 @@ def run_document(run: "MigrationRun | None") -> dict[str, Any] | None:
     }
 
 
-def set_aside_documents(earlier: "Sequence[RejectedRows]") -> list[dict[str, Any]]:
+def rejected_documents(earlier: "Sequence[RejectedRows]") -> list[dict[str, Any]]:
     """What earlier runs have rejected and still keep."""
     return [{"run": run_document(one.run), "rejected": one.count} for one in earlier]
 
@@ -309,7 +309,7 @@ def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
         "rejections": [asdict(one) for one in report.rejections],
         "left": len(report.left),
         "left_rows": [{"row_id": one.row_id, "reason": one.reason} for one in report.left[:_LEFT_SHOWN]],
-        "earlier_rejected": set_aside_documents(report.earlier),
+        "earlier_rejected": rejected_documents(report.earlier),
         **report.extra,
     }
 
@@ -325,7 +325,7 @@ def verification_document(endpoint: str, verified: "RunVerification") -> dict[st
         "target_checksum": None if verified.waiting is None else str(verified.waiting),
         "no_longer_there": verified.no_longer_there,
         "findings": list(verified.findings),
-        "earlier_rejected": set_aside_documents(verified.earlier),
+        "earlier_rejected": rejected_documents(verified.earlier),
         "remarks": list(verified.remarks),
     }
 

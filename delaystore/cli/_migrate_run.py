@@ -15,13 +15,13 @@ from delaystore.cli._migrate_reports import (
     print_checks,
     print_counts,
     print_problems,
+    print_rejected,
     report_document,
     say_left,
     say_rejections,
-    say_set_aside,
 )
-from delaystore.cli._options import Json, MaxRate, Patience, Yes
-from delaystore.cli._output import print_document, say
+from delaystore.cli._options import JsonOption, MaxRate, TargetTimeoutOption, YesOption
+from delaystore.cli._output import print_document, print_note
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted, parse_duration, time_text
@@ -42,9 +42,9 @@ def run(
         int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
     ] = None,
     allow_rejects: AllowRejects = False,
-    patience: Patience = "60s",
-    yes: Yes = False,
-    as_json: Json = False,
+    target_timeout: TargetTimeoutOption = "60s",
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
 
@@ -68,7 +68,7 @@ def run(
         max_rate=max_rate,
         max_rejects=max_rejects,
         allow_rejects=allow_rejects,
-        patience=parse_duration(patience, "--patience"),
+        target_timeout=parse_duration(target_timeout, "--target-timeout"),
     )
     if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise ConfigurationError("no terminal confirms the move; pass --yes")
@@ -90,9 +90,9 @@ def run(
                 if not as_json:
                     _print(name, report)
                 say_left(name, report.left)
-                say_set_aside(name, report.counts.rejected, report.earlier)
+                print_rejected(name, report.counts.rejected, report.earlier)
     if stop.made:
-        say("stopped; messages in flight are finished; run it again for the rest")
+        print_note("stopped; messages in flight are finished; run it again for the rest")
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)
@@ -151,7 +151,7 @@ def _run(
 
         def confirm(checked: "RunCheck") -> bool:
             for problem in checked.problems:
-                say(f"caution: {problem.subject}: {problem.text}")
+                print_note(f"caution: {problem.subject}: {problem.text}")
             return asking.confirm(_question(checked, source.label, to_target.label))
 
         return runner.run(source, to_target, name, settings, listener=bar.show, stopping=stopping, confirm=confirm)
@@ -166,16 +166,16 @@ def _question(checked: "RunCheck", source: str, target: str) -> str:
 
 def _print(name: str, report: "Report") -> None:
     if report.run is None:
-        say(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
+        print_note(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
         return
     print_counts([(name, report.counts)])
     if "would_move" in report.extra:
-        say(f"{name}: {_dry_run(report)}")
+        print_note(f"{name}: {_dry_run(report)}")
     elif report.sent:
         rate = report.sent / report.seconds if report.seconds else 0.0
-        say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
+        print_note(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
         if again := report.extra["sent_again"]:
-            say(
+            print_note(
                 f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a delaystore SQL store "
                 "keeps each once, a broker may deliver these twice, with the same message_id"
             )
@@ -195,7 +195,7 @@ def preview(
     *,
     given: MigrationOptions,
     allow_rejects: AllowRejects = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show how many messages a run would move, and its obstacles. Changes nothing.
 
@@ -225,8 +225,10 @@ def preview(
         for one in found:
             if one.unfinished is not None:
                 begun = time_text(one.unfinished.started)
-                say(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
+                print_note(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
         if blocked:
-            say("a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages"))
+            print_note(
+                "a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages")
+            )
     if blocked:
         raise typer.Exit(1)

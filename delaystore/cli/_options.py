@@ -111,7 +111,7 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
     return url
 
 
-Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
+JsonOption = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
 def create_option(command: str) -> Any:
@@ -131,11 +131,11 @@ def error_queue_option(text: str, command: str) -> Any:
     return typer.Option("--error-queue", envvar=[own, _ERROR_QUEUE], metavar="NAME", help=text)
 
 
-Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
 FailFast = Annotated[
     bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
 ]
-Metrics = Annotated[
+MetricsOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464.")
 ]
 MetricsDestinations = Annotated[
@@ -146,7 +146,7 @@ MetricsDestinations = Annotated[
 ]
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
-Delay = Annotated[
+DelayOption = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
 AuditOption = Annotated[
@@ -162,14 +162,14 @@ At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00."),
 ]
-Destination = Annotated[
+DestinationOption = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
 MaxRate = Annotated[
     float | None, typer.Option("--max-rate", metavar="NUMBER", help="Maximum number of messages a second.")
 ]
-Patience = Annotated[
-    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that is unavailable.")
+TargetTimeoutOption = Annotated[
+    str, typer.Option("--target-timeout", metavar="DURATION", help="How long to wait for a target that is unavailable.")
 ]
 
 
@@ -180,7 +180,7 @@ def required(value: str | None, what: str, option: str, variable: str) -> str:
     return value
 
 
-Key = Annotated[
+KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="The message that has this key, in place of an ID.")
 ]
 
@@ -198,7 +198,7 @@ def id_or_key(message_id: str | None, key: str | None) -> dict[str, str]:
 class FilterOptions:
     """Which waiting messages a command is about, as given on the command line."""
 
-    destination: Destination = None
+    destination: DestinationOption = None
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only messages due then or later, as 2027-01-31T09:00:00+01:00.")
     ] = None

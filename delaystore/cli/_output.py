@@ -29,7 +29,7 @@ class ReaderGoneError(OutputError):
     """The reader of the pipe has closed it."""
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line of the result, with escapes for what is not printable. Raises OutputError."""
     write(f"{printable(text)}\n")
 
@@ -54,8 +54,8 @@ def print_document(document: Any) -> None:
     write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def say(remark: str) -> None:
-    """Print a line for people on standard error, escaped as by `tell`; goes on where that cannot be written."""
+def print_note(remark: str) -> None:
+    """Print a line for people on standard error, escaped as by `print_line`; goes on where that cannot be written."""
     import typer
 
     with suppress(OSError):
@@ -77,7 +77,7 @@ def confirm(question: str, otherwise: str) -> None:
     import typer
 
     if not typer.confirm(question, err=True):
-        say(otherwise)
+        print_note(otherwise)
         raise typer.Exit(1)
 
 
@@ -108,7 +108,7 @@ def print_table(
     text, is_broken = _laid_out(columns, rows, right=right, unbroken=unbroken, wide=bool(wide), headed=headed)
     write(text)
     if is_broken and wide is not None:
-        say("lines are broken to fit; --wide shows them whole")
+        print_note("lines are broken to fit; --wide shows them whole")
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:

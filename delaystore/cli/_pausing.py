@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._changing import By, acting
-from delaystore.cli._options import Json, StoredEndpoint, environment_option
-from delaystore.cli._output import print_document, print_table, say, tell
+from delaystore.cli._options import JsonOption, StoredEndpoint, environment_option
+from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
@@ -46,7 +46,7 @@ def pause(
     by: By = None,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Pause a destination: its messages wait.
 
@@ -69,7 +69,7 @@ def pause(
         print_document({"destination": destination, "until": documents.instant(instant), "parked": parked})
     else:
         when = "" if instant is None else f" until {time_text(instant)}"
-        tell(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
+        print_line(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
     if nothing:
         _warn(destination)
 
@@ -79,7 +79,7 @@ def resume(
     by: By = None,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Resume a paused destination: parked messages are sent, too.
 
@@ -94,9 +94,9 @@ def resume(
     if as_json:
         print_document({"destination": destination, "was_paused": was_paused, "shown": shown})
     elif was_paused:
-        tell(f"resumed: {destination} ({counted(shown, 'parked message')})")
+        print_line(f"resumed: {destination} ({counted(shown, 'parked message')})")
     else:
-        say(f"not paused: {destination}")
+        print_note(f"not paused: {destination}")
     if not was_paused:
         raise typer.Exit(1)
 
@@ -112,7 +112,7 @@ def limit(
     by: By = None,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Limit how many messages a second go to a destination.
 
@@ -127,7 +127,9 @@ def limit(
     if as_json:
         print_document({"destination": destination, "max_rate": rate})
     else:
-        tell(f"no limit any more: {destination}" if rate is None else f"limited to {limit_text(rate)}: {destination}")
+        print_line(
+            f"no limit any more: {destination}" if rate is None else f"limited to {limit_text(rate)}: {destination}"
+        )
     if nothing:
         _warn(destination)
 
@@ -171,7 +173,7 @@ def _watched(step: str, left: str) -> Iterator["CountListener"]:
             yield show
         except StoppedError:
             bar.end()
-            say(f"interrupted: {left}")
+            print_note(f"interrupted: {left}")
             raise typer.Exit(stop.exit_code) from None
 
 
@@ -187,7 +189,7 @@ def _nothing_waits(operations: "Operations", destination: str) -> bool:
 
 
 def _warn(destination: str) -> None:
-    say(f"warning: no message waits for {destination!r} at present; is that its name?")
+    print_note(f"warning: no message waits for {destination!r} at present; is that its name?")
 
 
 def destinations(
@@ -196,7 +198,7 @@ def destinations(
     ] = False,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the destinations that are paused or limited.
 
@@ -211,7 +213,7 @@ def destinations(
         found = [_document(name, changed.get(name), waiting.get(name, 0) if backlog else None) for name in names]
         print_document({"destinations": found})
     elif not names:
-        tell("no message waits" if backlog else "no destination is paused or limited")
+        print_line("no message waits" if backlog else "no destination is paused or limited")
     else:
         numbers = ["waiting"] if backlog else []
         rows = [(name, *(f"{waiting.get(name, 0):,}" for _ in numbers), *_cells(changed.get(name))) for name in names]
@@ -225,7 +227,7 @@ def changes(
     before: Annotated[str | None, typer.Option(metavar="TIME", help="Only changes from before this time.")] = None,
     *,
     where: StoredEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the audit trail, the newest changes first.
 
@@ -242,7 +244,7 @@ def changes(
     rows = [(time_text(each.at), each.by, each.way or "", each.action, f"{each.count:,}", each.about) for each in found]
     columns = ("when", "who", "way", "what", "messages", "of")
     print_table(columns, rows, right=("messages",), unbroken=("when", "way", "what", "messages"))
-    say(str(kept))
+    print_note(str(kept))
 
 
 def _document(name: str, found: Destination | None, waiting: int | None) -> dict[str, Any]:

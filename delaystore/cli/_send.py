@@ -23,10 +23,10 @@ from delaystore.cli._load_options import (
 )
 from delaystore.cli._options import (
     At,
-    Delay,
+    DelayOption,
     DispatchedEndpoint,
     EndpointOptions,
-    Json,
+    JsonOption,
     create_option,
     environment_option,
     missing_file,
@@ -35,7 +35,7 @@ from delaystore.cli._options import (
     parse_pair,
     standard_input,
 )
-from delaystore.cli._output import print_document, say, tell
+from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError, StoreError, TransportError
 from delaystore.message import PROPERTY_TYPES, OnKey
@@ -66,7 +66,7 @@ def send(
         ),
     ] = None,
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")] = None,
-    delay: Delay = None,
+    delay: DelayOption = None,
     at: At = None,
     header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
     headers_json: Annotated[
@@ -100,7 +100,7 @@ def send(
     dry_run: of_load.DryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Store a message for later, and print its id.
 
@@ -153,9 +153,9 @@ def send(
         if as_json:
             print_document({"message_id": sent})
         else:
-            tell(sent)
+            print_line(sent)
         if opened.transport is not None and not _may_reach(opened.transport, where.transport or "", destination):
-            say(
+            print_note(
                 f"warning: nothing takes messages for {destination!r} at present; if that is so when this one is due, "
                 "it goes to the error queue"
             )
@@ -289,9 +289,9 @@ def _stored(
                 raise
             meanwhile = None if dry_run else finished_meanwhile(request, store)
             if meanwhile is not None:
-                say("too late to stop: the messages were stored meanwhile")
+                print_note("too late to stop: the messages were stored meanwhile")
                 return meanwhile
-            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
+            print_note(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
             raise typer.Exit(stop.exit_code) from None
 
 
@@ -341,7 +341,7 @@ def _count(request: "LoadRequest", file: str) -> int | None:
             f"{file!r} has {rows:,} rows, and --file takes up to {MOST:,}; use `delaystore load`, with the same options"
         )
     if rows is not None and rows > FEW_ROWS:
-        say(f"note: {rows:,} rows; `delaystore load`, with the same options, suits more than {FEW_ROWS:,}")
+        print_note(f"note: {rows:,} rows; `delaystore load`, with the same options, suits more than {FEW_ROWS:,}")
     return rows
 
 

@@ -16,15 +16,15 @@ from delaystore.cli._dispatch import DispatcherOptions
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     DispatchedEndpoint,
-    Json,
-    Metrics,
+    JsonOption,
     MetricsDestinations,
+    MetricsOption,
     environment_option,
     error_queue_option,
     required,
     url_option,
 )
-from delaystore.cli._output import log_to_standard_error, print_document, say, tell, write
+from delaystore.cli._output import log_to_standard_error, print_document, print_line, print_note, write
 from delaystore.cli._signals import (
     look_for_garbage_seldom,
     saying_stopped,
@@ -85,7 +85,7 @@ def serve(
     ] = "warning",
     web: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the web page is.")] = "127.0.0.1:8765",
     no_web: Annotated[bool, typer.Option("--no-web", help="Serve no web page.")] = False,
-    metrics: Metrics = None,
+    metrics: MetricsOption = None,
     metrics_destinations: MetricsDestinations = 0,
     health: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz there, too, with reasons.")
@@ -94,9 +94,10 @@ def serve(
         list[str] | None,
         environment_option(
             "--ingest",
-            "Consume what programs publish to this exchange, from E.ingress, as `delaystore ingest` does; repeatable.",
+            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingest` does; "
+            "repeatable.",
             group="serve",
-            metavar="E",
+            metavar="EXCHANGE",
         ),
     ] = None,
     control: Annotated[
@@ -114,7 +115,7 @@ def serve(
         ),
     ] = None,
     where: DispatchedEndpoint,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the whole service in one process.
 
@@ -218,11 +219,11 @@ def _print(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
     from delaystore.server.service import Service
 
-    Service(configuration, say).close()
+    Service(configuration, print_note).close()
     if as_json:
         print_document({"valid": True, "endpoints": sorted(configuration.endpoint)})
     else:
-        tell(f"valid: {', '.join(map(repr, sorted(configuration.endpoint)))}")
+        print_line(f"valid: {', '.join(map(repr, sorted(configuration.endpoint)))}")
 
 
 def _print_unit(config: Path | None) -> None:
@@ -231,7 +232,7 @@ def _print_unit(config: Path | None) -> None:
     place = config or _USUAL_PLACE
     write(unit_for(place))
     for sentence in obstacles(place):
-        say(f"caution: {sentence}")
+        print_note(f"caution: {sentence}")
 
 
 def _run(
@@ -243,14 +244,14 @@ def _run(
 
     log_to_standard_error(CriticalOnce())
     notifier = Notifier()
-    running = Running(Service(configuration, say), requests, load, notifier, say)
+    running = Running(Service(configuration, print_note), requests, load, notifier, print_note)
     look_for_garbage_seldom()
     with second_signal_ends(), stop_requests(also=requests.stop):
         unfinished = running.run()
         if unfinished:
             _end_unfinished(unfinished)
     notifier.close()
-    say("stopped")
+    print_note("stopped")
 
 
 @contextmanager
@@ -318,12 +319,12 @@ def web(
     protected = bool(accounts_from_environment())
     with where.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
-        ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
+        ready = partial(print_note, f"serving {address_of(listener)} (Ctrl-C ends it)")
         log_to_standard_error()
         server = PageServer(application, listener, ready, application.state.site.stop)
         with stop_requests(also=server.stop):
             server.serve_until_stopped()
-    say("stopped")
+    print_note("stopped")
 
 
 def _print_hash() -> None:
@@ -339,4 +340,4 @@ def _print_hash() -> None:
         password = sys.stdin.readline().rstrip("\n")
     if not password:
         raise ConfigurationError("the password is empty")
-    tell(hashed(password))
+    print_line(hashed(password))

@@ -14,11 +14,11 @@ from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     DispatchedEndpoint,
     EndpointOptions,
-    Json,
+    JsonOption,
     environment_option,
     error_queue_option,
 )
-from delaystore.cli._output import about, print_document, print_table, say, tell
+from delaystore.cli._output import about, print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports import Transport
@@ -48,7 +48,7 @@ def setup(
     check: Annotated[
         bool, typer.Option("--check", help="Only report what is missing or wrong; change nothing.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Create, upgrade or repair tables, and create queues.
 
@@ -71,7 +71,7 @@ def setup(
             defects = [*opened.store.defects(), *_missing(opened.transport, queues)]
         else:
             opened.store.setup_infrastructure()
-            defects = [*opened.store.repair(say)]
+            defects = [*opened.store.repair(print_note)]
             opened.delivery.setup_infrastructure()
             opened.store.clean_up()
             for name in queue or ():
@@ -81,11 +81,11 @@ def setup(
         print_document({"endpoint": where.endpoint, "queues": queues, "ready": not defects, "defects": defects})
     elif defects:
         for each in defects:
-            tell(f"not ready: {each}")
+            print_line(f"not ready: {each}")
     else:
-        tell(f"ready: the store of endpoint {where.endpoint!r}")
+        print_line(f"ready: the store of endpoint {where.endpoint!r}")
         for name in queues:
-            tell(f"ready: the queue {name!r}")
+            print_line(f"ready: the queue {name!r}")
     if defects:
         raise typer.Exit(1)
 
@@ -116,7 +116,7 @@ def endpoints(
     ] = "5s",
     *,
     where: Annotated[EndpointOptions, Offered("store", "schema")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the endpoints of a database.
 
@@ -143,9 +143,9 @@ def endpoints(
         print_table(columns[first:], rows, right=("waiting", "dispatchers"))
     else:
         place = "the database" if schema is None else f"the schema {schema!r}"
-        tell(f"{place} has no endpoints")
+        print_line(f"{place} has no endpoints")
         if not all_schemas:
-            say("--all-schemas looks into every schema; `delaystore setup` makes an endpoint")
+            print_note("--all-schemas looks into every schema; `delaystore setup` makes an endpoint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from delaystore.cli._output import is_terminal, say, write
+from delaystore.cli._output import is_terminal, print_note, write
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportUnavailableError
 
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -211,7 +211,7 @@ def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) ->
     def tell(state: RetryCallState) -> None:
         reason = str(state.outcome.exception() if state.outcome else "")
         if reason not in printed:
-            say(f"waiting for {server}: {reason} (--fail-fast ends instead)")
+            print_note(f"waiting for {server}: {reason} (--fail-fast ends instead)")
         printed.add(reason)
 
     Retrying(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._health import Deadline, HealthOptions, StoreReport, shown_error_queue_option
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, Json, WatchOptions
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, JsonOption, WatchOptions
 from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.documents import LatenessHistogram
@@ -49,7 +49,7 @@ def status(
     must: HealthOptions,
     where: DispatchedEndpoint,
     error_queue: Annotated[str, shown_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show how an endpoint is doing, on one screen.
 

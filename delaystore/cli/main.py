@@ -23,7 +23,7 @@ from delaystore.cli._load import load
 from delaystore.cli._messages import count, list_messages, receive, show
 from delaystore.cli._migrate import migrate_app
 from delaystore.cli._options import ENVIRONMENT_PREFIX
-from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say, show_any_character
+from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, print_note, show_any_character
 from delaystore.cli._pausing import changes, destinations, limit, pause, resume
 from delaystore.cli._send import send
 from delaystore.cli._serve import serve, web
@@ -69,12 +69,12 @@ def _errors_in_one_line() -> Iterator[None]:
     except OSError as error:
         raise _failure(": ".join(str(part) for part in (error.filename, error.strerror or error) if part)) from None
     except KeyboardInterrupt:
-        say("stopped")
+        print_note("stopped")
         raise typer.Exit(INTERRUPTED) from None
 
 
 def _failure(reason: str) -> typer.Exit:
-    say(f"error: {' '.join(reason.split())}")
+    print_note(f"error: {' '.join(reason.split())}")
     return typer.Exit(2)
 
 

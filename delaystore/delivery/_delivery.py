@@ -93,7 +93,7 @@ def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
     return False
 
 
-_Answer = TypeVar("_Answer")
+_AnswerT = TypeVar("_AnswerT")
 LONGEST_CLOSE: Final = 60.0
 """Seconds that closing waits for the dispatcher, by default."""
 _ANSWERS: Final = (
@@ -548,7 +548,7 @@ class DelayedDelivery(Sender):
         self._wake_up(message.due_time if rule.max_wait is None else None)
         return stored
 
-    def _store_one(self, message: DelayedMessage, store: Callable[[DelayedMessage], _Answer]) -> _Answer:
+    def _store_one(self, message: DelayedMessage, store: Callable[[DelayedMessage], _AnswerT]) -> _AnswerT:
         call = self._calls.call("storing a message")
         try:
             with self._telling_breaker(call):

@@ -19,7 +19,7 @@ from delaystore.stores.operable import STEP, OperableDelayedMessageStore
 from delaystore.stores.records import FURTHEST, HEARTBEAT_EVERY, DispatcherRecord
 
 logger = logging.getLogger("delaystore.dispatcher")
-LONGEST_BEAT: Final = 5.0
+HEARTBEAT_TIMEOUT: Final = 5.0
 """Seconds that a heartbeat may take."""
 
 RATE_OVER: Final = 60.0
@@ -68,13 +68,13 @@ class DispatcherHeartbeats:
         store = self._context.operability.found
         if store is not None and self._since is not None:
             self._report(store)
-            with Call("deregistering the dispatcher", LONGEST_BEAT):
+            with Call("deregistering the dispatcher", HEARTBEAT_TIMEOUT):
                 store.retire(self._id)
 
     def _report(self, store: OperableDelayedMessageStore) -> None:
         activity = self._context.activity.take()
         try:
-            with Call("sending the dispatcher's heartbeat", LONGEST_BEAT):
+            with Call("sending the dispatcher's heartbeat", HEARTBEAT_TIMEOUT):
                 store.heartbeat(self._record(store.now()), activity)
         except BaseException:
             self._context.activity.give_back(activity)
@@ -128,7 +128,7 @@ LOOK_AGAIN: Final = 0.5
 UNPARK_EVERY: Final = 60.0
 """Seconds between two searches for parked messages of destinations that are no longer known to be paused."""
 
-BREATHER: Final = 0.02
+STEP_PAUSE: Final = 0.02
 """Seconds between two steps, in which passes come first."""
 
 
@@ -187,7 +187,7 @@ class ParkingThread:
                 self._unpark_at = time.monotonic() + UNPARK_EVERY
                 break
             self._wake.wake_up()
-            time.sleep(BREATHER)
+            time.sleep(STEP_PAUSE)
         self._context.destinations.forget()  # some may resume no longer
 
     def _park(self, store: OperableDelayedMessageStore, now: datetime) -> None:
@@ -197,7 +197,7 @@ class ParkingThread:
                 if not store.park(until, STEP):
                     self._park_at = time.monotonic() + PARK_EVERY
                     return
-            time.sleep(BREATHER)
+            time.sleep(STEP_PAUSE)
 
     def _now(self) -> datetime:
         with self._call("asking for the time"):

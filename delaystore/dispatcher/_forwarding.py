@@ -26,11 +26,11 @@ SHORTEST_GAP: Final = 1.0
 LONGEST_GAP: Final = 5.0
 """Seconds between two probes of a destination: few at first, twice as many each time."""
 
-UNASKED: Final = 600.0
+FORGET_AFTER: Final = 600.0
 """Seconds without a message after which a destination may be forgotten: deferred messages come back sooner, so another
 dispatcher has sent them, or they are cancelled."""
 
-LATECOMERS: Final = 5.0
+OLDER_MESSAGES_TIMEOUT: Final = 5.0
 """Seconds that older messages have to arrive once a younger one has arrived."""
 
 _LOG_AGAIN: Final = 60.0
@@ -205,7 +205,11 @@ class DestinationBreaker:
         Its channel may wait for a queue leader that is gone, long after fresh channels are answered.
         """
         recovery = self._recovered.get(destination)
-        return recovery is not None and sent_at < recovery.sent_at and self._monotonic() - recovery.at >= LATECOMERS
+        return (
+            recovery is not None
+            and sent_at < recovery.sent_at
+            and self._monotonic() - recovery.at >= OLDER_MESSAGES_TIMEOUT
+        )
 
     def _decide(self, destination: str, now: float) -> GateDecision:
         entry = self._entries.get(destination)
@@ -250,7 +254,9 @@ class DestinationBreaker:
 
     def _forget_unasked(self, now: float) -> bool:
         """Make room; False: messages for all of them still come."""
-        unasked = [destination for destination, entry in self._entries.items() if now - entry.next_probe >= UNASKED]
+        unasked = [
+            destination for destination, entry in self._entries.items() if now - entry.next_probe >= FORGET_AFTER
+        ]
         for destination in unasked:
             del self._entries[destination]
         return bool(unasked)

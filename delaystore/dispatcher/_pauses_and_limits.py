@@ -116,7 +116,7 @@ class AllowanceRequests:
         missing = {name: count for name, count in wanted.items() if name not in found}
         store = self._operability.found
         if missing and store is not None:
-            found |= self._request_beside(store, missing)
+            found |= self._request_in_thread(store, missing)
         with self._lock:
             self._wanted.update({name: count for name, count in missing.items() if name not in found})
         return found
@@ -126,7 +126,9 @@ class AllowanceRequests:
         with self._lock:
             self._wanted[destination] += count
 
-    def _request_beside(self, store: OperableDelayedMessageStore, wanted: Mapping[str, int]) -> Mapping[str, Allowance]:
+    def _request_in_thread(
+        self, store: OperableDelayedMessageStore, wanted: Mapping[str, int]
+    ) -> Mapping[str, Allowance]:
         if self._monotonic() < self._alone_until:
             return {}
 

@@ -16,7 +16,7 @@ from delaystore.message import DelayedMessage
 logger = logging.getLogger("delaystore.dispatcher")
 
 Phase = Literal["fetch", "forward", "settle"]
-_Answer = TypeVar("_Answer")
+_AnswerT = TypeVar("_AnswerT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class GuardedObserver(DispatchObserver):
         sending = self.guard("Sending", self._observer.send_begins, message)
         return None if sending is None else _GuardedSending(self, sending)
 
-    def guard(self, what: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+    def guard(self, what: str, call: Callable[..., _AnswerT], *arguments: Any) -> _AnswerT | None:
         """Return the result of `call`. If it raises, log each kind of error once, and return None."""
         try:
             return call(*arguments)

@@ -179,14 +179,14 @@ class BatchProcessor:
             try:
                 self._process(self._not_behind(part))
                 worked = True
-                self._hold_back(_open(part))
+                self._leave_unacknowledged(_open(part))
             except Exception as its_own:
                 error = its_own
                 left = self._not_behind(part)
                 parts += _halves(left) if len(left) > 1 else []
                 if len(left) == 1:
                     failed.append((left[0], str(error)))
-                    self._hold_back(left)
+                    self._leave_unacknowledged(left)
         if worked:
             self._breaker.success()
         for entry, failure in failed:
@@ -204,7 +204,7 @@ class BatchProcessor:
                 self._process([entry])
             except Exception as error:
                 entry.failure = str(error)
-            self._hold_back(_open([entry]))
+            self._leave_unacknowledged(_open([entry]))
             if time.monotonic() > until:
                 break
         self._give_up(_open(entries))
@@ -227,7 +227,7 @@ class BatchProcessor:
                 entry.failure = _BEHIND.format(entry.message_id)
         return found
 
-    def _hold_back(self, entries: Iterable[IngestEntry]) -> None:
+    def _leave_unacknowledged(self, entries: Iterable[IngestEntry]) -> None:
         """Have what arrives later under the ids of `entries` stay behind them."""
         self._unacknowledged |= {entry.message_id for entry in entries if entry.message_id is not None}
 

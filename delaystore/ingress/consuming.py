@@ -45,7 +45,7 @@ class ConsumedItem(Protocol):
         ...
 
 
-Item = TypeVar("Item", bound=ConsumedItem)
+ItemT = TypeVar("ItemT", bound=ConsumedItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class ConsumingLimits:
         return self.memory_bytes // 2
 
 
-class BatchHandler(ABC, Generic[Item]):
+class BatchHandler(ABC, Generic[ItemT]):
     """Handles the messages of one connection, a batch at a time.
 
     `handle` runs in a thread of its own. Everything else runs in the loop's thread, and only between two batches.
@@ -93,20 +93,20 @@ class BatchHandler(ABC, Generic[Item]):
         return True
 
     @abstractmethod
-    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[Item] | None:
+    def next_batch(self, take: Callable[[], Sequence[Consumed]]) -> Sequence[ItemT] | None:
         """The next batch; `take` gives new messages. Empty: there is work without a message; None: there is none."""
 
     @abstractmethod
-    def handle(self, batch: Sequence[Item]) -> None:
+    def handle(self, batch: Sequence[ItemT]) -> None:
         """Handle a batch; what it raises ends the connection."""
 
     @abstractmethod
-    def settle(self, batch: Sequence[Item], consumer: Consumer, *, failed: bool) -> None:
+    def settle(self, batch: Sequence[ItemT], consumer: Consumer, *, failed: bool) -> None:
         """Acknowledge what is done of a batch. `failed`: `handle` has raised, which ends the connection after this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumingWork(Generic[Item]):
+class ConsumingWork(Generic[ItemT]):
     """The steps of a loop on each connection.
 
     Attributes:
@@ -118,11 +118,11 @@ class ConsumingWork(Generic[Item]):
     """
 
     queues: Callable[[], Sequence[str]]
-    handler: Callable[[Sequence[str]], BatchHandler[Item]]
+    handler: Callable[[Sequence[str]], BatchHandler[ItemT]]
     recover: Callable[[Exception, StopFlag], bool] = lambda _error, _stopping: False
 
 
-class ConsumingLoop(Generic[Item]):
+class ConsumingLoop(Generic[ItemT]):
     """Consumes queues of a broker until it is stopped, on one connection after the other.
 
     Args:
@@ -140,7 +140,7 @@ class ConsumingLoop(Generic[Item]):
         what: str,
         limits: ConsumingLimits,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        open_work: Callable[[StopFlag], AbstractContextManager[ConsumingWork[Item]]],
+        open_work: Callable[[StopFlag], AbstractContextManager[ConsumingWork[ItemT]]],
     ) -> None:
         self._broker = broker
         self._what = what
@@ -232,7 +232,7 @@ class ConsumingLoop(Generic[Item]):
             while not run.stopping.is_set():
                 self._consume(run, work)
 
-    def _consume(self, run: "_LoopRun", work: ConsumingWork[Item]) -> None:
+    def _consume(self, run: "_LoopRun", work: ConsumingWork[ItemT]) -> None:
         """One connection, for as long as nothing fails; then a pause."""
         try:
             queues = work.queues()
@@ -276,18 +276,18 @@ class _LoopRun:
             in_background("delaystore-consuming-stop", consumer.wake)  # which takes a lock that a signal may interrupt
 
 
-class _Session(Generic[Item]):
+class _Session(Generic[ItemT]):
     """One connection: consumes until it is stopped, or something fails."""
 
     def __init__(
-        self, consumer: Consumer, handler: BatchHandler[Item], limits: ConsumingLimits, stopping: StopFlag
+        self, consumer: Consumer, handler: BatchHandler[ItemT], limits: ConsumingLimits, stopping: StopFlag
     ) -> None:
         self._consumer = consumer
         self._take = partial(consumer.take, limits.batch, limits.batch_bytes)
         self._handler = handler
         self._limits = limits
         self._stopping = stopping
-        self._batch: Sequence[Item] = ()
+        self._batch: Sequence[ItemT] = ()
         """The batch that is being handled."""
         self._batch_bytes = 0
         self._last = 0

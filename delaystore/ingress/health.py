@@ -108,7 +108,7 @@ class IngressCounts:
 
 logger = logging.getLogger("delaystore.ingress")
 
-LONGEST_BEAT: Final = 5.0
+HEARTBEAT_TIMEOUT: Final = 5.0
 """Seconds that a heartbeat may take."""
 LONGEST_END: Final = 2.0
 """Seconds to wait at the end for the store to hear of it: one that hangs must not keep the process."""
@@ -156,7 +156,7 @@ class IngressHeartbeats:
     def _heartbeat(self) -> float:
         if not self._delivery.is_ready:
             return _UNTIL_READY
-        with Call("storing a heartbeat of the ingress", LONGEST_BEAT):
+        with Call("storing a heartbeat of the ingress", HEARTBEAT_TIMEOUT):
             store = self._delivery.operable_store()
             if store is not None:
                 store.heartbeat_of_ingress(self._record(store.now()))
@@ -165,7 +165,7 @@ class IngressHeartbeats:
     def _retire(self) -> None:
         if self._since is None:
             return
-        with Call("storing the final heartbeat of the ingress", LONGEST_BEAT):
+        with Call("storing the final heartbeat of the ingress", HEARTBEAT_TIMEOUT):
             store = self._delivery.operable_store()
             if store is not None:
                 store.retire_ingress(self._id)

@@ -31,7 +31,7 @@ class RequestFields(msgspec.Struct, frozen=True):
     """The fields of one kind of request. A field without a default is required; it may be null if its type says so."""
 
 
-Fields = TypeVar("Fields", bound=RequestFields)
+FieldsT = TypeVar("FieldsT", bound=RequestFields)
 
 
 class RequestFieldError(Exception):
@@ -50,7 +50,7 @@ class FieldTypeError(RequestFieldError):
         self.name = name
 
 
-def read_fields(kind: type[Fields], given: Mapping[str, Any]) -> Fields:
+def read_fields(kind: type[FieldsT], given: Mapping[str, Any]) -> FieldsT:
     """Return the fields of a JSON object. Raises RequestFieldError."""
     known = {each.name: each for each in msgspec.structs.fields(kind)}
     for name, value in given.items():

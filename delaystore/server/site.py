@@ -69,11 +69,11 @@ def probe_application(state: Callable[[], ServiceState]) -> Starlette:
 class ServiceSite:
     """The ASGI application that a service serves; `show` puts others in the place of its pages.
 
-    `beside`: routes that every client may have.
+    `public_routes`: routes without access control.
     """
 
-    def __init__(self, beside: Sequence[BaseRoute], environment: Mapping[str, str]) -> None:
-        self._beside = beside
+    def __init__(self, public_routes: Sequence[BaseRoute], environment: Mapping[str, str]) -> None:
+        self._public_routes = public_routes
         self._own_secret: Final = environment.get(SECRET_VARIABLE) or secrets.token_urlsafe()
         self._pages: dict[_PageKey, Starlette] = {}
         self._front: ASGIApp | None = None
@@ -91,7 +91,7 @@ class ServiceSite:
             {key.opened.name: page for key, page in pages.items()},
             users=_value(configuration.users),
             tokens=_value(configuration.tokens),
-            beside=self._beside,
+            public_routes=self._public_routes,
         )
         removed, self._pages = [page for key, page in self._pages.items() if key not in pages], pages
         _end(removed)

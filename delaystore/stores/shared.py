@@ -255,7 +255,7 @@ def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequen
 
 LONGEST_PAUSE: Final = 0.1
 """Seconds between two looks at a message that another transaction has."""
-_Answer = TypeVar("_Answer")
+_AnswerT = TypeVar("_AnswerT")
 
 
 def key_of(message: DelayedMessage) -> str:
@@ -320,7 +320,7 @@ def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> No
         raise DuplicateKeyError(key_of(message), waiting)
 
 
-def retried_while_claimed(attempt: Callable[[], _Answer], timeout: float) -> _Answer:
+def retried_while_claimed(attempt: Callable[[], _AnswerT], timeout: float) -> _AnswerT:
     """What `attempt` returns, made again for `timeout` seconds while a dispatcher has the message of its id or key.
 
     With 0 it is made once, and its statements wait for locks as long as they do by themselves.
@@ -372,13 +372,13 @@ def check_one(message_id: str | None, key: str | None) -> None:
 
 def answer_about(
     store: object,
-    question: Callable[[str], _Answer],
+    question: Callable[[str], _AnswerT],
     message_id: str | None,
     key: str | None,
-    nothing: _Answer,
+    nothing: _AnswerT,
     *,
     changing: bool = False,
-) -> _Answer:
+) -> _AnswerT:
     """The answer to `question` about the message of that id, or of that key; `nothing`: there is none.
 
     Where another message has taken the place of the one that was found, it is asked about that one. `changing`: also

@@ -97,7 +97,7 @@ def moved(now: datetime, span: timedelta) -> datetime:
         raise InvalidMessageError(f"the clock cannot go from {now.isoformat()} by {span}") from None
 
 
-Answer = Outcome | Callable[[DelayedMessage], Outcome]
+ScriptedAnswer = Outcome | Callable[[DelayedMessage], Outcome]
 
 
 class RecordingTransport(Transport):
@@ -110,8 +110,10 @@ class RecordingTransport(Transport):
 
     """
 
-    def __init__(self, outcomes: Mapping[str, Answer] | None = None, *, unavailable_reason: str | None = None) -> None:
-        self.outcomes: dict[str, Answer] = dict(outcomes or {})
+    def __init__(
+        self, outcomes: Mapping[str, ScriptedAnswer] | None = None, *, unavailable_reason: str | None = None
+    ) -> None:
+        self.outcomes: dict[str, ScriptedAnswer] = dict(outcomes or {})
         self.unavailable_reason = unavailable_reason
         self._changed = Condition()
         self._attempts: list[tuple[DelayedMessage, Outcome]] = []

@@ -128,7 +128,7 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_only_what_was_in
 @pytest.fixture
 def killable(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ) -> Migration:
     """A migration between two servers that may be killed, of batches of 200."""
-    options = ("--batch-size", "200", "--max-rate", "1000", "--patience", "90s")
+    options = ("--batch-size", "200", "--max-rate", "1000", "--target-timeout", "90s")
     migration = Migration(private_postgresql.create_database(), private_rabbitmq.create_vhost(), *options)
     migration.set_up()
     private_rabbitmq.sync_queues()
@@ -178,10 +178,10 @@ def test_rabbitmq_killed_and_restarted_is_waited_for(killable: Migration, privat
 
 
 @pytest.mark.soak
-def test_rabbitmq_gone_for_longer_than_the_patience_stops_the_run_which_goes_on_when_run_again(
+def test_rabbitmq_gone_for_longer_than_the_target_timeout_stops_the_run_which_goes_on_when_run_again(
     killable: Migration, private_rabbitmq: RabbitMQ
 ) -> None:
-    impatient = killable.but("--patience", "1s")
+    impatient = killable.but("--target-timeout", "1s")
     sent = stored(impatient.store, backlog(3000, soonest=HOUR, span=60))
     with impatient.running() as process:
         impatient.await_moved(process, 1000)

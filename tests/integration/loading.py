@@ -15,7 +15,7 @@ from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.bulk.staging import FinishedLoad, LoadKey, LoadOwner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql.rows import to_row
-from delaystore.stores.sql.urls import BESIDE
+from delaystore.stores.sql.urls import OPERATING_SUFFIXES
 from tests.integration.sql_stores import execute
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
@@ -67,7 +67,7 @@ def end_lease(url: str) -> None:
     execute(url, "UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'")
 
 
-_BESIDE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(BESIDE)})$")
+_OPERATING_TABLE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(OPERATING_SUFFIXES)})$")
 
 
 def tables(url: str) -> list[str]:
@@ -78,4 +78,4 @@ def tables(url: str) -> list[str]:
     finally:
         engine.dispose()
     others = set(names) - {"sales_delayed", "sales_delayed_version"}
-    return sorted(name for name in others if _BESIDE.search(name) is None)
+    return sorted(name for name in others if _OPERATING_TABLE.search(name) is None)

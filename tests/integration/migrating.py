@@ -14,7 +14,7 @@ from delaystore.migrations.abc import MigrationRun, MigrationSource, RunParamete
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.sources._sql.tables import TableLayout
-from delaystore.stores.sql.urls import BESIDE, PARTITIONS
+from delaystore.stores.sql.urls import OPERATING_SUFFIXES, PARTITIONS
 from tests.integration.sql_stores import connected
 
 HOLDER = "this test"
@@ -50,7 +50,7 @@ def tables_of(url: str) -> set[str]:
     """The tables that are there, less those beside the ones in which messages wait."""
     with connected(url) as connection:
         names = inspect(connection).get_table_names()
-    return {name for name in names if not name.endswith((PARTITIONS, *BESIDE))}
+    return {name for name in names if not name.endswith((PARTITIONS, *OPERATING_SUFFIXES))}
 
 
 def count(url: str, table: str, where: str = "1 = 1") -> int:

@@ -369,7 +369,7 @@ def test_a_full_poison_queue_ends_it_with_nothing_lost(command: CommandLine, bro
         channel.queue_declare("delays.poison", durable=True, arguments=full)
         channel.basic_publish("", "delays.poison", b"")
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated")
-    line = command.refused(*MIGRATE, "--patience", "1s")
+    line = command.refused(*MIGRATE, "--target-timeout", "1s")
     assert "nothing could be published for 1 s: nacked" in line
     assert depth(broker, level_queues(V1)) == 1
 

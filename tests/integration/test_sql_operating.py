@@ -33,7 +33,7 @@ from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.dialects import Claiming, store_dialect_of
 from delaystore.stores.sql.operating._destinations import LOOKED_AT, STRAY_STEPS, DestinationQueries
-from delaystore.stores.sql.urls import BESIDE
+from delaystore.stores.sql.urls import OPERATING_SUFFIXES
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
 from tests.integration.test_sql_setup import unique
@@ -57,7 +57,7 @@ def downgrade(store: SqlDelayedMessageStore) -> None:
     """Make the tables those of the release before."""
     name = store.table.name
     with store.engine.begin() as connection:
-        for suffix in BESIDE:
+        for suffix in OPERATING_SUFFIXES:
             connection.execute(text(f"DROP TABLE {name}{suffix}"))
         on_table = "" if store.engine.dialect.name in ("postgresql", "sqlite") else f" ON {name}"
         connection.execute(text(f"DROP INDEX {name}_failing{on_table}"))
@@ -297,7 +297,7 @@ def test_a_resume_that_reaches_further_by_now_is_not_ended(store: SqlDelayedMess
     store.allowance("billing", 5)
     store.limit_rate("billing", 0.1, by=ME)
     with store.transaction() as block:
-        destinations, table = DestinationQueries(block), block.parts.statements.beside.destinations
+        destinations, table = DestinationQueries(block), block.parts.statements.operating_tables.destinations
         (seen,) = destinations.resuming()
         assert seen.reach is not None
         further = seen.reach + timedelta(hours=1)

@@ -22,7 +22,7 @@ from tests.servers import PostgreSQLDatabases
 
 pytestmark = pytest.mark.long_runs("mariadb")
 
-BESIDE = ("destinations", "dispatchers", "activity", "operations", "changes")
+OPERATING_SUFFIXES = ("destinations", "dispatchers", "activity", "operations", "changes")
 
 
 def change(store: SqlDelayedMessageStore, *statements: str) -> None:
@@ -60,7 +60,7 @@ def test_tables_as_they_are_made_have_no_defect(store: SqlDelayedMessageStore) -
     assert (store.defects(), store.blocking_defects()) == ([], [])
 
 
-@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("beside", OPERATING_SUFFIXES)
 def test_a_missing_table_is_reported_and_made(store: SqlDelayedMessageStore, beside: str) -> None:
     name = f"sales_delayed_{beside}"
     kept = message(store.now(), 60)

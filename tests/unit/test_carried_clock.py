@@ -6,7 +6,7 @@ from itertools import repeat
 import pytest
 
 from delaystore import clock as clocks
-from delaystore.clock import CarriedClock
+from delaystore.clock import ExtrapolatedClock
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> FarAway:
 
 
 def test_it_is_behind_by_one_question_at_most_and_never_ahead(far: FarAway) -> None:
-    clock = CarriedClock(far.read)
+    clock = ExtrapolatedClock(far.read)
     for _ in range(50):
         now = clock.now()
         assert timedelta(0) <= far.there - now <= timedelta(seconds=2)
@@ -52,7 +52,7 @@ def test_it_is_behind_by_one_question_at_most_and_never_ahead(far: FarAway) -> N
 
 
 def test_where_it_may_not_be_behind_it_is_ahead_by_one_question_at_most(far: FarAway) -> None:
-    clock = CarriedClock(far.read, fresh_for=math.inf, never_behind=True)
+    clock = ExtrapolatedClock(far.read, fresh_for=math.inf, never_behind=True)
     clock.now()
     for _ in range(50):
         now = clock.now()
@@ -62,14 +62,14 @@ def test_where_it_may_not_be_behind_it_is_ahead_by_one_question_at_most(far: Far
 
 
 def test_the_quickest_answer_is_carried_on(far: FarAway) -> None:
-    clock = CarriedClock(far.read, never_behind=True)
+    clock = ExtrapolatedClock(far.read, never_behind=True)
     far.seconds = iter([1.0, 0.001, 1.0])
     assert timedelta(0) <= clock.now() - far.there <= timedelta(seconds=0.002)
     assert far.asked == 2
 
 
 def test_it_asks_only_where_the_answer_is_not_fresh(far: FarAway) -> None:
-    clock = CarriedClock(far.read, fresh_for=30)
+    clock = ExtrapolatedClock(far.read, fresh_for=30)
     clock.now()
     far.passed += 29
     clock.now()
@@ -80,7 +80,7 @@ def test_it_asks_only_where_the_answer_is_not_fresh(far: FarAway) -> None:
 
 
 def test_a_step_back_is_noticed_with_the_next_question(far: FarAway) -> None:
-    clock = CarriedClock(far.read)
+    clock = ExtrapolatedClock(far.read)
     clock.now()
     far.step = timedelta(hours=-1)
     assert clock.now() > far.there
@@ -89,7 +89,7 @@ def test_a_step_back_is_noticed_with_the_next_question(far: FarAway) -> None:
 
 
 def test_who_may_not_ask_goes_by_the_last_answer_however_old(far: FarAway) -> None:
-    clock = CarriedClock(far.read)
+    clock = ExtrapolatedClock(far.read)
     clock.now()
     far.passed += 3600
     assert far.there - clock.now_unasked() == timedelta(seconds=1)
@@ -105,7 +105,7 @@ def test_what_asking_raises_is_raised_and_asked_again(far: FarAway) -> None:
             raise answer
         return answer
 
-    clock = CarriedClock(read)
+    clock = ExtrapolatedClock(read)
     with pytest.raises(OSError, match="no answer"):
         clock.now()
     assert clock.now() == START

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore.cli import _demo as demo_run
-from delaystore.cli._demo import Arrivals, Receiver
+from delaystore.cli._demo import DeliveryCounts, Receiver
 from delaystore.clock import SystemClock
 from delaystore.message import DelayedMessage
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
@@ -23,7 +23,7 @@ def test_what_does_not_arrive_is_lost(capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_each_arrival_is_compared_with_its_due_time() -> None:
-    arrivals, now = Arrivals(), datetime(2027, 1, 1, tzinfo=UTC)
+    arrivals, now = DeliveryCounts(), datetime(2027, 1, 1, tzinfo=UTC)
     arrivals.expect("a", now + timedelta(seconds=1))
     arrivals.expect("b", now - timedelta(seconds=1))
     arrivals.note(["a", "b", "a"], now)
@@ -32,7 +32,7 @@ def test_each_arrival_is_compared_with_its_due_time() -> None:
 
 
 def test_the_receiver_outlives_an_outage(sqlite_url: str) -> None:
-    transport, clock, arrivals = SqlQueueTransport(sqlite_url), SystemClock(), Arrivals()
+    transport, clock, arrivals = SqlQueueTransport(sqlite_url), SystemClock(), DeliveryCounts()
     receiver = Receiver(transport, "billing", arrivals, clock)
     receiver.start()
     arrivals.expect("a", clock.now())

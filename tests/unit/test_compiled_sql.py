@@ -62,7 +62,7 @@ from delaystore.transports.sql_queue._tables import QueueTables, queue_table
 FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
-NO_STATEMENTS: Final = ("partitions", "beside", "numbered", "cancel", "reschedule")
+NO_STATEMENTS: Final = ("partitions", "operating_tables", "numbered", "cancel", "reschedule")
 MARIADB_ALONE: Final = (
     f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {INSERT_LOCK_TIMEOUT}) FOR "
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaystore.dispatcher import Dispatcher, DispatchReport, _forwarding
-from delaystore.dispatcher._forwarding import LATECOMERS, LONGEST_GAP, DestinationBreaker, GateDecision
+from delaystore.dispatcher._forwarding import LONGEST_GAP, OLDER_MESSAGES_TIMEOUT, DestinationBreaker, GateDecision
 from delaystore.message import DelayedMessage
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, PendingConfirm
@@ -337,7 +337,7 @@ def test_older_messages_have_some_seconds_to_arrive_after_a_younger_one() -> Non
     seconds.now += 10
     suspended.note([message("probe", "stuck")], [DELIVERED], seconds.now)
     assert not suspended.is_presumed_lost("stuck", first_sent)
-    seconds.now += LATECOMERS
+    seconds.now += OLDER_MESSAGES_TIMEOUT
     assert suspended.is_presumed_lost("stuck", first_sent)
     assert not suspended.is_presumed_lost("stuck", seconds.now)
     assert not suspended.is_presumed_lost("other", first_sent)

@@ -257,13 +257,33 @@ def test_the_rule_of_pika_knows_what_it_forbids() -> None:
     )
 
 
+def type_names(module: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Names of classes, type aliases and type variables of a module, and whether each is a type variable."""
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, False
+        elif isinstance(node, ast.Assign):
+            made = node.value.func if isinstance(node.value, ast.Call) else None
+            is_variable = isinstance(made, ast.Name) and made.id in ("TypeVar", "ParamSpec")
+            for target in node.targets:
+                if isinstance(target, ast.Name) and (is_variable or re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", target.id)):
+                    yield target.id, is_variable
+
+
 def test_a_class_name_means_one_thing() -> None:
-    """Answers of the API are the API's own words; Django names its migrations itself."""
-    homes: dict[str, list[str]] = {}
+    """Of classes, type aliases and type variables. Django names its migrations itself; variables may be alike."""
+    homes: dict[str, list[tuple[str, bool]]] = {}
     for path, module in sources():
-        if path == Path("server/web/api/answers.py") or path.parent == Path("integrations/django/migrations"):
-            continue
-        for node in module.body:
-            if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name.lstrip("_"), []).append(str(path))
-    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+        if path.parent != Path("integrations/django/migrations"):
+            for name, is_variable in type_names(module):
+                homes.setdefault(name.lstrip("_"), []).append((str(path), is_variable))
+    assert {
+        name: [path for path, _ in found]
+        for name, found in homes.items()
+        if len(found) > 1 and not all(is_variable for _, is_variable in found)
+    } == {}
+
+
+def test_the_rule_of_type_names_sees_each_kind() -> None:
+    written = 'class One: ...\nTwo = dict[str, int]\nThreeT = TypeVar("ThreeT")\nFOUR = 4\nfive = 5'
+    assert list(type_names(ast.parse(written))) == [("One", False), ("Two", False), ("ThreeT", True)]

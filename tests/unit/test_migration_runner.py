@@ -31,7 +31,7 @@ from tests.migrations import Hidden, MemorySource, ScriptedTarget
 NOW = datetime.now(UTC)
 BATCHES_OF_TEN = RunSettings(batch_size=10)
 REJECTING = RunSettings(batch_size=10, allow_rejects=True)
-NO_PATIENCE = RunSettings(batch_size=10, patience=timedelta(seconds=0.3))
+NO_PATIENCE = RunSettings(batch_size=10, target_timeout=timedelta(seconds=0.3))
 PATIENCE = 30.0
 
 

@@ -95,14 +95,14 @@ ALONE: Final = "delaystore read"
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):
+class ReadPart(InputPartition):
     """What a statement returns on PostgreSQL, as of a snapshot (None: as of when it is read)."""
 
     statement: str
     snapshot: str | None
 
     def __repr__(self) -> str:
-        return f"Part(snapshot={self.snapshot!r})"
+        return f"ReadPart(snapshot={self.snapshot!r})"
 
 
 class DelaystoreReader(DataSourceReader):
@@ -133,14 +133,14 @@ class DelaystoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One part's messages. Raises StoreError; one that says to load() again if the snapshot has gone."""
         wanted = arrow_schema(self._schema)
-        if isinstance(partition, Part):
+        if isinstance(partition, ReadPart):
             return self._part(partition, wanted)
         source = open_readable(self._options)
         if isinstance(source, SqlTable):
             return read_rows(source, self._conditions, wanted)
         return read_pages(source, wanted)
 
-    def _part(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _part(self, part: ReadPart, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         from delaystore.bulk.spark._postgresql import SnapshotGoneError  # psycopg is for those who need it
 
         try:
@@ -148,7 +148,7 @@ class DelaystoreReader(DataSourceReader):
         except SnapshotGoneError:
             yield from self._batches(replace(part, snapshot=self._successor(part.snapshot)), wanted)
 
-    def _batches(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: ReadPart, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         from delaystore.bulk.spark._postgresql import read_batches  # psycopg is for those who need it
 
         name = ALONE if part.snapshot is None else reader_name(part.snapshot)
@@ -167,7 +167,7 @@ class DelaystoreReader(DataSourceReader):
             )
         return successor
 
-    def _parts(self, source: SqlTable) -> Iterable[Part]:
+    def _parts(self, source: SqlTable) -> Iterable[ReadPart]:
         if self._driver is None and (self._options.partitions or 1) > 1:
             raise ConfigurationError(
                 "reading in several partitions needs the driver service, which register(spark) starts, though not for "
@@ -183,7 +183,7 @@ class DelaystoreReader(DataSourceReader):
                 boundaries = sample.boundaries(self._options.partitions or sample.part_count(most))
             statements = plan.statements(boundaries)
         snapshot = self._driver.take_snapshot(self._options) if self._driver is not None and boundaries else None
-        return [Part(statement, snapshot) for statement in statements]
+        return [ReadPart(statement, snapshot) for statement in statements]
 
 
 class FilteringReader(DelaystoreReader):

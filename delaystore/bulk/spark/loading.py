@@ -176,7 +176,7 @@ def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
 
 # Running a job of Spark's while the main thread watches it.
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 _logger = logging.getLogger(__name__)
 _INTERVAL: Final = 0.2
 _OF_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
@@ -197,7 +197,7 @@ class Watcher(Protocol):
         """Called every fifth of a second, in a thread of its own. True: cancel what runs."""
 
 
-def run_watched(spark: SparkSession, action: Callable[[], Result], watcher: Watcher) -> Result:
+def run_watched(spark: SparkSession, action: Callable[[], ResultT], watcher: Watcher) -> ResultT:
     """`action()`, in the caller's thread: in another, Spark would not know the session's data sources.
 
     Cancelling ends Spark's tasks; what Spark calls on the driver (the promotion of a load) is waited for.

@@ -214,7 +214,7 @@ class StagingDialect(StoreDialect):
         changed = [name for name in names if name != KEY] if on_duplicate is OnDuplicate.REPLACE else []
         return self.merging(live, names, staged, changed)
 
-    def beside_partitions(
+    def except_in_partitions(
         self,
         connection: Connection,  # noqa: ARG002 - for overriders
         live: Table,  # noqa: ARG002
@@ -305,7 +305,7 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
                 copy.write(piece)
 
     @override
-    def beside_partitions(
+    def except_in_partitions(
         self,
         connection: Connection,
         live: Table,

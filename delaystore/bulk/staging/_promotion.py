@@ -112,7 +112,7 @@ class Promotion:
     def _fill(self, connection: Connection, table: Table) -> int:
         """In the order in which they become due: neighbours are dispatched together."""
         self._database.dialect.take_time(connection)
-        self._standing(connection)
+        self._lock_load(connection)
         self._earliest = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
         statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
@@ -159,7 +159,7 @@ class Promotion:
         while True:
             with database.reading() as connection:
                 database.dialect.take_time(connection)
-                self._standing(connection)
+                self._lock_load(connection)
                 there = there_already(self._staged(), database.live, after, LISTED)
                 ids = connection.execute(there).scalars().all()
             claimed += self._looked_at(ids)
@@ -198,7 +198,7 @@ class Promotion:
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
         self._database.dialect.take_time(connection)
-        self._standing(connection)
+        self._lock_load(connection)
         earliest = self._check(connection) if self._partition is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
@@ -236,14 +236,14 @@ class Promotion:
 
     @contextmanager
     def _holding(self) -> Iterator[BoundSqlStore]:
-        """A transaction that has the load locked, as `_standing`; its lease begins anew."""
+        """A transaction that has the load locked, as by `_lock_load`; its lease begins anew."""
         with self._database.writing() as bound:
             self._database.dialect.take_time(bound.connection)
-            self._standing(bound.connection)
+            self._lock_load(bound.connection)
             self._registry.prolong(bound.connection, self._key.load_id, self._token, self._lease)
             yield bound
 
-    def _standing(self, connection: Connection) -> None:
+    def _lock_load(self, connection: Connection) -> None:
         """Lock the load, so that no other process gives it up.
 
         Raises:
@@ -301,7 +301,7 @@ class Promotion:
         live, partitions = self._database.live, self._database.store.partitions
         parent = None if partitions is None else partitions.parent
         try:
-            staged = dialect.beside_partitions(connection, live, parent, staged, self._on_duplicate)
+            staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:

@@ -110,13 +110,13 @@ def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: ti
                 except DelaystoreError as error:
                     _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)
 
-        beat = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
-        beat.start()
+        renewal_thread = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
+        renewal_thread.start()
         try:
             yield SqlSink(database, token, lost)
         finally:
             ended.set()
-            beat.join()
+            renewal_thread.join()
 
 
 # One run of a load, staged in a table beside the one in which messages wait.

@@ -145,7 +145,7 @@ class BatchResult:
 class CopyForwarder:
     """Publishes copies to the target, and what cannot be moved to the poison queue beside the source.
 
-    May be used by several threads. `patience`: seconds without any success after which it gives up. `stopping`:
+    May be used by several threads. `target_timeout`: seconds without any success after which it gives up. `stopping`:
     True: nothing is tried again.
     """
 
@@ -153,7 +153,7 @@ class CopyForwarder:
     target: BrokerCascade
     source: BrokerCascade
     poison_queue: str
-    patience: float
+    target_timeout: float
     stopping: Callable[[], bool]
 
     def forward(self, batch: Sequence[LevelMessage]) -> BatchResult:
@@ -161,7 +161,7 @@ class CopyForwarder:
 
         Raises TransportError where the target cannot be asked for a destination.
         """
-        run = _BatchInTransit(batch, self.patience, self.stopping)
+        run = _BatchInTransit(batch, self.target_timeout, self.stopping)
         while run.pending:
             now = datetime.now(UTC)
             plans: list[tuple[int, PlannedCopy]] = []
@@ -197,7 +197,7 @@ class CopyForwarder:
 class _BatchInTransit:
     """One batch on its way."""
 
-    def __init__(self, batch: Sequence[LevelMessage], patience: float, stopping: Callable[[], bool]) -> None:
+    def __init__(self, batch: Sequence[LevelMessage], target_timeout: float, stopping: Callable[[], bool]) -> None:
         self.batch = batch
         self.results: list[Result | None] = [None] * len(batch)
         self.pending = list(range(len(batch)))
@@ -207,14 +207,14 @@ class _BatchInTransit:
         self.repeated = 0
         self.given_up: str | None = None
         self._stopping = stopping
-        self._patience = patience
-        self._deadline = time.monotonic() + patience
+        self._target_timeout = target_timeout
+        self._deadline = time.monotonic() + target_timeout
         self._trouble = ""
 
     def settle(self, position: int, outcome: Outcome, done: Result) -> None:
         if outcome.kind is OutcomeKind.DELIVERED:
             self.results[position] = done
-            self._deadline = time.monotonic() + self._patience
+            self._deadline = time.monotonic() + self._target_timeout
         elif outcome.kind.passes:
             self.pending.append(position)
             self._trouble = outcome.reason
@@ -227,7 +227,7 @@ class _BatchInTransit:
             return
         timed_out = time.monotonic() > self._deadline
         if timed_out:
-            self.given_up = f"nothing could be published for {self._patience:g} s: {self._trouble}"
+            self.given_up = f"nothing could be published for {self._target_timeout:g} s: {self._trouble}"
         if timed_out or self._stopping():
             self.pending = []
             return

@@ -147,7 +147,9 @@ def refuse_dry_run(source: BrokerCascade) -> None:
         )
 
 
-def refuse_worn(source: BrokerCascade, messages: Iterable[LevelMessage], limits: Mapping[str, int]) -> None:
+def refuse_near_delivery_limit(
+    source: BrokerCascade, messages: Iterable[LevelMessage], limits: Mapping[str, int]
+) -> None:
     """ConfigurationError where one of `messages` has used up half of its queue's limit: a failure gives it back."""
     for message in messages:
         if message.redelivered and message.queue in limits:

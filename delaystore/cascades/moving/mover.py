@@ -15,7 +15,7 @@ from delaystore.cascades.moving._planning import (
     UnmovableError,
     reading_limits,
     refuse_dry_run,
-    refuse_worn,
+    refuse_near_delivery_limit,
 )
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.report import MoveReport
@@ -74,7 +74,7 @@ _COUNTS_LAG: Final = 15.0
 class MoveSettings:
     """How to move. `max_rate`: messages a second; None: no limit. `poison_queue`: on the source's broker.
 
-    `quiet`: seconds for which the source must have been empty at the end. `patience`: seconds without a single
+    `quiet`: seconds for which the source must have been empty at the end. `target_timeout`: seconds without a single
     confirm after which an outage of the target ends the run. Raises ConfigurationError.
     """
 
@@ -83,7 +83,7 @@ class MoveSettings:
     poison_queue: str = "delays.poison"
     max_rate: float | None = None
     quiet: float = 1.0
-    patience: float = 60.0
+    target_timeout: float = 60.0
 
     def __post_init__(self) -> None:
         if self.max_rate is not None and not self.max_rate > 0:
@@ -183,7 +183,9 @@ class _Move:
         self._limits = limits
         self._rate = RateLimit(settings.max_rate)
         planner = _planner(source, target, settings, bind=True)
-        self._forwarder = CopyForwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
+        self._forwarder = CopyForwarder(
+            planner, target, source, settings.poison_queue, settings.target_timeout, stopping
+        )
         self._in_flight: set[Future[BatchResult]] = set()
         self._busy_at = self._asked_at = time.monotonic()
 
@@ -222,7 +224,7 @@ class _Move:
             if not granted:
                 return
             batch = self._reader.messages(granted, _BATCH_BYTES)
-            refuse_worn(self._source, batch, self._limits)
+            refuse_near_delivery_limit(self._source, batch, self._limits)
             future = workers.submit(self._forwarder.forward, batch)
             self._in_flight.add(future)
             future.add_done_callback(self._reader.wake)

@@ -199,7 +199,7 @@ BATCH: Final = 500
 """Requests that one transaction does, at most."""
 BYTES: Final = 16 * 2**20
 """Bytes of the requests of one batch, and of answers beyond which no more are made."""
-_OWING: Final = 0.2
+_LOOK_AT_ANSWERS_EVERY: Final = 0.2
 """Seconds between two looks at whether answers may be published again, where so many are owed."""
 
 
@@ -265,7 +265,7 @@ class ControlHandler(BatchHandler[Consumed]):
     def _do(self, batch: Sequence[Consumed]) -> None:
         """Do some of the requests: as many as the store does in one transaction."""
         if self._replies.size >= BYTES:
-            self._not_before = time.monotonic() + _OWING
+            self._not_before = time.monotonic() + _LOOK_AT_ANSWERS_EVERY
             return
         requests = [ControlRequest(each.delivery.body, sender_of(each.delivery.properties)) for each in batch]
         try:

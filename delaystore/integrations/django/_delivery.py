@@ -23,7 +23,7 @@ from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.engine import create_store_engine
 
-Parts = Mapping[str, Any]
+DatabaseSettings = Mapping[str, Any]
 _OF_DJANGO_ALONE: Final = {
     "postgresql": {
         "assume_role",
@@ -39,7 +39,7 @@ _OF_DJANGO_ALONE: Final = {
 """Options that concern Django's own connections, not where the database is."""
 
 
-def store_url(database: Parts) -> URL:
+def store_url(database: DatabaseSettings) -> URL:
     """The URL that leads where `database`, an entry of DATABASES, does.
 
     Raises ImproperlyConfigured for an engine that is no store's, and an option that has no place in a URL.
@@ -54,7 +54,7 @@ def store_url(database: Parts) -> URL:
     return make(database)
 
 
-def store_engine(database: Parts) -> Engine:
+def store_engine(database: DatabaseSettings) -> Engine:
     """An engine that leads where `database` does, and keeps no connection: a test runner drops no database in use.
 
     Also to a database in memory, as test runners make them.
@@ -65,14 +65,14 @@ def store_engine(database: Parts) -> Engine:
     return create_engine(url.update_query_dict({"uri": "true"}), poolclass=NullPool)
 
 
-def _postgresql(database: Parts) -> URL:
+def _postgresql(database: DatabaseSettings) -> URL:
     options = _options(database, "postgresql")
     if (host := _host(database)) and not _is_plain(host):  # several hosts, or the folder of a socket
         options |= {"host": host} | ({"port": database["PORT"]} if database.get("PORT") else {})
     return _server("postgresql+psycopg", database, options)
 
 
-def _mysql(database: Parts) -> URL:
+def _mysql(database: DatabaseSettings) -> URL:
     options = _options(database, "mysql")
     for name, value in dict(options.pop("ssl", {})).items():
         options[f"ssl_{name}"] = value
@@ -81,11 +81,11 @@ def _mysql(database: Parts) -> URL:
     return _server("mysql+pymysql", database, options)
 
 
-def _sqlite(database: Parts) -> URL:
+def _sqlite(database: DatabaseSettings) -> URL:
     return URL.create("sqlite", database=str(database["NAME"]), query=_texts(_options(database, "sqlite")))
 
 
-_MAKERS: Final[Mapping[str, Callable[[Parts], URL]]] = {
+_MAKERS: Final[Mapping[str, Callable[[DatabaseSettings], URL]]] = {
     "postgresql": _postgresql,
     "postgis": _postgresql,
     "mysql": _mysql,
@@ -94,7 +94,7 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], URL]]] = {
 }
 
 
-def _server(driver: str, database: Parts, options: dict[str, Any]) -> URL:
+def _server(driver: str, database: DatabaseSettings, options: dict[str, Any]) -> URL:
     host = _host(database)
     return URL.create(
         driver,
@@ -107,7 +107,7 @@ def _server(driver: str, database: Parts, options: dict[str, Any]) -> URL:
     )
 
 
-def _host(database: Parts) -> str:
+def _host(database: DatabaseSettings) -> str:
     return str(database.get("HOST") or "")
 
 
@@ -115,7 +115,7 @@ def _is_plain(host: str) -> bool:
     return bool(host) and not host.startswith("/") and "," not in host
 
 
-def _options(database: Parts, backend: str) -> dict[str, Any]:
+def _options(database: DatabaseSettings, backend: str) -> dict[str, Any]:
     alone = _OF_DJANGO_ALONE[backend]
     return {name: value for name, value in (database.get("OPTIONS") or {}).items() if name not in alone}
 

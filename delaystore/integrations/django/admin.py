@@ -87,7 +87,7 @@ RESCHEDULE: Final = MessageAction(
 )
 
 
-class TimeField(forms.SplitDateTimeField):  # type: ignore[misc] # Django ships no types
+class AwareTimeField(forms.SplitDateTimeField):  # type: ignore[misc] # Django ships no types
     """A time in Django's current time zone, also if USE_TZ is False."""
 
     widget = AdminSplitDateTime
@@ -101,7 +101,7 @@ class TimeField(forms.SplitDateTimeField):  # type: ignore[misc] # Django ships 
 class RescheduleForm(forms.Form):  # type: ignore[misc] # Django ships no types
     """A new due time."""
 
-    at = TimeField(label="New due time")
+    at = AwareTimeField(label="New due time")
 
 
 class _TimeIsUpError(Exception):

@@ -27,7 +27,7 @@ _MAX_PROPERTY_BYTES: Final = 255
 """AMQP's short string. What is longer stays in its header alone."""
 _PERSISTENT: Final = 2
 
-Address = Callable[[str], str]
+AddressRule = Callable[[str], str]
 """From an address of the old transport to a queue's name."""
 
 
@@ -41,11 +41,11 @@ def without_machine(address: str) -> str:
     return address.partition("@")[0]
 
 
-ADDRESSES: Final[Mapping[str, Address]] = {"queue": as_it_is, "msmq": without_machine}
+ADDRESSES: Final[Mapping[str, AddressRule]] = {"queue": as_it_is, "msmq": without_machine}
 """What a destination means, by the name of the parameter `addresses`."""
 
 
-def destination(value: Any, address: Address = as_it_is) -> str:
+def destination(value: Any, address: AddressRule = as_it_is) -> str:
     """The destination that the text of a row means; empty where there is none.
 
     It is a queue's name, also where it begins with a slash, which our own address strings do.
@@ -79,7 +79,7 @@ def message_id(headers: Mapping[str, str | None], row_id: Any) -> str:
     return "" if row_id is None else str(row_id)
 
 
-def properties(headers: Mapping[str, str | None], address: Address = as_it_is) -> dict[str, Any]:
+def properties(headers: Mapping[str, str | None], address: AddressRule = as_it_is) -> dict[str, Any]:
     """The AMQP properties: those that headers tell, and persistent."""
     named = {name: headers.get(header) for name, header in _PROPERTIES.items()}
     named["type"] = (headers.get(_TYPES) or "").partition(";")[0].partition(",")[0].strip()
@@ -119,7 +119,7 @@ def message(
     state: Any,
     headers: dict[str, str | None],
     saga_id: Any = None,
-    address: Address = as_it_is,
+    address: AddressRule = as_it_is,
 ) -> DelayedMessage:
     """The message of a row; raises InvalidMessageError saying what is wrong with it."""
     if due_time is None:

@@ -16,7 +16,7 @@ from uuid import UUID
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.migrations.records import nservicebus
-from delaystore.migrations.records.nservicebus import Address, as_it_is
+from delaystore.migrations.records.nservicebus import AddressRule, as_it_is
 from delaystore.migrations.records.times import MILLISECONDS, UNITS, Delays, DueTimes
 from delaystore.text import JsonError, parse_json
 
@@ -56,7 +56,7 @@ class RecordMapping:
     columns: Mapping[str, str]
     due_times: DueTimes
     nservicebus: bool = False
-    address: Address = as_it_is
+    address: AddressRule = as_it_is
     delays: Delays = MILLISECONDS
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from delaystore.clock import CarriedClock, RateLimit
+from delaystore.clock import ExtrapolatedClock, RateLimit
 from delaystore.errors import MigrationError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import (
@@ -36,14 +36,14 @@ class GivenUpError(MigrationError):
 class BatchSender:
     """Sends a run's batches to one target; may be shared by threads.
 
-    `patience`: for how many seconds the target may take nothing. `stopping`: whether to stop.
+    `target_timeout`: for how many seconds the target may take nothing. `stopping`: whether to stop.
     """
 
     target: MigrationTarget
     run: MigrationRun
     now: Callable[[], datetime]
     rate: RateLimit
-    patience: float
+    target_timeout: float
     stopping: Callable[[], bool]
 
     def received(self, batch: MigrationBatch) -> Set[int] | None:
@@ -63,7 +63,7 @@ class BatchSender:
         """An outcome for each of the batch's messages, none of an outage; and how many sends were repeated because no
         answer came. Messages and outcomes are by their positions in the batch.
 
-        Raises MigrationError after `patience`, GivenUpError if asked to stop before that.
+        Raises MigrationError after `target_timeout`, GivenUpError if asked to stop before that.
         """
         outcomes: dict[int, Outcome] = {}
         waiting = list(messages)
@@ -96,9 +96,9 @@ class BatchSender:
         while time.monotonic() < end:
             if self.stopping():
                 raise GivenUpError(f"stopped while {self.target.label} did not answer: {reason}")
-            if time.monotonic() - answered > self.patience:
+            if time.monotonic() - answered > self.target_timeout:
                 raise MigrationError(
-                    f"{self.target.label} has taken nothing for {self.patience:g} s ({reason}); nothing is "
+                    f"{self.target.label} has taken nothing for {self.target_timeout:g} s ({reason}); nothing is "
                     "lost: run it again to go on, once the target answers"
                 )
             time.sleep(0.05)
@@ -222,7 +222,7 @@ class Mover:
         source: MigrationSource,
         run: MigrationRun,
         sender: BatchSender,
-        clock: CarriedClock,
+        clock: ExtrapolatedClock,
         tally: MigrationCounts,
         *,
         stopping: Callable[[], bool],

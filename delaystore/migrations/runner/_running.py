@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import ProgressListener, unwatched
-from delaystore.clock import CarriedClock, RateLimit
+from delaystore.clock import ExtrapolatedClock, RateLimit
 from delaystore.errors import ConfigurationError, MigrationError
 from delaystore.migrations.abc import (
     BatchStatus,
@@ -45,7 +45,7 @@ class RunSettings:
         max_rate: Messages a second; None: no limit.
         max_rejects: The run stops when more rows are rejected; None: as `allow_rejects` says.
         allow_rejects: Begin, and go on, although rows are rejected; without it the run stops at the first.
-        patience: How long the target may accept no message before the run ends.
+        target_timeout: How long the target may accept no message before the run ends.
 
     Raises:
         ConfigurationError: A value cannot be.
@@ -57,7 +57,7 @@ class RunSettings:
     max_rate: float | None = None
     max_rejects: int | None = None
     allow_rejects: bool = False
-    patience: timedelta = timedelta(seconds=60)
+    target_timeout: timedelta = timedelta(seconds=60)
 
     def __post_init__(self) -> None:
         if self.cutoff is not None and self.cutoff.utcoffset() is None:
@@ -68,8 +68,8 @@ class RunSettings:
             raise ConfigurationError(f"the maximum rate must be above 0 messages a second, not {self.max_rate}")
         if self.max_rejects is not None and self.max_rejects < 0:
             raise ConfigurationError(f"the most rejected rows must be 0 or more, not {self.max_rejects}")
-        if self.patience < timedelta(0):
-            raise ConfigurationError(f"the patience must not be negative, as {self.patience} is")
+        if self.target_timeout < timedelta(0):
+            raise ConfigurationError(f"the target timeout must not be negative, as {self.target_timeout} is")
 
     @property
     def most_rejects(self) -> int | None:
@@ -290,9 +290,11 @@ class _RunInProgress:
     def _move(self, run: MigrationRun, checked: RunCheck) -> tuple[MigrationCounts, Supply]:
         source, settings = self.source, self.settings
         assert checked.waiting is not None
-        clock = CarriedClock(source.now, _CLOCK_FRESH_FOR)
-        patience = settings.patience.total_seconds()
-        sender = BatchSender(self.target, run, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
+        clock = ExtrapolatedClock(source.now, _CLOCK_FRESH_FOR)
+        target_timeout = settings.target_timeout.total_seconds()
+        sender = BatchSender(
+            self.target, run, clock.now_unasked, RateLimit(settings.max_rate), target_timeout, self.stopping
+        )
         before = source.counts(run)
         total = before.pending + (checked.waiting.count if run.status is RunStatus.PREPARING else 0)
         self.listener("moved", 0, total)

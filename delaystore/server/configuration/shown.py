@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from delaystore.registry import needed_for
-from delaystore.server.configuration.tables import Path, Read, Table, dotted, keys_of, tables_of
+from delaystore.server.configuration.tables import Path, ReadT, Table, dotted, keys_of, tables_of
 
 
 def as_toml(configuration: Table) -> str:
@@ -89,7 +89,7 @@ def changes(before: Table, after: Table, path: Path = ()) -> Iterator[KeyChange]
                 yield TableChange(where, added=each in other)
 
 
-def with_fixed_of(before: Read, after: Read) -> Read:
+def with_fixed_of(before: ReadT, after: ReadT) -> ReadT:
     """Return `after` with the keys of `before` whose change needs a restart of the process."""
     struct = type(before)
     kept: dict[str, Any] = {name: getattr(before, name) for name in struct.fixed}

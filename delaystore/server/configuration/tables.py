@@ -36,7 +36,7 @@ class Table(msgspec.Struct, frozen=True):
     fixed: ClassVar[frozenset[str]] = frozenset()
 
 
-Read = TypeVar("Read", bound=Table)
+ReadT = TypeVar("ReadT", bound=Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class ConfigurationReader:
         self._root = root
         self._origin = origin
 
-    def read(self, struct: type[Read], given: Mapping[str, Any], path: Path = ()) -> Read:
+    def read(self, struct: type[ReadT], given: Mapping[str, Any], path: Path = ()) -> ReadT:
         """Return the table `given` at `path`. Raises ConfigurationError, naming the table and the key."""
         keys, inner = keys_of(struct), tables_of(struct)
         for name in given:

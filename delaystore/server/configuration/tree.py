@@ -144,7 +144,7 @@ TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
 """What is at the page's own address, where no endpoint can be."""
 _LONGEST_QUEUE: Final = 255
 """Bytes of a queue's name on RabbitMQ."""
-Duration = Annotated[timedelta, Span()]
+TimeSpan = Annotated[timedelta, Span()]
 
 
 class LogLevel(StrEnum):
@@ -168,13 +168,13 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     batch_size: Positive = _DEFAULTS.batch_size
     batch_bytes: Positive = _DEFAULTS.batch_bytes
     retries: Whole = _DEFAULTS.number_of_retries
-    retry_span: Duration = _DEFAULTS.retry_span
+    retry_span: TimeSpan = _DEFAULTS.retry_span
     mode: TransactionMode = _DEFAULTS.transaction_mode
-    poll_interval: Duration = _DEFAULTS.poll_interval
-    maximum_sleep: Duration = _DEFAULTS.maximum_sleep
+    poll_interval: TimeSpan = _DEFAULTS.poll_interval
+    maximum_sleep: TimeSpan = _DEFAULTS.maximum_sleep
     handover: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
-    dispatch_timeout: Duration = _DEFAULTS.dispatch_timeout
-    store_timeout: Duration = _DEFAULTS.store_timeout
+    dispatch_timeout: TimeSpan = _DEFAULTS.dispatch_timeout
+    store_timeout: TimeSpan = _DEFAULTS.store_timeout
 
     def __post_init__(self) -> None:
         self.settings(_DEFAULTS.error_queue)
@@ -226,7 +226,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
     table: str | None = None
     error_queue: str = _DEFAULTS.error_queue
     audit: Audit = _DEFAULTS.audit
-    retention: Duration = _DEFAULTS.retention
+    retention: TimeSpan = _DEFAULTS.retention
     management: Annotated[Secret, Url("http", "https")] | None = None
     cascade: str | None = None
     dispatcher: DispatcherConfiguration = DispatcherConfiguration()
@@ -348,7 +348,7 @@ class HealthConfiguration(Table, frozen=True, kw_only=True):
 class ServiceConfiguration(Table, frozen=True, kw_only=True):
     """The whole of it. `drain`: how long the end may take."""
 
-    drain: Duration = timedelta(seconds=30)
+    drain: TimeSpan = timedelta(seconds=30)
     log_level: LogLevel = LogLevel.WARNING
     web: WebConfiguration = WebConfiguration()
     metrics: MetricsConfiguration = MetricsConfiguration()

@@ -80,25 +80,25 @@ def check_regular(path: Path, name: str) -> None:
         )
 
 
-Value = TypeVar("Value")
+ValueT = TypeVar("ValueT")
 Shown = str | int | float | bool | list[str]
 """A value as TOML has it."""
 
 
-class Form(ABC, Generic[Value]):
+class Form(ABC, Generic[ValueT]):
     """How the values of a key are written. `wanted`: what errors say a value must be."""
 
     wanted: str
 
     @abstractmethod
-    def read(self, given: object) -> Value:
+    def read(self, given: object) -> ValueT:
         """Return the value that `given`, a value of TOML or an option's text, stands for.
 
         Raises ConfigurationError, whose text continues the key's name.
         """
 
     @abstractmethod
-    def shown(self, value: Value) -> Shown:
+    def shown(self, value: ValueT) -> Shown:
         """Return the value as TOML has it, without passwords."""
 
     def refusal(self, given: object) -> ConfigurationError:

@@ -11,7 +11,7 @@ from delaystore.ingress.ingress import Ingress
 from delaystore.server.telemetry import _names as names
 from delaystore.server.telemetry._metrics import STATES, gauges_of
 
-_Value = tuple[float, Mapping[str, str]]
+_GaugeValue = tuple[float, Mapping[str, str]]
 
 
 class IngressMetrics:
@@ -25,7 +25,7 @@ class IngressMetrics:
         self._attributes: Final[Mapping[str, str]] = {names.ENDPOINT: endpoint, names.INGRESS_QUEUE: ingress.queue}
         gauges_of(get_meter_provider() if meter_provider is None else meter_provider).add(self)
 
-    def observed(self, name: str) -> Iterable[_Value]:
+    def observed(self, name: str) -> Iterable[_GaugeValue]:
         """The values of a metric, for the exporter."""
         if name == names.INGRESS_MESSAGES.name:
             return self._messages(self._ingress.health())
@@ -33,14 +33,14 @@ class IngressMetrics:
             return self._breakers(self._ingress.health())
         if name == names.INGRESS_CONSUMING.name:
             return [(float(self._ingress.health().connected), self._attributes)]
-        if name == names.INGRESS_KEPT_BACK.name:
+        if name == names.INGRESS_UNACKNOWLEDGED.name:
             return [(float(self._ingress.health().unacknowledged), self._attributes)]
         return []
 
-    def _messages(self, health: IngressHealth) -> Iterator[_Value]:
+    def _messages(self, health: IngressHealth) -> Iterator[_GaugeValue]:
         for result in RESULTS:
             yield getattr(health, result), {**self._attributes, names.RESULT: result}
 
-    def _breakers(self, health: IngressHealth) -> Iterator[_Value]:
+    def _breakers(self, health: IngressHealth) -> Iterator[_GaugeValue]:
         for name, state in health.breakers.items():
             yield STATES[BreakerState(state)], {**self._attributes, names.BREAKER: name}

@@ -112,7 +112,7 @@ INGRESS_MESSAGES: Final = Metric(
 INGRESS_CONSUMING: Final = Metric(
     "delaystore.ingress.consuming", "gauge", "1", "Whether an ingress of this process consumes its queue: 1, or 0."
 )
-INGRESS_KEPT_BACK: Final = Metric(
+INGRESS_UNACKNOWLEDGED: Final = Metric(
     "delaystore.ingress.unacknowledged",
     "gauge",
     "{message}",
@@ -138,5 +138,5 @@ METRICS: Final[Sequence[Metric]] = (
     DISPATCHERS,
     INGRESS_MESSAGES,
     INGRESS_CONSUMING,
-    INGRESS_KEPT_BACK,
+    INGRESS_UNACKNOWLEDGED,
 )

@@ -117,7 +117,7 @@ class MetricsServer:
         self.close()
 
 
-class _Handler(WSGIRequestHandler):
+class _MetricsRequestHandler(WSGIRequestHandler):
     timeout = _SILENCE
 
     @override
@@ -130,7 +130,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, listener: socket.socket, application: "WSGIApplication") -> None:
         host, port = listener.getsockname()[:2]
-        super().__init__((host, port), _Handler, bind_and_activate=False)
+        super().__init__((host, port), _MetricsRequestHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.server_name, self.server_port = host, port

@@ -146,7 +146,7 @@ class Cascade:
 
 
 P = ParamSpec("P")
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,17 +176,17 @@ class WebSite:
     async def run(
         self,
         request: Request,
-        method: Callable[Concatenate[Operations, P], Answer],
+        method: Callable[Concatenate[Operations, P], AnswerT],
         *arguments: P.args,
         **named: P.kwargs,
-    ) -> Answer:
+    ) -> AnswerT:
         """Call a method of Operations in a thread, in the name of the request's user, with a time limit.
 
         Raises as `method`, and StoreUnavailableError where there is no answer in time.
         """
         return await self.calls(partial(method, self.operations(request), *arguments, **named))
 
-    async def run_within(self, request: Request, method: Callable[[Operations], Answer], seconds: float) -> Answer:
+    async def run_within(self, request: Request, method: Callable[[Operations], AnswerT], seconds: float) -> AnswerT:
         """As `run`, for what may take `seconds` seconds."""
         return await self.calls(partial(method, self.operations(request)), seconds)
 

@@ -23,7 +23,7 @@ from delaystore.server.web.users import USER, Account, Accounts, Role, User
 Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
 """Of a host application: the user; None: no user is logged in; a Response, as a redirect to a login, is sent."""
 
-_Origin = tuple[str, str]
+_SiteOrigin = tuple[str, str]
 """The name and the address of the client that logs in."""
 READING: Final = frozenset({"GET", "HEAD"})
 _PAUSE: Final = 0.5
@@ -143,7 +143,7 @@ class AccessGate:
 class _Login(NamedTuple):
     """A login that has no answer yet. `is_checked` False: its name is unknown, and it only takes as long."""
 
-    origin: _Origin
+    origin: _SiteOrigin
     is_checked: bool
     answer: asyncio.Future[User | None]
 

@@ -151,11 +151,11 @@ class FrontSite:
 
 
 def front(
-    pages: Mapping[str, Starlette], *, users: str | None, tokens: str | None, beside: Sequence[BaseRoute] = ()
+    pages: Mapping[str, Starlette], *, users: str | None, tokens: str | None, public_routes: Sequence[BaseRoute] = ()
 ) -> Starlette:
     """An application with all of `pages`, by their endpoints' names; / lists them, or leads to the only one.
 
-    `users`, `tokens`: as those of the pages. `beside`: routes that every client may have. Raises ConfigurationError.
+    `users`, `tokens`: as those of the pages. `public_routes`: routes without access control. Raises ConfigurationError.
     """
     guard = Guard(
         users=accounts_from_environment() if users is None else accounts_of(users),
@@ -173,7 +173,7 @@ def front(
     own = [Middleware(Hardening), Middleware(AccessGate, guard)]
     application = Starlette(
         routes=[
-            *beside,
+            *public_routes,
             Mount(STATIC, StaticFiles(packages=[("delaystore.server.web", "static")]), name="static"),
             *(Mount(f"/{name}", page) for name, page in pages.items()),
             Route("/", listed, methods=["GET"], middleware=own),

@@ -17,7 +17,7 @@ from delaystore.server.web.pages import CSRF
 from delaystore.text import parse_duration, parse_time
 
 Fields = ImmutableMultiDict[str, Any]
-_Filter = TypeVar("_Filter")
+_FilterT = TypeVar("_FilterT")
 FILTERS: Final = ("destination", "since", "until", "id_prefix", "header", "failing", "paused")
 """The fields of a filter."""
 _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False, "true": True, "false": False}
@@ -78,7 +78,7 @@ def filter_of(fields: Fields) -> MessageFilter:
     )
 
 
-def meant(fields: Fields, wanted: _Filter) -> _Filter:
+def meant(fields: Fields, wanted: _FilterT) -> _FilterT:
     """The filter of a form that changes messages: `all` says yes where it says nothing. Raises InvalidMessageError."""
     if bool(wanted) is flag_of(fields, ALL):
         raise InvalidMessageError("which messages? give a filter, or all=yes for everything; one of them")

@@ -14,7 +14,7 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.operations import Operations, Overview
 from delaystore.processes import in_thread
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 TIMEOUT: Final = 10.0
 """Seconds that a page waits for an answer."""
@@ -29,7 +29,7 @@ class Calls:
         self._seconds = seconds
         self._room = BoundedSemaphore(_MOST)
 
-    async def __call__(self, call: Callable[[], Answer], seconds: float | None = None) -> Answer:
+    async def __call__(self, call: Callable[[], AnswerT], seconds: float | None = None) -> AnswerT:
         """What `call` returns or raises; StoreUnavailableError where that takes longer than `seconds` seconds.
 
         `call` goes on then, in its thread: it may still be done.
@@ -43,7 +43,7 @@ class Calls:
         except TimeoutError:
             raise StoreUnavailableError(f"there was no answer within {limit:g} seconds") from None
 
-    def _counted(self, call: Callable[[], Answer]) -> Answer:
+    def _counted(self, call: Callable[[], AnswerT]) -> AnswerT:
         try:
             return call()
         finally:
@@ -61,7 +61,7 @@ _WEEK: Final = timedelta(days=7)
 _HOUR: Final = timedelta(hours=1)
 
 
-class Shared(Generic[Answer]):
+class Shared(Generic[AnswerT]):
     """What `ask` answers, asked in a thread: once at a time, however many wait for it.
 
     `is_whole`: whether an answer is one to rest on; what is broken may be repaired a moment later. `oldest`: seconds
@@ -70,9 +70,9 @@ class Shared(Generic[Answer]):
 
     def __init__(
         self,
-        ask: Callable[[], Answer],
+        ask: Callable[[], AnswerT],
         fresh: float = FRESH,
-        is_whole: Callable[[Answer], bool] = lambda _: True,
+        is_whole: Callable[[AnswerT], bool] = lambda _: True,
         oldest: float = math.inf,
     ) -> None:
         self._oldest = oldest
@@ -80,10 +80,10 @@ class Shared(Generic[Answer]):
         self._is_whole = is_whole
         self._least = fresh
         self._lock = threading.Lock()
-        self._future: Future[Answer] | None = None
+        self._future: Future[AnswerT] | None = None
         self._fresh_until = 0.0
 
-    async def __call__(self, seconds: float) -> Answer:
+    async def __call__(self, seconds: float) -> AnswerT:
         """The answer, at most as old as what it cost; raises as `ask`, StoreUnavailableError where it takes longer."""
         future = asyncio.wrap_future(self._current())
         try:
@@ -97,7 +97,7 @@ class Shared(Generic[Answer]):
         with self._lock:
             self._fresh_until = 0.0
 
-    def _current(self) -> "Future[Answer]":
+    def _current(self) -> "Future[AnswerT]":
         with self._lock:
             if self._future is None or (self._future.done() and monotonic() >= self._fresh_until):
                 self._future = Future()
@@ -105,7 +105,7 @@ class Shared(Generic[Answer]):
                 thread.start()
             return self._future
 
-    def _run(self, future: "Future[Answer]") -> None:
+    def _run(self, future: "Future[AnswerT]") -> None:
         began = monotonic()
         try:
             answer = self._ask()

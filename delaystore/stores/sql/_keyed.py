@@ -37,7 +37,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left
-from delaystore.processes import give_way, pause
+from delaystore.processes import pause, yield_to_loop
 from delaystore.stores.records import MessageBefore
 from delaystore.stores.shared import (
     LONGEST_PAUSE,
@@ -381,10 +381,10 @@ LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that are taken from a generator to see whether it has many messages."""
 _TWICE: Final = "twice among these messages, or waiting in the store until just now"
 _AGAIN: Final = "give each id to one message, and send again"
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 Duplicate = DuplicateMessageError | DuplicateKeyError
 """An id, or a key, that is taken."""
-Refusal = Callable[[Duplicate], StoreError | None]
+DuplicateRefusal = Callable[[Duplicate], StoreError | None]
 """Why these ids, or this key, cannot be stored, by their rows as they are now; None: the rows have gone."""
 
 
@@ -418,12 +418,12 @@ class Messages:
 
 
 def decided(
-    write: Callable[[], Answer],
-    refusal: Refusal,
+    write: Callable[[], AnswerT],
+    refusal: DuplicateRefusal,
     timeout: float,
     messages: Messages | None = None,
     taken: Duplicate | None = None,
-) -> Answer:
+) -> AnswerT:
     """What `write` returns, made again for `timeout` seconds while a dispatcher has a message of its ids or keys.
 
     `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
@@ -433,7 +433,7 @@ def decided(
     """
     repeatable = messages is None or messages.are_kept
 
-    def attempt() -> Answer:
+    def attempt() -> AnswerT:
         nonlocal taken
         error, taken = taken, None
         if error is None:
@@ -474,7 +474,7 @@ def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[Delaye
     first: list[DelayedMessage] = []
     room = LOOK_AHEAD
     for number, message in enumerate(islice(messages, count)):
-        give_way(number)
+        yield_to_loop(number)
         first.append(message)
         room -= len(message.body)
         if room < 0:

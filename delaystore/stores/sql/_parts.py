@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Executable, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from typing_extensions import override
 
-from delaystore.clock import CarriedClock, Clock, ClockReading
+from delaystore.clock import Clock, ClockReading, ExtrapolatedClock
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql._claims import CandidateLocks, Claims, DueScan, Leases, RowLocks
@@ -61,8 +61,8 @@ class DatabaseClock(StoreClock):
         self._connections = connections
         self._clock = dialect.clock()
         self._question = None if self._clock is None else select(self._clock)
-        self._shared = CarriedClock(self._read, FRESH_FOR)
-        self._ahead = CarriedClock(self._read_again, FRESH_FOR, never_behind=True)
+        self._shared = ExtrapolatedClock(self._read, FRESH_FOR)
+        self._ahead = ExtrapolatedClock(self._read_again, FRESH_FOR, never_behind=True)
         if self._question is not None:
             connections_of(engine).clocks.update((self._shared, self._ahead))
 

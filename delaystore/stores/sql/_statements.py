@@ -61,7 +61,7 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, to_shown_message
 from delaystore.stores.sql.schema import OperatingTables, delayed_table, partitions_table
 
-PARTITION = "shelf"
+PARTITION = "partition"
 LOCATION = "location"
 """The labels of where a row lies: in which partition, and where there."""
 SIZE = "size"
@@ -157,7 +157,7 @@ def is_postponed(table: FromClause, dialect: StoreDialect) -> ColumnElement[bool
     return later & (dialect.microsecond(table.c.next_attempt) % (GRID // TICK) == 0)
 
 
-_Change = TypeVar("_Change", Select[Any], Update, Delete)
+_StatementT = TypeVar("_StatementT", Select[Any], Update, Delete)
 
 
 class Statements:
@@ -181,13 +181,13 @@ class Statements:
         return None if self.dialect.bulk is None else partitions_table(self.table, self.dialect)
 
     @memoized_property
-    def beside(self) -> OperatingTables:
+    def operating_tables(self) -> OperatingTables:
         """The tables of operators and dispatchers."""
         return OperatingTables(self.table, self.dialect)
 
     # What is added where claims are leases; see LeaseStatements.
 
-    def _owned(self, statement: _Change) -> _Change:
+    def _owned(self, statement: _StatementT) -> _StatementT:
         """`statement`, limited to rows that the claimer has claimed. Row locks need no condition: see Claims."""
         return statement
 
@@ -207,7 +207,7 @@ class Statements:
 
     @memoized_property
     def _is_due(self) -> ColumnElement[bool]:
-        at = self.dialect.undisclosed(bindparam("at", type_=UtcDateTime))
+        at = self.dialect.without_value_in_plan(bindparam("at", type_=UtcDateTime))
         return self.table.c.next_attempt <= at
 
     @memoized_property
@@ -459,7 +459,7 @@ class LeaseStatements(Statements):
     _free: ClassVar[Mapping[str, Any]] = {"claimed_by": None, "claimed_until": None}
 
     @override
-    def _owned(self, statement: _Change) -> _Change:
+    def _owned(self, statement: _StatementT) -> _StatementT:
         return statement.where(owned(self.table))
 
     @override

@@ -33,7 +33,7 @@ from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
 from delaystore.stores.records import AuditEntry, Change, FailedDelivery
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
-from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided
+from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import LookUp, Settling
@@ -113,7 +113,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             self._parts.insert(self.connection, message)
         self._waits_until(message.next_attempt)
 
-    def _unless_claimed(self, write: Callable[[], Answer], messages: Messages | None = None) -> Answer:
+    def _unless_claimed(self, write: Callable[[], AnswerT], messages: Messages | None = None) -> AnswerT:
         """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
 
         A row that is reported to the caller as waiting stays locked until the transaction ends, as it is marked.
@@ -320,7 +320,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         """Who sets another limit waits for the end of the transaction."""
         with translated_errors():
             self._dialect.begin_writing(self.connection)
-        times = promised_times(self._sql.beside, destinations).with_for_update(read=True)
+        times = promised_times(self._sql.operating_tables, destinations).with_for_update(read=True)
         return {row.name: row.promised or self.now() for row in self._execute(times, {})}
 
     @override
@@ -332,7 +332,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         named = {message.destination for message in messages if stored_id(message) is None}
         if not named:
             return []
-        resumes_not = paused_names(self._sql.beside, self.now(), named).with_for_update(read=True)
+        resumes_not = paused_names(self._sql.operating_tables, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
         chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
         claimed = {"ids": list(chosen), **self._claims.identity()}

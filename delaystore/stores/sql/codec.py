@@ -313,7 +313,7 @@ def _is_postgresql(dialect: Dialect) -> bool:
 
 
 KEY: Final = "message_id"
-_Value = TypeVar("_Value")
+_ValueT = TypeVar("_ValueT")
 
 
 class MessageColumn(NamedTuple):
@@ -369,7 +369,7 @@ def in_order(table: FromClause) -> list[ColumnElement[Any]]:
     return [table.c[name] for name in Position._fields]
 
 
-def completed(sent: Mapping[str, _Value], number: Callable[[int], _Value]) -> list[_Value]:
+def completed(sent: Mapping[str, _ValueT], number: Callable[[int], _ValueT]) -> list[_ValueT]:
     """The values of new rows, in the order of COLUMNS.
 
     `sent`: those of the columns in SENT, by name; `number` makes a value of the number in `at_first`.

@@ -16,7 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionCont
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, PoolProxiedConnection, PoolResetState
 
 from delaystore.calls import CUT_AFTER, current_call, in_background
-from delaystore.clock import CarriedClock
+from delaystore.clock import ExtrapolatedClock
 from delaystore.errors import ConfigurationError
 from delaystore.processes import Turns, renew_in_children
 from delaystore.stores.sql.dialects import DIALECTS, SqlDialect, fault_of
@@ -71,7 +71,7 @@ class Connections:
             raise unreachable(error) from None
 
     @contextmanager
-    def connect_beside(self) -> Iterator[Connection]:
+    def connect_unpooled(self) -> Iterator[Connection]:
         """A connection that is none of the pool's, where the pool's last one may be in use; it is closed after use."""
         pool = self._engine.pool.recreate()
         try:
@@ -316,7 +316,7 @@ class EngineConnections:
 
     def __init__(self, engine: Engine) -> None:
         self._driver = driver_of(engine)
-        self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
+        self.clocks: Final[WeakSet[ExtrapolatedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
         self._pool = ref(engine.pool)
         event.listen(engine, "engine_disposed", self._disposed)
@@ -334,7 +334,7 @@ class EngineConnections:
             _close_when_given_back(former)
 
     def _made(self, driver: Any, _record: ConnectionPoolEntry) -> None:
-        self._driver.mend(driver)
+        self._driver.repair(driver)
         self._used(driver)
         for clock in list(self.clocks):
             clock.forget(older_than=MAKES_OLD)

@@ -138,8 +138,8 @@ def _existing(connection: Connection, table: Table) -> list[Table]:
     dialect, inspector = store_dialect_of(connection), inspect(connection)
     loads, partitions = loads_table_name(table.name, dialect), partitions_table_name(table.name, dialect)
     made = (*load_tables(connection, table), *partition_tables(connection, table))
-    beside = operating_table_names(table.name, dialect)
-    names = (loads, *made, partitions, *beside, table.name, version_table_name(table))
+    operating = operating_table_names(table.name, dialect)
+    names = (loads, *made, partitions, *operating, table.name, version_table_name(table))
     return [quoted_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
 
 

@@ -32,7 +32,7 @@ from delaystore.stores.shared import ClaimsInBatches, in_transaction, key_of, wi
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
-from delaystore.stores.sql._keyed import Answer, Duplicate, Messages, decided, keyed_of
+from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, StoreClock, StoreParts, SuppliedClock
 from delaystore.stores.sql._statements import statements_of
@@ -57,7 +57,7 @@ from delaystore.stores.sql.urls import (
 
 _SHORT_WAIT: Final = 5.0
 """Seconds to wait for a lock that our own caller may have."""
-_NO_SETUP_BESIDE: Final = (
+_NO_SETUP_ON_SECOND_CONNECTION: Final = (
     "the store's tables are missing, and cannot be made while your transaction is open; call "
     "setup_infrastructure() when your program starts"
 )
@@ -293,10 +293,10 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             driver = driver_of(opened.connection)
             if not driver.is_async:  # what is may be enlisted by run_sync, too
                 self._adapter.check_side(target, is_async=False)
-            driver.mend(opened.connection.connection.dbapi_connection)
+            driver.repair(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
-                self._set_up_beside(opened.connection)
+                self._set_up_on_second_connection(opened.connection)
             return EnlistedSqlStore(self._parts, opened, on_end)
 
     @override
@@ -317,8 +317,8 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
                 bound.insert(message)
 
     def _unless_claimed(
-        self, write: Callable[[], Answer], messages: Messages | None = None, taken: DuplicateMessageError | None = None
-    ) -> Answer:
+        self, write: Callable[[], AnswerT], messages: Messages | None = None, taken: DuplicateMessageError | None = None
+    ) -> AnswerT:
         """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
         return decided(write, self._refusal, self.key_timeout, messages, taken)
 
@@ -446,18 +446,18 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._parts_or_none
 
-    def _set_up_beside(self, enlisted: Connection) -> None:
+    def _set_up_on_second_connection(self, enlisted: Connection) -> None:
         """Set up although a caller's transaction is open, and perhaps has the pool's last connection."""
-        if not self._dialect.allows_setup_beside(enlisted):
-            raise StoreSetupError(_NO_SETUP_BESIDE)
+        if not self._dialect.allows_setup_on_second_connection(enlisted):
+            raise StoreSetupError(_NO_SETUP_ON_SECOND_CONNECTION)
         try:
-            with self._transactions.connect_beside() as connection:
+            with self._transactions.connect_unpooled() as connection:
                 setup.upgrade(connection, self.table, self._dialect, lock_wait=_SHORT_WAIT)
                 connection.commit()
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:
                 raise
-            raise StoreSetupError(_NO_SETUP_BESIDE) from None
+            raise StoreSetupError(_NO_SETUP_ON_SECOND_CONNECTION) from None
 
     def _store_alone(self, message: DelayedMessage, singles: Connections) -> bool:
         """Store by one statement; False: nothing is stored, for its isolation level is the database's default."""
@@ -492,7 +492,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
         return self._by_one_statement(singles, place)
 
-    def _by_one_statement(self, singles: Connections, write: Callable[[Connection], Answer]) -> Answer | None:
+    def _by_one_statement(self, singles: Connections, write: Callable[[Connection], AnswerT]) -> AnswerT | None:
         """What `write` returns; None: nothing is written, as it takes a transaction.
 
         The isolation level is the database's default: under `serializable` a statement may fail that waits under READ

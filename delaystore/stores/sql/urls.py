@@ -110,7 +110,7 @@ PARTITIONS: Final = "_shelves"
 """The table whose children are the partitions."""
 PARTITION: Final = "_shelf_"
 """Followed by a token: a partition."""
-BESIDE: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
+OPERATING_SUFFIXES: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"
 """The end of a table's name whose store goes by a test's clock; no other table's name ends so."""
@@ -198,7 +198,7 @@ def partitions_table_name(table: str, dialect: SqlDialect) -> str:
 
 def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
     """The names of the tables in which operators and dispatchers of `table` note what they do."""
-    return [derived_name(table, suffix, dialect) for suffix in BESIDE]
+    return [derived_name(table, suffix, dialect) for suffix in OPERATING_SUFFIXES]
 
 
 def partition_name(table: str, token: str, dialect: SqlDialect) -> str:

@@ -37,7 +37,7 @@ from delaystore.testing._kit._base import (
     search_all,
 )
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 NAMES = st.sampled_from(["a", "A", "b", "c ", "c", "d", "e", "ü"])
 SECONDS = st.integers(0, 10)
 SETTLEMENTS = st.lists(st.sampled_from(["remove", "fail", "leave"]), min_size=4, max_size=4)
@@ -203,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert actual == expected, f"the store says {actual!r}, the model {expected!r}"
 
 
-def unless_duplicate(call: Callable[[], Answer]) -> Answer | str:
+def unless_duplicate(call: Callable[[], AnswerT]) -> AnswerT | str:
     """The result of `call`, or a text if it raises DuplicateMessageError."""
     try:
         return call()

@@ -314,10 +314,10 @@ class RabbitMQTransport(Transport):
 
     def _forget(self) -> None:
         """In a forked child: thread and sockets are the parent's."""
-        self._publisher.disown()
-        self._blocking.disown()
-        self._preparing.disown()
-        self._looking.disown()
+        self._publisher.forget_after_fork()
+        self._blocking.forget_after_fork()
+        self._preparing.forget_after_fork()
+        self._looking.forget_after_fork()
 
 
 def _without(urls: Sequence[str], parameter: str) -> tuple[Sequence[str], str | None]:

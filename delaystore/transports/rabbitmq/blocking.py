@@ -105,7 +105,7 @@ class BlockingConnections:
             while (connection := self._take()) is not None:
                 _close(connection)
 
-    def disown(self) -> None:
+    def forget_after_fork(self) -> None:
         """In a forked child: give up the sockets, which stay the parent's."""
         while (connection := self._take()) is not None:
             drop_socket_of(connection)

@@ -224,7 +224,7 @@ class ConfirmChannel:
 
     def __init__(self, connection: Any, on_idle: Callable[["ConfirmChannel"], None], on_closed: OnEnd) -> None:
         self.batch: InFlightBatch | None = None
-        self.worn = False
+        self.retired = False
         """Whether it is to carry nothing more: a queue without a leader nacks the first message of a channel, and
         leaves later ones without an answer even when it has one again."""
         self.made_at = time.monotonic()
@@ -347,7 +347,7 @@ class ConfirmChannel:
         if isinstance(answer, spec.Basic.Ack):
             outcome = DELIVERED
         else:
-            outcome, self.worn = NACKED, True
+            outcome, self.retired = NACKED, True
         # tag 0 with `multiple` means all that is outstanding (AMQP 0-9-1, basic.ack)
         tag = answer.delivery_tag or self._next_tag - 1
         batch.answered(tag - self._first_tag, outcome, multiple=answer.multiple)
@@ -418,7 +418,7 @@ class ChannelPool:
             self._idle.append(channel)
             batch.end()
             return
-        self._wear(channel)
+        self._retire_channels(channel)
         if batch.complete:
             self._drop(batch, None)
             return
@@ -440,13 +440,13 @@ class ChannelPool:
             elif now - max(batch.heard_at, batch.answerable_at) > ANSWER_TIMEOUT:
                 self._drop(batch, Closure(f"no answer within {ANSWER_TIMEOUT:g} s"))
 
-    def _wear(self, channel: ConfirmChannel) -> None:
+    def _retire_channels(self, channel: ConfirmChannel) -> None:
         """Let nothing more be published on `channel`, or on those that are idle: they may know an old leader.
 
         Those that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
         there for the next batch.
         """
-        channel.worn = True
+        channel.retired = True
         idle, self._idle = self._idle, []
         for each in idle:
             if each.unused:
@@ -456,9 +456,9 @@ class ChannelPool:
 
     def _freed(self, channel: ConfirmChannel) -> None:
         self._take_off(channel)
-        if channel.worn:
-            self._wear(channel)
-        if channel.worn or len(self._idle) >= _IDLE_CHANNELS:
+        if channel.retired:
+            self._retire_channels(channel)
+        if channel.retired or len(self._idle) >= _IDLE_CHANNELS:
             channel.discard()
         else:
             self._idle.append(channel)

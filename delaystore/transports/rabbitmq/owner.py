@@ -74,7 +74,7 @@ class LivenessWatch:
         """Whether the broker gave a sign of life a moment ago, and after `moment` (of time.monotonic)."""
         return self._signed_at > moment and time.monotonic() - self._signed_at < DOUBT
 
-    def heed(self, batches: Collection[InFlightBatch], *, alarm: bool) -> None:
+    def observe(self, batches: Collection[InFlightBatch], *, alarm: bool) -> None:
         """Take notice of the answers to `batches`, which are in flight; ask for a sign of life if there are none.
 
         A batch hears news once the broker lives, and answers no more of it. `alarm`: the broker says itself that it
@@ -222,7 +222,7 @@ class ConnectionOwner:
             abandoned.obstacle = self._obstacle
         return abandoned
 
-    def forsake(self, batch: InFlightBatch) -> None:
+    def abandon(self, batch: InFlightBatch) -> None:
         """`leave`, for a sender that was interrupted: it waits for nothing, and asks nothing."""
         if self.alive:
             self._loop.add_callback_threadsafe(lambda: self._leave(AbandonedBatch(batch)))
@@ -237,7 +237,7 @@ class ConnectionOwner:
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * _CLOSE_SECONDS)
 
-    def disown(self) -> None:
+    def forget_after_fork(self) -> None:
         """In a forked child, where the thread does not run: give up the socket, which the parent uses on."""
         self._closing = True
         drop_socket(self._connection)
@@ -367,7 +367,7 @@ class ConnectionOwner:
         with self._channels_sufficing():
             pool.go_on(watch.gone, alarm=self._alarm is not None)
             if pool.batches:
-                watch.heed(pool.batches, alarm=self._alarm is not None)
+                watch.observe(pool.batches, alarm=self._alarm is not None)
         self._report()
         dead = watch.dead
         # A broker with an alarm says itself that it reads nothing: its silence is expected, and the connection stays.
@@ -382,7 +382,7 @@ class ConnectionOwner:
         pool, watch = self._pool, self._watch
         if pool is not None and watch is not None and self._connection.is_open and not batch.ended:
             with self._channels_sufficing():
-                watch.heed(pool.batches, alarm=self._alarm is not None)
+                watch.observe(pool.batches, alarm=self._alarm is not None)
                 abandoned.moving = watch.moving
                 if not abandoned.moving and not watch.lives_since(batch.began_at):
                     watch.doubt()

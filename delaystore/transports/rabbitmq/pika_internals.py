@@ -48,7 +48,7 @@ class SilenceError(exceptions.AMQPHeartbeatTimeout):  # type: ignore[misc] # pik
     """A connection was ended because an answer did not come in time."""
 
 
-class _Parts(BytesIO):
+class _BytesInParts(BytesIO):
     """The parts of a body that have come: of pika's list of them, what it uses. They are joined as they come."""
 
     append = BytesIO.write
@@ -63,12 +63,12 @@ class _Assembler(ContentFrameAssembler):  # type: ignore[misc] # pika's class is
 
     def __init__(self) -> None:
         super().__init__()
-        self._body_fragments = _Parts()
+        self._body_fragments = _BytesInParts()
 
     @override
     def _reset(self) -> None:
         super()._reset()
-        self._body_fragments = _Parts()
+        self._body_fragments = _BytesInParts()
 
 
 class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class is untyped here

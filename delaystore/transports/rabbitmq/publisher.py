@@ -159,7 +159,7 @@ class PublishedBatch:
                     in_flight.news.wait(self._remaining())
                     abandoned = None if in_flight.ended else owner.leave(in_flight)
                 except BaseException:
-                    owner.forsake(in_flight)  # otherwise it would keep its channel, and bodies, for an answer
+                    owner.abandon(in_flight)  # otherwise it would keep its channel, and bodies, for an answer
                     raise
                 rest = self._record(in_flight, positions)
                 closure = in_flight.closure
@@ -338,9 +338,9 @@ class BatchPublisher:
         if owner is not None:
             owner.close()
 
-    def disown(self) -> None:
+    def forget_after_fork(self) -> None:
         """In a forked child: thread and socket are the parent's, and its locks may be taken."""
         self._lock, self._quarantine = threading.Lock(), threading.Lock()
         owner, self._owner = self._owner, None
         if owner is not None:
-            owner.disown()
+            owner.forget_after_fork()

@@ -92,7 +92,7 @@ class QueueTables:
         return queue in self._seen
 
 
-Row = Mapping[str, Any]
+QueueRow = Mapping[str, Any]
 
 
 class Insertion:
@@ -120,8 +120,8 @@ class Insertion:
                 self._settle(rows, _unroutable(queue))
         return self._outcomes
 
-    def _by_queue(self) -> dict[str, dict[int, Row]]:
-        queues: dict[str, dict[int, Row]] = {}
+    def _by_queue(self) -> dict[str, dict[int, QueueRow]]:
+        queues: dict[str, dict[int, QueueRow]] = {}
         now = datetime.now(UTC)
         for number, message in enumerate(self._messages):
             try:
@@ -136,7 +136,7 @@ class Insertion:
                 queues.setdefault(queue, {})[number] = row
         return queues
 
-    def _insert(self, queue: str, rows: Mapping[int, Row]) -> None:
+    def _insert(self, queue: str, rows: Mapping[int, QueueRow]) -> None:
         savepoint = self._connection.begin_nested()
         try:
             self._connection.execute(insert(self._tables.table(queue)).inline(), list(rows.values()))
@@ -155,7 +155,7 @@ class Insertion:
         except exc.DBAPIError:  # the savepoint is gone, and so is its transaction; the first error says why
             raise error from None
 
-    def _failed(self, queue: str, rows: Mapping[int, Row], error: exc.DBAPIError) -> None:
+    def _failed(self, queue: str, rows: Mapping[int, QueueRow], error: exc.DBAPIError) -> None:
         """Tell apart a dropped table, a bad message among many, and an outage of the database."""
         self._tables.forget(queue)
         if not self._tables.exists(self._connection, queue):
@@ -168,12 +168,12 @@ class Insertion:
             for number, row in rows.items():
                 self._insert(queue, {number: row})
 
-    def _settle(self, rows: Mapping[int, Row], outcome: Outcome) -> None:
+    def _settle(self, rows: Mapping[int, QueueRow], outcome: Outcome) -> None:
         for number in rows:
             self._outcomes[number] = outcome
 
 
-def _row(message: DelayedMessage, now: datetime) -> Row:
+def _row(message: DelayedMessage, now: datetime) -> QueueRow:
     return {
         "message_id": message.message_id,
         "due_time": message.due_time,

@@ -17,7 +17,7 @@ from delaystore.bulk.columns import STAGED, UNREADABLE
 from delaystore.bulk.spark._columns import arrow_column
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.records.nservicebus import ADDRESSES, Address
+from delaystore.migrations.records.nservicebus import ADDRESSES, AddressRule
 from delaystore.migrations.records.reader import RecordMapping, RecordReader
 from delaystore.migrations.records.times import DueTimes, due_times
 from delaystore.stores.sql.rows import to_row
@@ -32,7 +32,7 @@ _ROW: Final = pa.struct(
 """`headers` and `properties` are JSON objects as the codec of stores writes them. The last column says why a row could
 not be read; null: it could."""
 
-Read = Callable[[Mapping[str, Any]], DelayedMessage]
+ReadRecord = Callable[[Mapping[str, Any]], DelayedMessage]
 """From a record to its message; raises InvalidMessageError."""
 
 
@@ -45,7 +45,7 @@ def messages_in(frame: DataFrame, column: Column, read: Callable[[Any], Iterable
     return frame.select(sf.inline(arrow_column(found, column, ArrayType(from_arrow_type(_ROW)))))
 
 
-def row(read: Read, record: Mapping[str, Any]) -> Mapping[str, Any]:
+def row(read: ReadRecord, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row of the record's message, by column; where there is none, a row that the writer rejects, and why."""
     try:
         return to_row(read(record))
@@ -78,7 +78,7 @@ _PAGES: Final = ("Results", "Docs", "value", "items")
 """Where RavenDB's queries and dumps, and Azure's pages, keep their array."""
 
 
-def read_json(spark: SparkSession, paths: Paths, read: Read, records: Records, *, whole_files: bool) -> DataFrame:
+def read_json(spark: SparkSession, paths: Paths, read: ReadRecord, records: Records, *, whole_files: bool) -> DataFrame:
     """The messages of the files: JSON documents, one a line, or one a file where `whole_files`."""
     texts = spark.read.text([paths] if isinstance(paths, str) else list(paths), wholetext=whole_files)
     return messages_in(texts, texts["value"], lambda text: _rows(text, read, records))
@@ -94,7 +94,7 @@ def documents(found: Any) -> Iterator[Any]:
         yield found
 
 
-def _rows(text: str, read: Read, records: Records) -> Iterator[Mapping[str, Any]]:
+def _rows(text: str, read: ReadRecord, records: Records) -> Iterator[Mapping[str, Any]]:
     if not text.strip("\ufeff \t\r\n"):
         return
     try:
@@ -173,7 +173,7 @@ def _timeouts(
     return read_json(spark, paths, lambda record: reader.message(0, record), owned, whole_files=whole_files)
 
 
-def address_of(addresses: str) -> Address:
+def address_of(addresses: str) -> AddressRule:
     """What a destination means; ConfigurationError for what is neither "queue" nor "msmq"."""
     if addresses not in ADDRESSES:
         raise ConfigurationError(f"addresses={addresses!r} is unknown; known is {', '.join(ADDRESSES)}")

@@ -126,12 +126,12 @@ def _format(path: Path) -> str:
 
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 """A longer line is refused: a file without line ends must not fill the memory."""
-Record = dict[str, Any] | InvalidMessageError
+ParsedLine = dict[str, Any] | InvalidMessageError
 """A line's object; or why it cannot be read."""
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple[int, Record]]:
+def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple[int, ParsedLine]]:
     """The number of each line, from 1, and its record; blank lines are left out. OSError where it cannot be read."""
     for number, line in numbered_lines(path, MAX_LINE_BYTES):
         if isinstance(line, LongLineError):
@@ -140,7 +140,7 @@ def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple
             yield number, _record(text)
 
 
-def _record(text: bytes) -> Record:
+def _record(text: bytes) -> ParsedLine:
     try:
         record = parse_json(text)
     except JsonError as error:
@@ -154,7 +154,7 @@ _ROWS: Final = 256
 """Rows in memory at a time, besides what pyarrow itself buffers."""
 
 
-def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Record]]:
+def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, ParsedLine]]:
     """The number of each row, from 1, and its columns that are `wanted` (names, or names joined by dots).
 
     Maps become dicts, and times of nanoseconds are cut to microseconds, also nested ones. Raises
@@ -181,10 +181,10 @@ def _present(file: Any, wanted: Collection[str]) -> list[str] | None:
     return names or None
 
 
-def _records(rows: Any) -> Sequence[Record]:
+def _records(rows: Any) -> Sequence[ParsedLine]:
     """All rows. A row with a value that Python cannot represent, such as a year beyond 9999, becomes an error."""
     try:
-        records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
+        records: list[ParsedLine] = rows.to_pylist(maps_as_pydicts="strict")
     except (ValueError, OverflowError, KeyError, TypeError) as error:
         if len(rows) == 1:
             return [InvalidMessageError(f"it holds what cannot be read: {_first_line(error)}")]
@@ -224,7 +224,7 @@ def _first_line(error: Exception) -> str:
 
 # A file's lines, as messages, one at a time.
 
-_READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[int, Record]]]]] = {
+_READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[int, ParsedLine]]]]] = {
     "jsonl": read_json_lines,
     "parquet": read_parquet,
 }

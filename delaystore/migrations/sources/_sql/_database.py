@@ -32,7 +32,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from delaystore.clock import CarriedClock
+from delaystore.clock import ExtrapolatedClock
 from delaystore.errors import StoreUnavailableError
 from delaystore.migrations.sources._sql.tables import BATCH, REFLECTED, REJECTED, RunTables
 from delaystore.stores.sql.dialects import SqlDialect, dialect_of
@@ -289,11 +289,11 @@ class Database:
         self._engine = create_store_engine(url)
         self.dialect = dialect_of(self._engine, MIGRATION_DIALECTS)
         self.dialect.check_driver(self._engine.driver)
-        self.dialect.speak_utc(self._engine)
+        self.dialect.set_utc(self._engine)
         self._instant = self.dialect.clock()
         self.label: Final = url_label(self._engine.url)
         """The URL without a password or options."""
-        self.now: Final = CarriedClock(self._read_clock).now
+        self.now: Final = ExtrapolatedClock(self._read_clock).now
         """The database's clock (SQLite: this computer's)."""
         self.close: Final = self._engine.dispose
         """Give back connections."""

@@ -32,7 +32,7 @@ from delaystore.stores.sql.codec import INNODB
 
 PASSES: Final = 3
 """The most passes over the whole table: what is claimed in each of them, or arrives later, stays where it is."""
-Position = tuple[Any, Any]
+RowPosition = tuple[Any, Any]
 """The time and the id of a row, by which rows are found in order."""
 
 
@@ -70,7 +70,7 @@ class _Hiding:
         with self._database.reading() as connection:
             self._database.dialect.allow_long_reading(connection)
             end: datetime | None = connection.execute(last).scalar()
-        position: Position | None = None
+        position: RowPosition | None = None
         while end is not None:
             search = self._search(position, end)
             if self._tables.layout.leaves_rejected:
@@ -85,7 +85,7 @@ class _Hiding:
             if not more:
                 return
 
-    def _search(self, position: Position | None, end: datetime) -> Select[Any]:
+    def _search(self, position: RowPosition | None, end: datetime) -> Select[Any]:
         source, dialect = self._tables.source, self._database.dialect
         time, key = self._order
         statement = select(time, key).where(self._eligible, time <= literal(end, time.type)).order_by(time, key)
@@ -96,7 +96,7 @@ class _Hiding:
             statement = statement.where(free)
         return dialect.limited(statement, self._run.parameters.batch_size)
 
-    def _movable(self, search: Select[Any]) -> tuple[bool, Position | None, list[Select[Any]]]:
+    def _movable(self, search: Select[Any]) -> tuple[bool, RowPosition | None, list[Select[Any]]]:
         """Whether more rows may follow those of the search, the last of these, and searches for those that can move.
 
         A batch ends early where its bodies would be large: it is staged as a whole.

@@ -46,7 +46,7 @@ from delaystore.stores.sql.faults import execute_as_it_stands
 
 _ATTEMPTS: Final = 5
 """The most attempts at a batch: each fails if one of its ids is stored anew at that very moment."""
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
 class _RefusedError(Exception):
@@ -60,7 +60,7 @@ class _HiddenRow:
     waits_again: bool
 
 
-def attempt(tables: RunTables, number: int, work: Callable[[], Result]) -> Result:
+def attempt(tables: RunTables, number: int, work: Callable[[], ResultT]) -> ResultT:
     """`work()`, a transaction that puts rows of a batch back: again while the table takes one of them not yet."""
     for _ in range(_ATTEMPTS):
         try:

@@ -12,7 +12,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Identity
 from delaystore.migrations.records import nservicebus
 from delaystore.migrations.records.nservicebus import (
-    Address,
+    AddressRule,
     as_it_is,
     parse_json_headers,
     parse_xml_headers,
@@ -62,7 +62,7 @@ class NServiceBusLayout(TableLayout):
     headers = staticmethod(parse_json_headers)
     """Reads the headers that a value of the column Headers holds; raises InvalidMessageError."""
 
-    def __init__(self, address: nservicebus.Address) -> None:
+    def __init__(self, address: nservicebus.AddressRule) -> None:
         self._address = address
 
     def identifier(self, value: Any, what: str) -> Any:  # noqa: ARG002 - for overriders
@@ -118,7 +118,7 @@ class NHibernateLayout(NServiceBusLayout):
     table: ClassVar[str] = "TimeoutEntity"
 
     def __init__(
-        self, table: str | None = None, address: Address = as_it_is, guids: ByteOrder = BYTE_ORDERS["little-endian"]
+        self, table: str | None = None, address: AddressRule = as_it_is, guids: ByteOrder = BYTE_ORDERS["little-endian"]
     ) -> None:
         super().__init__(address)
         self._table = table or self.table
@@ -262,7 +262,7 @@ class NServiceBusSqlLayout(NamedTablesLayout, NServiceBusLayout):
         "Headers": "the headers",
     }
 
-    def __init__(self, table: str | None = None, address: Address = as_it_is) -> None:
+    def __init__(self, table: str | None = None, address: AddressRule = as_it_is) -> None:
         NamedTablesLayout.__init__(self, table or "{endpoint}_TimeoutData")
         NServiceBusLayout.__init__(self, address)
         self._clean = table is None

@@ -16,7 +16,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.operations.json_requests import (
     DelayField,
-    Fields,
+    FieldsT,
     NullFieldError,
     RequestFieldError,
     RequestFields,
@@ -33,7 +33,7 @@ from delaystore.text import AmbiguousJsonError, JsonError, parse_json
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a request."""
-Filter = TypeVar("Filter")
+FilterT = TypeVar("FilterT")
 
 
 def _filter(name: str) -> Any:
@@ -145,7 +145,7 @@ class Replay(Discard, frozen=True, kw_only=True):
     to: str | None = None
 
 
-async def fields_of(request: Request, kind: type[Fields]) -> Fields:
+async def fields_of(request: Request, kind: type[FieldsT]) -> FieldsT:
     """Return the JSON object in the body as `kind`. Raises Refusal: it is too large, or none, or has other fields."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":  # another site's page cannot send this without asking
@@ -162,7 +162,7 @@ async def fields_of(request: Request, kind: type[Fields]) -> Fields:
         raise refusal(str(error), 422 if isinstance(error, NullFieldError) else 400) from None
 
 
-def filter_in(given: Any, read: Callable[[Mapping[str, Any]], Filter]) -> Filter:
+def filter_in(given: Any, read: Callable[[Mapping[str, Any]], FilterT]) -> FilterT:
     """Return the filter that `read` makes of a field. Raises Refusal: it is no filter, or an empty one."""
     try:
         return read(given)

@@ -20,7 +20,7 @@ from delaystore.operations import error_queue, failed_message
 from delaystore.operations.changes import AuditKept
 from delaystore.stores import records
 
-Count = Annotated[int, Meta(ge=0)]
+NaturalNumber = Annotated[int, Meta(ge=0)]
 Everything = Annotated[bool, Meta(description="Everything; stands alone.", extra_json_schema={"const": True})]
 Text = Annotated[str, Meta(description="As text; left out where it is none, and where bodies are hidden.")]
 
@@ -85,11 +85,11 @@ def _as_json(kind: Any) -> Any:
     if origin is Mapping:
         return GenericAlias(dict, (str, _as_json(parts[1])))
     if kind is MessageFilter:
-        return Filter
+        return FilterRequest
     if kind is timedelta:
         return float
     if kind is int:
-        return Count
+        return NaturalNumber
     return answer_of(kind) if dataclasses.is_dataclass(kind) else kind
 
 
@@ -101,12 +101,15 @@ def _union(kinds: Any) -> Any:
     return reduce(or_, kinds)
 
 
-class Problem(msgspec.Struct):
-    """Why a call was not done (RFC 9457)."""
-
-    title: str
-    status: Count
-    detail: str
+ProblemAnswer = struct(
+    "Problem",
+    "Why a call was not done (RFC 9457).",
+    {
+        "title": str,
+        "status": NaturalNumber,
+        "detail": str,
+    },
+)
 
 
 class Summary(msgspec.Struct):
@@ -116,8 +119,8 @@ class Summary(msgspec.Struct):
     destination: str
     due_time: datetime
     next_attempt: datetime | None
-    failure_count: Count
-    size: Count
+    failure_count: NaturalNumber
+    size: NaturalNumber
     key: str | None
 
 
@@ -155,8 +158,8 @@ class MessagePage(msgspec.Struct):
     next: str | None
 
 
-Filter = filter_of(MessageFilter, "Filter", "Messages that meet all that is given; since <= due time < until.")
-ErrorFilter = filter_of(
+FilterRequest = filter_of(MessageFilter, "Filter", "Messages that meet all that is given; since <= due time < until.")
+ErrorFilterRequest = filter_of(
     failed_message.ErrorFilter,
     "ErrorFilter",
     "Failed messages that meet all that is given. An empty destination: nothing says where a message was to go. A "
@@ -167,19 +170,19 @@ ErrorFilter = filter_of(
 class Previewed(msgspec.Struct):
     """How many messages match, and the first of them."""
 
-    count: Count
+    count: NaturalNumber
     complete: bool
     sample: list[Summary]
 
 
-Operation = answer_of(records.Operation, without=("after",))  # where it stands is its own affair
-Operations = struct("Operations", "The last operations.", {"operations": many(Operation)})
-DestinationState = answer_of(
+OperationAnswer = answer_of(records.Operation, without=("after",))  # where it stands is its own affair
+OperationsAnswer = struct("Operations", "The last operations.", {"operations": many(OperationAnswer)})
+DestinationAnswer = answer_of(
     records.Destination,
     "DestinationState",
-    {"changed": datetime | None, "by": str | None, "waiting": Count | None, "rate": float | None},
+    {"changed": datetime | None, "by": str | None, "waiting": NaturalNumber | None, "rate": float | None},
 )
-Destinations = struct("Destinations", "All known destinations.", {"destinations": many(DestinationState)})
+Destinations = struct("Destinations", "All known destinations.", {"destinations": many(DestinationAnswer)})
 
 
 class Limited(msgspec.Struct):
@@ -192,50 +195,56 @@ class Limited(msgspec.Struct):
 class Changed(msgspec.Struct):
     """How many messages were changed so far."""
 
-    count: Count
+    count: NaturalNumber
     complete: Annotated[bool, Meta(description="False: it goes on in the background.")]
 
 
-Change = answer_of(records.AuditEntry, "Change")
-Changes = answer_of(AuditKept, "Changes", {"changes": many(Change)})
+ChangeAnswer = answer_of(records.AuditEntry, "Change")
+ChangesAnswer = answer_of(AuditKept, "Changes", {"changes": many(ChangeAnswer)})
 
 
-class Overview(msgspec.Struct):
-    """How the endpoint is doing."""
-
-    endpoint: str
-    now: datetime | None
-    wrong: list[str]
-    waiting: Count | None
-    exact: Annotated[bool | None, Meta(description="False: `waiting` is an estimate.")]
-    first_due: datetime | None
-    oldest_overdue: float | None
-    failing: Annotated[Count | None, Meta(description="Counted up to 10,000, as is `parked`.")]
-    parked: Count | None
-    paused: list[Any] | None
-    error_queue: str
-    error_queue_depth: Count | None
-    error_queue_seen: Annotated[datetime | None, Meta(description="When the broker said so.")]
-    destinations: list[Any] | None
-    operations: list[Any] | None
-    dispatchers: list[Any] | None
-    ingresses: list[Any] | None
-    rate: float | None
-    lateness: dict[str, Any] | None
-    activity: list[Any] | None
-    store: Annotated[str | None, Meta(description="Why it does not answer, or cannot be written; null: it can.")]
-    operable: bool | None
-
-
-class Health(msgspec.Struct):
-    """Whether the endpoint is healthy."""
-
-    healthy: bool
-    problems: list[str]
-    warnings: list[str]
+OverviewAnswer = struct(
+    "Overview",
+    "How the endpoint is doing.",
+    {
+        "endpoint": str,
+        "now": datetime | None,
+        "wrong": list[str],
+        "waiting": NaturalNumber | None,
+        "exact": Annotated[bool | None, Meta(description="False: `waiting` is an estimate.")],
+        "first_due": datetime | None,
+        "oldest_overdue": float | None,
+        "failing": Annotated[NaturalNumber | None, Meta(description="Counted up to 10,000, as is `parked`.")],
+        "parked": NaturalNumber | None,
+        "paused": list[Any] | None,
+        "error_queue": str,
+        "error_queue_depth": NaturalNumber | None,
+        "error_queue_seen": Annotated[datetime | None, Meta(description="When the broker said so.")],
+        "destinations": list[Any] | None,
+        "operations": list[Any] | None,
+        "dispatchers": list[Any] | None,
+        "ingresses": list[Any] | None,
+        "rate": float | None,
+        "lateness": dict[str, Any] | None,
+        "activity": list[Any] | None,
+        "store": Annotated[str | None, Meta(description="Why it does not answer, or cannot be written; null: it can.")],
+        "operable": bool | None,
+    },
+)
 
 
-FailedMessage = answer_of(
+HealthAnswer = struct(
+    "Health",
+    "Whether the endpoint is healthy.",
+    {
+        "healthy": bool,
+        "problems": list[str],
+        "warnings": list[str],
+    },
+)
+
+
+FailedMessageAnswer = answer_of(
     failed_message.FailedMessage,
     fields={
         "headers": dict[str, Any] | UnsetType,
@@ -247,9 +256,9 @@ FailedMessage = answer_of(
 FailedPage = struct(
     "FailedPage",
     "A page of the error queue; `next_skip`: where the next page begins.",
-    {"messages": many(FailedMessage), "depth": Count, "next_skip": Count | None},
+    {"messages": many(FailedMessageAnswer), "depth": NaturalNumber, "next_skip": NaturalNumber | None},
 )
-ErrorGroups = answer_of(error_queue.ErrorGroups)
+ErrorGroupsAnswer = answer_of(error_queue.ErrorGroups)
 
 
 class Job(msgspec.Struct):
@@ -258,7 +267,7 @@ class Job(msgspec.Struct):
     job_id: str
     about: str
     by: str
-    done: Count
+    done: NaturalNumber
     running: bool
     result: str | None
     problem: str | None

@@ -118,7 +118,7 @@ CALLS: Final = (
         summary="Cancel or reschedule all that match, in the background; it can be resumed after a crash.",
         do=begin,
         body=NewOperation,
-        answer=answers.Operation,
+        answer=answers.OperationAnswer,
         status=(202,),
     ),
     ApiCall(
@@ -127,7 +127,7 @@ CALLS: Final = (
         name="operations",
         summary="The last operations, the newest first.",
         do=listed,
-        answer=answers.Operations,
+        answer=answers.OperationsAnswer,
     ),
     ApiCall(
         method="GET",
@@ -135,7 +135,7 @@ CALLS: Final = (
         name="operation",
         summary="How far an operation is, or what came of it.",
         do=get,
-        answer=answers.Operation,
+        answer=answers.OperationAnswer,
         refusals=(404,),
     ),
     ApiCall(
@@ -145,7 +145,7 @@ CALLS: Final = (
         summary="Go on with an operation that a process left, in the background. The body is {}.",
         do=resume,
         body=NoFields,
-        answer=answers.Operation,
+        answer=answers.OperationAnswer,
         status=(202,),
         refusals=(404,),
     ),
@@ -155,7 +155,7 @@ CALLS: Final = (
         name="abandonOperation",
         summary="End an operation where it is; what it changed stays changed.",
         do=abandon,
-        answer=answers.Operation,
+        answer=answers.OperationAnswer,
         refusals=(404,),
     ),
 )

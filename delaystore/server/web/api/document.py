@@ -11,7 +11,7 @@ from delaystore import __version__
 from delaystore.operations.json_requests import RequestFields
 from delaystore.server.web.api import bulk, destinations, errors, messages, state
 from delaystore.server.web.api._fields import ApiCall
-from delaystore.server.web.api.answers import ErrorFilter, Filter, Problem
+from delaystore.server.web.api.answers import ErrorFilterRequest, FilterRequest, ProblemAnswer
 from delaystore.server.web.http import API, href
 
 CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *errors.CALLS, *state.CALLS)
@@ -56,9 +56,9 @@ def document(server: str, calls: Sequence[ApiCall] = CALLS) -> dict[str, Any]:
 def _schemas(calls: Sequence[ApiCall]) -> dict[str, Any]:
     """Return the schemas of all structs. A request's field with a default may be left out, and is never null."""
     structs = [each.answer for each in calls] + [each.body for each in calls if each.body is not None]
-    filters = (Filter, ErrorFilter)
+    filters = (FilterRequest, ErrorFilterRequest)
     _, schemas = msgspec.json.schema_components(
-        [Problem, *filters, *structs], ref_template="#/components/schemas/{name}"
+        [ProblemAnswer, *filters, *structs], ref_template="#/components/schemas/{name}"
     )
     for struct in structs:
         if issubclass(struct, RequestFields):

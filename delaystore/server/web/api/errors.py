@@ -93,7 +93,7 @@ CALLS: Final = (
         name="errorGroups",
         summary="What is in the error queue, by destination, kind and reason; of the oldest 5,000.",
         do=groups,
-        answer=answers.ErrorGroups,
+        answer=answers.ErrorGroupsAnswer,
     ),
     ApiCall(
         method="GET",
@@ -114,7 +114,7 @@ CALLS: Final = (
         name="errorMessage",
         summary="One failed message; its body only where the server shows bodies.",
         do=get,
-        answer=answers.FailedMessage,
+        answer=answers.FailedMessageAnswer,
         refusals=(404,),
     ),
     ApiCall(

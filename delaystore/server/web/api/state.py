@@ -48,7 +48,7 @@ CALLS: Final = (
         summary="Whether it is healthy, as `delaystore health` says; 503: it is not, and why.",
         do=health,
         query={"require_dispatcher": {**FLAG, "description": "Unhealthy, too, unless a dispatcher is running."}},
-        answer=answers.Health,
+        answer=answers.HealthAnswer,
         status=(200, 503),
     ),
     ApiCall(
@@ -57,7 +57,7 @@ CALLS: Final = (
         name="overview",
         summary="How the endpoint is doing; null: the store did not answer in time, or cannot tell.",
         do=overview,
-        answer=answers.Overview,
+        answer=answers.OverviewAnswer,
     ),
     ApiCall(
         method="GET",
@@ -69,6 +69,6 @@ CALLS: Final = (
             "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
             "before": {**TIME, "description": "Only from before this time."},
         },
-        answer=answers.Changes,
+        answer=answers.ChangesAnswer,
     ),
 )

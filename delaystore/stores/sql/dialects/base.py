@@ -60,8 +60,8 @@ LONGEST_LOCK_WAIT: Final = 2_000_000
 
 Pair = Sequence[ColumnElement[Any]]
 """A time and an id: two columns, or the values of a position in their order."""
-Change = Delete | Update
-Changes = Callable[[Any], tuple[Mapping[str, Any], ColumnElement[bool] | None]]
+StatementChange = Delete | Update
+RowChanges = Callable[[Any], tuple[Mapping[str, Any], ColumnElement[bool] | None]]
 """Makes, of the columns of a row that shall be inserted, the values for the row that is there, and a condition."""
 Release = Callable[[], None]
 """Ends a lock."""
@@ -158,7 +158,7 @@ class SqlDialect(ABC):
         `heed_pooler`: prepare no statements where a pooler is between, which may give the next one to another session.
         """
 
-    def speak_utc(self, engine: Engine) -> None:  # noqa: B027 - most need nothing
+    def set_utc(self, engine: Engine) -> None:  # noqa: B027 - most need nothing
         """See to it that each connection reads and writes times without a zone as UTC."""
 
     # The clock and errors: databases tell the time, and what went wrong, each in words of its own.
@@ -267,7 +267,9 @@ class KeyUpserts(ABC):
     """Keys where claims are row locks or leases: one statement decides."""
 
     @abstractmethod
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
+    def insert_keyed(
+        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+    ) -> Executable:
         """An insert of one row that changes the row with its key instead, unless that is claimed.
 
         It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
@@ -385,7 +387,7 @@ class StoreDialect(SqlDialect):
         """`statement`, limited to rows that are not claimed; where claims are row locks, it takes them."""
         return self.locked(statement, table)
 
-    def undisclosed(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
+    def without_value_in_plan(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
         """`parameter` as a bound that no plan is made for, where a plan made for its value may be a bad one."""
         return parameter
 
@@ -418,7 +420,7 @@ class StoreDialect(SqlDialect):
 
     @abstractmethod
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
     ) -> bool | None:
         """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
 
@@ -430,7 +432,7 @@ class StoreDialect(SqlDialect):
         self,
         connection: Connection,
         table: Table,
-        change: Change,
+        change: StatementChange,
         ids: Sequence[str],
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
@@ -599,7 +601,7 @@ class StoreDialect(SqlDialect):
         """Whether `table` is there, perhaps in a caller's transaction: others may make it before that ends."""
         return inspect(connection).has_table(table.name, schema=table.schema)
 
-    def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
+    def allows_setup_on_second_connection(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
         """Whether tables made by another connection could be used in the transaction that is open on this one."""
         return True
 
@@ -636,7 +638,7 @@ class StoreDialect(SqlDialect):
 
     # Which database a connection leads to, and how large its tables are.
 
-    def introduce(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
+    def initialize_dialect(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
         """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
 
         `lent` is one in a caller's transaction.

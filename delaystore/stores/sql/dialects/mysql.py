@@ -45,11 +45,11 @@ from delaystore.stores.sql.dialects.base import (
     OWN,
     PREPARED,
     CandidateRows,
-    Change,
     Claiming,
     Defect,
     Pair,
     Release,
+    StatementChange,
     StoreDialect,
     floored,
     row_with,
@@ -334,7 +334,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         return cast(column, LargeBinary)
 
     @override
-    def speak_utc(self, engine: Engine) -> None:
+    def set_utc(self, engine: Engine) -> None:
         """For columns of type TIMESTAMP, which the session's time zone would shift."""
         _at_connect(engine, "SET time_zone = '+00:00'")
 
@@ -422,7 +422,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
     ) -> bool | None:
         """By the row lock, without waiting: at most a second where another transaction just stores that message_id."""
         claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
@@ -443,7 +443,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         self,
         connection: Connection,
         table: Table,
-        change: Change,
+        change: StatementChange,
         ids: Sequence[str],
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],

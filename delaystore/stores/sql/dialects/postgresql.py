@@ -64,12 +64,12 @@ from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
     PREPARED,
-    Change,
-    Changes,
     KeyUpserts,
     LocatedRows,
     Notifications,
     Release,
+    RowChanges,
+    StatementChange,
     driver_errors,
     give_up,
     row_with,
@@ -155,7 +155,7 @@ _OUR_PROCESS: Final = "SELECT 1"
 """How PostgreSQL answers a SELECT that has found a row."""
 _LEVEL: Final = "SELECT current_setting('client_min_messages') IN ('error', 'fatal', 'panic')"
 _HEAR_WARNINGS: Final = "SET LOCAL client_min_messages = warning"
-_DEAF: Final = "delaystore_deaf"
+_HIDES_WARNINGS: Final = "delaystore_deaf"
 """The key of a connection's `info` under which stands whether its session hides warnings."""
 _UNREPLICATED: Final = "delaystore_unreplicated"
 """The key of a connection's `info` under which stands whether a commit was not awaited."""
@@ -341,7 +341,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         connection.exec_driver_sql(_BY_INDEX)
 
     @override
-    def undisclosed(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
+    def without_value_in_plan(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
         """As a subquery, whose value the planner does not know.
 
         Knowing it, the planner looks it up in statistics that are as old as the last ANALYZE. Where nothing was due
@@ -385,7 +385,9 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return self._insert_outside_partitions(table, partitions)
 
     @override
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
+    def insert_keyed(
+        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+    ) -> Executable:
         """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
@@ -483,7 +485,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
     ) -> bool | None:
         """One statement: lock the row unless it is locked, change what was locked, and say what was there."""
         row = connection.execute(_changing_unclaimed(table, change), values).one()
@@ -494,7 +496,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         self,
         connection: Connection,
         table: Table,
-        change: Change,
+        change: StatementChange,
         ids: Sequence[str],
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
@@ -554,11 +556,11 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         info = connection.info
         if _UNREPLICATED not in info:
             _known(driver_of(connection)).on_notice(connection.connection.dbapi_connection, partial(_note, info))
-            info[_DEAF] = not info.get(PREPARED) and bool(connection.exec_driver_sql(_LEVEL).scalar())
+            info[_HIDES_WARNINGS] = not info.get(PREPARED) and bool(connection.exec_driver_sql(_LEVEL).scalar())
         info[_UNREPLICATED] = False
-        if info[_DEAF] and not alone:
+        if info[_HIDES_WARNINGS] and not alone:
             connection.exec_driver_sql(_HEAR_WARNINGS)
-        return not (info[_DEAF] and alone)
+        return not (info[_HIDES_WARNINGS] and alone)
 
     @override
     def check_commit(self, connection: Connection) -> None:
@@ -637,7 +639,7 @@ def _lock_number(name: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _changing_unclaimed(table: Table, change: Change) -> Executable:
+def _changing_unclaimed(table: Table, change: StatementChange) -> Executable:
     """Built once for each: to build it takes as long as to run it."""
     free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
     is_free = table.c.message_id.in_(select(free.c.message_id))

@@ -41,11 +41,11 @@ from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.processes import hold_off, let_go, pause
 from delaystore.stores.sql.codec import MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
-    Change,
-    Changes,
     Claiming,
     KeyUpserts,
     Release,
+    RowChanges,
+    StatementChange,
     StoreDialect,
     floored,
     row_with,
@@ -53,7 +53,7 @@ from delaystore.stores.sql.dialects.base import (
 from delaystore.stores.sql.drivers import Driver
 from delaystore.stores.sql.faults import Fault, TableSize
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
 class ForkSafeConnection(sqlite3.Connection):
@@ -89,7 +89,7 @@ class ForkSafeConnection(sqlite3.Connection):
         except sqlite3.ProgrammingError:  # it is closed already
             return False
 
-    def without_forks(self, work: Callable[..., Result], *arguments: Any) -> Result:
+    def without_forks(self, work: Callable[..., ResultT], *arguments: Any) -> ResultT:
         """What `work` returns; forks wait for its end, and for that of the transaction it leaves open."""
         hold_off(self)
         try:
@@ -251,7 +251,9 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_keyed(self, table: Table, partitions: Table | None, changes: Changes, lock_timeout: float) -> Executable:
+    def insert_keyed(
+        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+    ) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
         values, condition = changes(insert.excluded)
@@ -286,7 +288,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
     ) -> bool | None:
         """The lease is part of the statement's predicate."""
         statement = change.where(row_with(table), _unclaimed(table))
@@ -300,7 +302,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         self,
         connection: Connection,
         table: Table,
-        change: Change,
+        change: StatementChange,
         ids: Sequence[str],
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
@@ -312,7 +314,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return set(connection.execute(statement, {**values, "ids": list(ids), "now": now}).scalars())
 
     @override
-    def introduce(self, engine: Engine, lent: Connection) -> None:
+    def initialize_dialect(self, engine: Engine, lent: Connection) -> None:
         """The library is the server, whichever connection is asked; another one may wait for the transaction of this.
 
         It would switch the file to WAL first.
@@ -320,7 +322,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         engine.dialect.initialize(lent)
 
     @override
-    def allows_setup_beside(self, connection: Connection) -> bool:
+    def allows_setup_on_second_connection(self, connection: Connection) -> bool:
         """An open transaction is either the writer, which another would wait for, or sees nothing that is newer."""
         return not _in_transaction(connection)
 

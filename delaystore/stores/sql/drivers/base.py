@@ -60,7 +60,7 @@ class Driver:
         """A new connection. Raises the errors that SQLAlchemy expects of it, also where no server answers."""
         return dialect.connect(*arguments, **parameters)
 
-    def mend(self, connection: Any) -> None:
+    def repair(self, connection: Any) -> None:
         """Make a connection, perhaps a caller's, do what statements need, where the library itself cannot."""
 
     def limit_statements(self, connection: Any, most: int) -> None:

@@ -64,7 +64,7 @@ class Aiomysql(_OnALoop):
     """aiomysql on an event loop."""
 
     @override
-    def mend(self, connection: Any) -> None:
+    def repair(self, connection: Any) -> None:
         """To write bytes, aiomysql asks PyMySQL for a function that its release 1.2 has no more."""
         own = connection.driver_connection
         if "escape" not in vars(own):

@@ -314,7 +314,7 @@ class Parking:
             destinations.begin_writing()
             paused = set(destinations.paused(lasting=True))
             next_attempt = sql.table.c.next_attempt
-            last = bound.parts.dialect.undisclosed(literal(until, UtcDateTime))
+            last = bound.parts.dialect.without_value_in_plan(literal(until, UtcDateTime))
             due = [next_attempt <= last, next_attempt < literal(PARKED, UtcDateTime)]
             step.take(up_to, at_most, due, lambda row: row.destination in paused, sql.park)
             return step
@@ -369,7 +369,7 @@ class Parking:
             behind = {each.destination.name: shown_by(each.promised, ahead, each.now) for each in resuming}
             last = max(shown_by(each.reach, ahead, each.now) for each in resuming)
             time = sql.table.c.next_attempt
-            until = dialect.undisclosed(literal(last, UtcDateTime))
+            until = dialect.without_value_in_plan(literal(last, UtcDateTime))
             matches = [time > literal(min(behind.values()), UtcDateTime), time <= until]
             still = [is_postponed(sql.table, dialect)]
 

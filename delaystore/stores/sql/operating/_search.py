@@ -13,7 +13,6 @@ from sqlalchemy import (
     Connection,
     CursorResult,
     Executable,
-    Row,
     Select,
     Table,
     bindparam,
@@ -30,6 +29,7 @@ from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of,
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
 from delaystore.stores.shared import check_number, seconds_of, start_of
+from delaystore.stores.sql._claims import Rows
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import LOOK_AHEAD, begins_with, is_parked
 from delaystore.stores.sql.codec import UtcDateTime, decode_mapping
@@ -58,7 +58,7 @@ class OperatorQueries:
     def __init__(self, bound: BoundParts) -> None:
         self._bound = bound
         self._sql = bound.parts.statements
-        self._dialect, self._tables = self._sql.dialect, self._sql.beside
+        self._dialect, self._tables = self._sql.dialect, self._sql.operating_tables
 
     def _execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         with translated_errors():
@@ -158,9 +158,6 @@ def walk(
     if end is None:
         return walk(rows, search, behind, 2 * examine, point_of, up_to)
     return Walk([*behind, up_to(end)], end)
-
-
-Rows = Sequence[Row[*tuple[Any, ...]]]
 
 
 class SearchQueries(OperatorQueries):

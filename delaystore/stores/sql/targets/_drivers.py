@@ -151,7 +151,7 @@ class DriverConnectionAdapter:
         lent_connection.driver_module = self._engine.dialect.loaded_dbapi
         connection = Connection(self._lending, lent_connection, _allow_revalidate=False)
         if self._engine.dialect.server_version_info is None:  # nothing is known of the server so far
-            store_dialect_of(self._engine).introduce(self._engine, connection)
+            store_dialect_of(self._engine).initialize_dialect(self._engine, connection)
         return connection
 
     @cached_property

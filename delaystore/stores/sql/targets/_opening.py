@@ -164,10 +164,10 @@ class DjangoTarget(Target):
         return self._target
 
 
-_LOANS: Final = {
-    "psycopg": ("_psycopg", ("PsycopgLoan", "AsyncPsycopgLoan")),
-    "sqlite3": ("_sqlite3", ("SqliteLoan",)),
-    "pymysql": ("_pymysql", ("PyMySqlLoan",)),
+_LENT_CONNECTIONS: Final = {
+    "psycopg": ("_psycopg", ("PsycopgLentConnection", "AsyncPsycopgLentConnection")),
+    "sqlite3": ("_sqlite3", ("SqliteLentConnection",)),
+    "pymysql": ("_pymysql", ("PyMySqlLentConnection",)),
 }
 """By the package of the driver: where its class is. A module is imported once a caller has such a connection."""
 _TAKEN: Final = (
@@ -209,7 +209,7 @@ def target_of(given: Any, adapter: DriverConnectionAdapter) -> Target:
 def lent(raw: Any, adapter: DriverConnectionAdapter) -> LentConnectionTarget:
     """The transaction of a driver's connection; raises ConfigurationError for anything else."""
     for base in type(raw).__mro__:
-        place = _LOANS.get(base.__module__.partition(".")[0])
+        place = _LENT_CONNECTIONS.get(base.__module__.partition(".")[0])
         module, names = place or ("", ())
         for name in names:
             lent_connection: Any = getattr(import_module(f"{__package__}.{module}"), name)

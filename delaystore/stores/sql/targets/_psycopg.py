@@ -13,7 +13,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.targets._drivers import LentConnection
 
 
-class PsycopgLoan(LentConnection):
+class PsycopgLentConnection(LentConnection):
     """A psycopg.Connection."""
 
     driver: ClassVar[str] = "psycopg"
@@ -42,7 +42,7 @@ class PsycopgLoan(LentConnection):
         return _PlainPsycopgCursor(self.raw)
 
 
-class AsyncPsycopgLoan(PsycopgLoan):
+class AsyncPsycopgLentConnection(PsycopgLentConnection):
     """A psycopg.AsyncConnection, as SQLAlchemy wraps one: to be used in greenlets."""
 
     taken: ClassVar[type] = psycopg.AsyncConnection

@@ -10,7 +10,7 @@ from typing_extensions import override
 from delaystore.stores.sql.targets._drivers import LentConnection
 
 
-class PyMySqlLoan(LentConnection):
+class PyMySqlLentConnection(LentConnection):
     """A pymysql.Connection."""
 
     driver: ClassVar[str] = "pymysql"

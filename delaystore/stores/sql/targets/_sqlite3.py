@@ -9,10 +9,10 @@ from typing_extensions import override
 from delaystore.stores.sql.dialects.sqlite import text_of
 from delaystore.stores.sql.targets._drivers import LentConnection
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
-class SqliteLoan(LentConnection):
+class SqliteLentConnection(LentConnection):
     """A sqlite3.Connection."""
 
     driver: ClassVar[str] = "pysqlite"
@@ -62,7 +62,7 @@ class _PlainSqliteCursor(sqlite3.Cursor):
     def fetchall(self) -> list[Any]:
         return self._as_str(super().fetchall)
 
-    def _as_str(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    def _as_str(self, work: Callable[..., ResultT], *arguments: Any, **options: Any) -> ResultT:
         before, self.connection.text_factory = self.connection.text_factory, text_of
         try:
             return work(*arguments, **options)
