@@ -80,7 +80,9 @@ class BreakerChange:
     name: str
     """`fetch`, `dispatch`, `recovery` or `store`, as in `Health.breakers`."""
     before: BreakerState
+    """Its state until now."""
     after: BreakerState
+    """Its state from now on."""
 
 
 BreakerListener = Callable[[BreakerChange], None]

@@ -71,11 +71,27 @@ class MessageFilter:
         return self != MessageFilter()
 
     def matches_headers(self, headers: Mapping[str, Any]) -> bool:
-        """Whether a message with these headers meets what is said of headers."""
+        """Whether a message meets the conditions about headers.
+
+        Args:
+            headers: The message's headers.
+
+        Returns:
+            True also where there are no such conditions.
+
+        """
         return all(name in headers and header_text(headers[name]) == value for name, value in self.headers.items())
 
     def matches(self, message: DelayedMessage) -> bool:
-        """Whether `message` meets all that is given."""
+        """Whether a message meets all conditions.
+
+        Args:
+            message: The message.
+
+        Returns:
+            True also where there are no conditions.
+
+        """
         return (
             (self.destination is None or message.destination == self.destination)
             and (self.since is None or message.due_time >= self.since)
@@ -94,7 +110,15 @@ class MessageFilter:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
+        """Make a filter of a document: the inverse of `as_dict`.
+
+        Args:
+            document: The conditions; `{"all": true}` for none.
+
+        Raises:
+            InvalidMessageError: The document is anything else: an empty object, or with null or an unknown name.
+
+        """
         given = dict(filter_members(document, (each.name for each in fields(cls))))
         return cls(**given | {name: _time(given[name], name) for name in ("since", "until") if name in given})
 

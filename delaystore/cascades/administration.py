@@ -64,7 +64,15 @@ class PolicyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """`command`: the shell command that sets the policy, where that is left to do. `advice`: a sentence for people."""
+    """The result for one policy.
+
+    Attributes:
+        state: Whether it is needed, and set.
+        name: Its name; None: none is needed.
+        command: The shell command that sets it, where that is left to do.
+        advice: A sentence for people.
+
+    """
 
     state: PolicyState
     name: str | None = None
@@ -76,7 +84,10 @@ class PolicyOutcome:
 class CascadeCreation(Creation):
     """The result of `create`, or of its dry run.
 
-    `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
+    Attributes:
+        policy: The policy that catches messages without a destination.
+        limit_policy: The policy that lifts the delivery limit of quorum queues.
+
     """
 
     policy: PolicyOutcome
@@ -231,7 +242,13 @@ def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletionCheck(DeletionCheck):
-    """The parts of a cascade to delete. `policy`, `limit_policy`: the names of our policies that exist."""
+    """The parts of a cascade to delete.
+
+    Attributes:
+        policy: The name of our policy for messages without a destination; None: it does not exist.
+        limit_policy: The name of our policy for the delivery limit; None: it does not exist.
+
+    """
 
     policy: str | None = None
     limit_policy: str | None = None
@@ -239,7 +256,13 @@ class CascadeDeletionCheck(DeletionCheck):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeDeletion(Deletion[CascadeDeletionCheck]):
-    """The deleted parts of a cascade. `policy`, `limit_policy`: the names of our policies. None: they were not."""
+    """The deleted parts of a cascade.
+
+    Attributes:
+        policy: The name of our policy for messages without a destination; None: it was not deleted.
+        limit_policy: The name of our policy for the delivery limit; None: it was not deleted.
+
+    """
 
     policy: str | None
     limit_policy: str | None

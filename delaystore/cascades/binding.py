@@ -129,8 +129,12 @@ def _twice(topology: CascadeTopology, bound: Iterable[_ReadBinding], onward: Lay
 class BindingResult:
     """The result of binding one destination.
 
-    `bindings`: those that it has, or would have. `failure`: why it is not bound, and what to do. None: it is bound.
-    `collisions`: bindings of other programs that mix up its messages with others'. None: unknown.
+    Attributes:
+        destination: Its name.
+        bindings: The bindings that it has, or would have.
+        failure: Why it is not bound, and what to do; None: it is bound.
+        collisions: Bindings of other programs that mix up its messages with others'; None: unknown.
+
     """
 
     destination: str

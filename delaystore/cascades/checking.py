@@ -177,10 +177,15 @@ _INEQUIVALENT: Final = re.compile(r"inequivalent arg '(?P<argument>[^']*)'.*?: (
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """The result of `check_layout`. `snapshot`: None where there is no management API.
+    """The result of `check_layout`.
 
-    `missing`: what does not exist of it, in the order to declare it in; bindings only where there is a snapshot.
-    `unchecked`: what could not be known, a sentence each.
+    Attributes:
+        version: The broker's version.
+        snapshot: The virtual host; None: there is no management API.
+        missing: The parts that do not exist, in the order to declare them in; bindings only where there is a snapshot.
+        findings: What is wrong.
+        unchecked: What could not be known, a sentence each.
+
     """
 
     version: str
@@ -190,18 +195,36 @@ class LayoutCheck:
     unchecked: tuple[str, ...]
 
     def with_findings(self, findings: Iterable[Finding]) -> "LayoutCheck":
-        """The same, with these findings instead."""
+        """Return a copy with other findings.
+
+        Args:
+            findings: The findings of the copy.
+
+        Returns:
+            The copy.
+
+        """
         return replace(self, findings=tuple(findings))
 
 
 def check_layout(
     broker: BrokerClient, layout: Layout, *, ends: Collection[str], declaring: bool, words: LayoutWords = CASCADE
 ) -> LayoutCheck:
-    """Check whether the broker supports `layout`, and what it lacks of it. Changes nothing.
+    """Check whether the broker supports a layout, and which parts are missing. Changes nothing.
 
-    `ends`: exchanges to which others may bind what they like. `declaring`: also whether the user could declare it.
-    `words`: of the findings.
-    Raises TransportUnavailableError, TransportError.
+    Args:
+        broker: The virtual host.
+        layout: The layout.
+        ends: Exchanges to which others may bind what they like.
+        declaring: Also check whether the user could declare it.
+        words: The words of the findings.
+
+    Returns:
+        The result; without a management API, as far as AMQP tells it.
+
+    Raises:
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
     if broker.management is None:
         return _by_amqp(broker, layout, declaring, words)

@@ -63,6 +63,9 @@ class DeclaredTopology:
             broker: The virtual host.
             declaring: Also check whether the user could declare it.
 
+        Returns:
+            What is missing, and the findings that matter.
+
         Raises:
             TransportUnavailableError, TransportError: The broker does not answer.
 
@@ -73,11 +76,15 @@ class DeclaredTopology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """The result of a creation, or of its dry run. `broker`: host, port and virtual host.
+    """The result of a creation, or of its dry run.
 
-    `missing`: the parts that did not exist before; without a management API, bindings are left out: they are unknown.
-    `declared`: how many parts were declared, including those that existed. `unchecked`: what could not be known, a
-    sentence each.
+    Attributes:
+        broker: Host, port and virtual host.
+        version: The broker's version.
+        missing: The parts that did not exist before; without a management API, bindings are left out: they are unknown.
+        declared: How many parts were declared, including those that existed.
+        unchecked: What could not be known, a sentence each.
+
     """
 
     broker: str
@@ -90,7 +97,10 @@ class Creation:
 class TopologyRefusedError(TransportSetupError):
     """What exists differs from what was to be declared, or the broker or the user cannot. Nothing was declared.
 
-    `findings`: why, each by itself. `verify`: the command that lists them.
+    Args:
+        findings: Why, each by itself; at least one.
+        verify: The command that lists them.
+
     """
 
     def __init__(self, findings: Sequence[Finding], verify: str) -> None:
@@ -106,7 +116,14 @@ class TopologyRefusedError(TransportSetupError):
 class CreationPlan:
     """A creation whose checks have passed. `found`: what they found.
 
-    Raises TopologyRefusedError where they have not, TransportUnavailableError, TransportError.
+    Args:
+        broker: The virtual host.
+        topology: What to declare.
+
+    Raises:
+        TopologyRefusedError: A finding blocks the creation.
+        TransportUnavailableError, TransportError: The broker does not answer.
+
     """
 
     def __init__(self, broker: BrokerClient, topology: DeclaredTopology) -> None:
@@ -127,7 +144,14 @@ class CreationPlan:
     def carry_out(
         self, *, dry_run: bool = False, on_declared: Callable[[Part], object] = lambda _part: None
     ) -> Creation:
-        """Declare `parts`, calling `on_declared` after each; with `dry_run` say what would be declared.
+        """Declare `parts`.
+
+        Args:
+            dry_run: Change nothing, and report what would be declared.
+            on_declared: Called after each part.
+
+        Returns:
+            The result.
 
         Raises:
             DeclarationError: The broker refuses a part anyway. Its text says what had been declared before.
@@ -148,9 +172,14 @@ class CreationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The findings about a declared topology. `broker`: host, port and virtual host.
+    """The findings about a declared topology.
 
-    `unchecked`: what could not be known, a sentence each. `findings` say nothing of it.
+    Attributes:
+        broker: Host, port and virtual host.
+        version: The broker's version.
+        findings: What is wrong.
+        unchecked: What could not be known, a sentence each; `findings` say nothing of it.
+
     """
 
     broker: str
@@ -162,7 +191,15 @@ class Verification:
     def of(
         cls, broker: BrokerClient, found: LayoutCheck, findings: Iterable[Finding] = (), unchecked: Iterable[str] = ()
     ) -> Self:
-        """Make a verification of a check, with further findings and further sentences."""
+        """Make a verification of a check.
+
+        Args:
+            broker: The virtual host.
+            found: The check.
+            findings: Further findings.
+            unchecked: Further sentences.
+
+        """
         return cls(
             broker=broker.label,
             version=found.version,
@@ -260,7 +297,14 @@ Check = TypeVar("Check", bound=DeletionCheck)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion(Generic[Check]):
-    """The result of a deletion. `check`: the last check. `lost`: messages that were in the queues."""
+    """The result of a deletion.
+
+    Attributes:
+        check: The last check.
+        deleted: The parts that were deleted, in that order.
+        lost: Messages that were in the queues.
+
+    """
 
     check: Check
     deleted: Sequence[Exchange | Queue]
@@ -270,7 +314,11 @@ class Deletion(Generic[Check]):
 class TopologyInUseError(TransportError):
     """A topology that must not be deleted: messages are in it, or may be, or programs consume from it.
 
-    `uses` says where.
+    Args:
+        uses: Where.
+        words: The words of the error.
+        note: A remark for the text.
+
     """
 
     def __init__(self, uses: Uses, words: LayoutWords, note: str = "") -> None:
@@ -308,6 +356,9 @@ def delete_topology(
         minds_consumers: Whether consumers keep a queue from being deleted.
         statistics_age: Seconds between the two checks.
         on_deleted: Is called after each part.
+
+    Returns:
+        What was deleted.
 
     Raises:
         TopologyInUseError: Messages are in the queues, or may be, or programs consume from them, without `force`.
@@ -351,6 +402,9 @@ def uses_of(
         counted: Messages as the management API counts them, seconds ago. None: only those that are ready count.
         minds_consumers: Whether to look for consumers, and to give them a moment to leave.
         unknowable: There is no management API that could count messages; `counted` is empty.
+
+    Returns:
+        The messages and consumers.
 
     Raises:
         TransportSetupError: A queue does not answer.

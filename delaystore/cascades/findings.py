@@ -49,9 +49,16 @@ BLOCKING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `subject`: what it is about, for people. `text`: what is wrong and what to do.
+    """One thing that is wrong.
 
-    `argument`, `expected`, `actual`: of an inequivalent exchange or queue; None as a value: the argument is absent.
+    Attributes:
+        kind: The kind of problem.
+        subject: What it is about, for people.
+        text: What is wrong and what to do.
+        argument: The name of the argument that differs; None: it is no inequivalent exchange or queue.
+        expected: The value that the argument should have; None: it should be absent.
+        actual: The value that it has; None: it is absent.
+
     """
 
     kind: FindingKind
@@ -72,10 +79,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutWords:
-    """`layout`: a noun. `create`, `verify`: the commands for it. `another`: what to do about an inequivalent part.
+    """The words that texts for people have for a layout.
 
-    `astray`: what is wrong with a binding too many, and what to do. `by_management`: what AMQP does not tell of it, a
-    sentence each. `emptying`: what to do before it can be deleted.
+    Attributes:
+        layout: A noun.
+        create: The command that creates it.
+        verify: The command that verifies it.
+        another: What to do about an inequivalent part.
+        astray: What is wrong with an extra binding, and what to do.
+        by_management: What AMQP does not tell of it, a sentence each.
+        emptying: What to do before it can be deleted.
+
     """
 
     layout: str
@@ -125,7 +139,16 @@ def differences(
 
 
 def missing_parts(layout: Layout, snapshot: BrokerSnapshot) -> list[Part]:
-    """The parts of `layout` that `snapshot` lacks, in the order in which they can be declared."""
+    """Find the parts of a layout that a virtual host lacks.
+
+    Args:
+        layout: The layout.
+        snapshot: The virtual host.
+
+    Returns:
+        The parts, in the order in which they can be declared.
+
+    """
     return [
         *(exchange for exchange in layout.exchanges if exchange.name not in snapshot.exchanges),
         *(queue for queue in layout.queues if queue.name not in snapshot.queues),

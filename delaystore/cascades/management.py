@@ -123,6 +123,9 @@ class Management:
 
     Raises:
         ConfigurationError: The URL cannot work.
+        TransportUnavailableError: By all methods, when the API cannot be reached, or refuses the login.
+        ManagementRefusedError: By all methods, where the user lacks a tag or permissions. It is a TransportError.
+        TransportError: By all methods, for another answer than RabbitMQ's.
 
     """
 
@@ -162,9 +165,14 @@ class Management:
         return self._read("overview", lambda overview: str(overview["cluster_name"]))
 
     def has_node(self, default_name: str) -> bool:
-        """Whether a node of the cluster calls it so where it was given no name: by its own, with the machine's in full.
+        """Whether a node of the cluster has a default name: its own, with the machine's in full.
 
-        False as well: the user may not see the nodes, which takes the tag monitoring.
+        Args:
+            default_name: The name, as in `rabbit@machine.example.org`.
+
+        Returns:
+            False as well: the user may not see the nodes, which takes the tag monitoring.
+
         """
         name, _, machine = default_name.partition("@")
         try:
@@ -217,7 +225,15 @@ class Management:
         return self._read(path, lambda answer: {one["name"]: one.get("messages") for one in answer})
 
     def bindings(self, source: str | None = None) -> Sequence[Binding]:
-        """The bindings from the exchange `source`, if it exists; None: from all exchanges but the default one."""
+        """List bindings of the virtual host.
+
+        Args:
+            source: Only bindings from this exchange; None: from all exchanges but the default one.
+
+        Returns:
+            The bindings; none where the exchange does not exist.
+
+        """
         if source is None:
             return self._read(f"bindings/{self._vhost}", bindings_of)
         try:
@@ -230,11 +246,24 @@ class Management:
         return self._read(f"policies/{self._vhost}", lambda answer: [policy_of(one) for one in answer])
 
     def policy(self, name: str) -> Policy | None:
-        """The policy of that name. None: there is none."""
+        """Look up a policy of the virtual host.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The policy; None: there is none.
+
+        """
         return next((policy for policy in self.policies() if policy.name == name), None)
 
     def set_policy(self, policy: Policy) -> None:
-        """Create the policy, or change the one of that name. The user needs the tag policymaker or administrator."""
+        """Create a policy, or change the one of that name. The user needs the tag policymaker or administrator.
+
+        Args:
+            policy: The policy.
+
+        """
         document = {
             "pattern": policy.pattern,
             "definition": dict(policy.definition),
@@ -244,7 +273,15 @@ class Management:
         self._ask("PUT", f"policies/{self._vhost}/{_quoted(policy.name)}", document)
 
     def delete_policy(self, name: str) -> bool:
-        """Delete the policy. False: there is none. The user needs the tag policymaker or administrator."""
+        """Delete a policy. The user needs the tag policymaker or administrator.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            Whether it existed.
+
+        """
         if self.policy(name) is None:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
@@ -412,9 +449,15 @@ _UNREADABLE: Final = "is no export of definitions; make one with rabbitmqctl exp
 
 
 class Definitions:
-    """The export in a file.
+    """The export of a broker's definitions in a file.
 
-    Raises ConfigurationError where there is none, OSError where the file cannot be read.
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigurationError: The file is no export.
+        OSError: The file cannot be read.
+
     """
 
     def __init__(self, path: Path) -> None:
@@ -426,9 +469,17 @@ class Definitions:
             raise ConfigurationError(f"{path} {_UNREADABLE}") from None
 
     def virtual_host_with(self, exchange: str) -> str | None:
-        """The one virtual host that has an exchange of that name. None: the export does not name virtual hosts.
+        """Find the one virtual host that has an exchange.
 
-        Raises ConfigurationError where none has it, or several have.
+        Args:
+            exchange: Its name.
+
+        Returns:
+            The virtual host's name; None: the export does not name virtual hosts.
+
+        Raises:
+            ConfigurationError: No virtual host has it, or several have.
+
         """
         found: list[str | None] = [one.get("vhost") for one in self._exchanges if one.get("name") == exchange]
         if not found:
@@ -441,7 +492,18 @@ class Definitions:
         return found[0]
 
     def snapshot(self, virtual_host: str | None) -> BrokerSnapshot:
-        """The virtual host at the time of the export, without counts. None: the only one of the export."""
+        """The virtual host at the time of the export, without counts.
+
+        Args:
+            virtual_host: Its name; None: the only one of the export.
+
+        Returns:
+            The virtual host.
+
+        Raises:
+            ConfigurationError: The file is no export.
+
+        """
         try:
             policies = tuple(policy_of(one) for one in self._of("policies", virtual_host))
             exchanges = [exchange_of(one) for one in self._of("exchanges", virtual_host)]

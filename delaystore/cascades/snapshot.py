@@ -10,9 +10,18 @@ from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeState:
-    """An exchange. `policy`: the name of the one policy that applies; None: none does.
+    """An exchange.
 
-    `delayed`: messages that wait in the delayed-message plugin for it. None: it is another kind of exchange.
+    Attributes:
+        name: Its name.
+        type: Its type, such as topic.
+        durable: Whether it outlives a restart of the broker.
+        auto_delete: Whether it is deleted with its last binding.
+        internal: Whether clients may not publish to it.
+        arguments: Its arguments.
+        policy: The name of the one policy that applies; None: none does.
+        delayed: Messages that wait in the delayed-message plugin for it; None: it is another kind of exchange.
+
     """
 
     name: str
@@ -29,14 +38,32 @@ class ExchangeState:
 class QueueState:
     """A queue. Its counts may be 10 seconds old: the broker takes them every 5, and gathers them every 5.
 
-    `messages`: ready, prefetched (`unacknowledged`) and dead-lettering together. None: not counted yet.
-    `dead_lettering`: expired messages that the next queue has not confirmed, which no AMQP method counts. None: this
-    queue waits for no confirms.
-    `published`: messages that channels have ever published to it; what was dead-lettered to it is not among them.
-    `policy_definition`: of all policies that apply, operator policies included. `state`: running, down, minority, ...
-    `delivery_limit`: the one that the broker applies. None: none, or it does not say, as before RabbitMQ 4.
-    `publish_rate`, `deliver_rate`: messages a second, lately. None: not counted. `oldest`: the timestamp of the message
-    at the head, seconds since 1970. None: it has none, or the broker does not say, as of most quorum queues.
+    Attributes:
+        name: Its name.
+        type: Its type, such as quorum.
+        durable: Whether it outlives a restart of the broker.
+        auto_delete: Whether it is deleted with its last consumer.
+        exclusive: Whether it belongs to one connection.
+        arguments: Its arguments.
+        policy: The name of the one policy that applies; None: none does.
+        messages: Ready, unacknowledged and dead-lettering messages together; None: not counted yet.
+        ready: Messages that no consumer has got; None: not counted yet.
+        unacknowledged: Prefetched messages; None: not counted yet.
+        dead_lettering: Expired messages that the next queue has not confirmed, which no AMQP method counts; None: this
+            queue waits for no confirms.
+        published: Messages that channels have ever published to it; those that were dead-lettered to it are not among
+            them.
+        consumers: Its consumers; None: not counted yet.
+        message_bytes: The bodies of `messages`, in bytes; None: not counted yet.
+        ready_bytes: The bodies of `ready`, in bytes; None: not counted yet.
+        policy_definition: Of all policies that apply, operator policies included.
+        state: Running, down, minority and the like; None: unknown.
+        delivery_limit: The limit that the broker applies; None: none, or it does not say, as before RabbitMQ 4.
+        publish_rate: Messages published a second, lately; None: not counted.
+        deliver_rate: Messages delivered a second, lately; None: not counted.
+        oldest: The timestamp of the message at the head, seconds since 1970; None: it has none, or the broker does not
+            say, as of most quorum queues.
+
     """
 
     name: str
@@ -62,14 +89,31 @@ class QueueState:
     oldest: int | None = None
 
     def given(self, setting: str) -> list[Any]:
-        """Values of a setting such as `max-length`: of the policies, and then of the argument `x-max-length`."""
+        """Values of a setting: of the policies, and then of the queue's argument.
+
+        Args:
+            setting: Its name in policies, such as `max-length`; the argument is then `x-max-length`.
+
+        Returns:
+            The values, at most two.
+
+        """
         said = (self.policy_definition.get(setting), self.arguments.get(f"x-{setting}"))
         return [value for value in said if value is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy. `pattern`: a regular expression. Of several that match, the one with the highest `priority` applies."""
+    """A policy. Of several that match, the one with the highest `priority` applies.
+
+    Attributes:
+        name: Its name.
+        pattern: A regular expression for names.
+        definition: Its settings.
+        apply_to: What it applies to: exchanges, queues, all and the like.
+        priority: Its priority.
+
+    """
 
     name: str
     pattern: str
@@ -101,7 +145,15 @@ NO_PERMISSIONS: Final = Permissions("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """All exchanges and queues by name, all bindings and policies."""
+    """A virtual host at one moment.
+
+    Attributes:
+        exchanges: All exchanges by name.
+        queues: All queues by name.
+        bindings: All bindings.
+        policies: All policies.
+
+    """
 
     exchanges: Mapping[str, ExchangeState] = field(default_factory=dict)
     queues: Mapping[str, QueueState] = field(default_factory=dict)
@@ -109,9 +161,14 @@ class BrokerSnapshot:
     policies: tuple[Policy, ...] = ()
 
     def alternate_exchange(self, name: str) -> str | None:
-        """Where the exchange `name` sends what it cannot route, by its argument or else by policy.
+        """Where an exchange sends what it cannot route, by its argument or else by policy.
 
-        None: nowhere, or there is no such exchange.
+        Args:
+            name: The exchange.
+
+        Returns:
+            The alternate exchange; None: it has none, or does not exist.
+
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
@@ -125,7 +182,15 @@ class BrokerSnapshot:
         return [Exchange(one.name, one.type) for one in self.exchanges.values()]
 
     def queues_behind(self, exchange: str) -> set[str]:
-        """The names of all queues that some message of `exchange` may come to. Alternate exchanges are not followed."""
+        """Find all queues that some message of an exchange may come to. Alternate exchanges are not followed.
+
+        Args:
+            exchange: The exchange.
+
+        Returns:
+            The names of the queues.
+
+        """
         found: set[str] = set()
         passed: set[str] = set()
         exchanges = {exchange}

@@ -333,10 +333,15 @@ _NOT_CAUGHT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeStatus:
-    """A cascade on `broker` (host, port and virtual host). `levels`: the longest delay first.
+    """How a cascade is doing.
 
-    `blocked`: destinations that are full, unavailable, or lead nowhere. `unknown`: what could not be known, a sentence
-    each.
+    Attributes:
+        broker: Host, port and virtual host.
+        levels: Its levels, the longest delay first.
+        undeliverable: Its queues for messages without a destination.
+        blocked: Destinations that are full, unavailable, or lead nowhere.
+        unknown: What could not be known, a sentence each.
+
     """
 
     broker: str

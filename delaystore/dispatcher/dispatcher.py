@@ -159,7 +159,12 @@ class Dispatcher:
         return loop.finished.wait(timeout)
 
     def when_ended(self, action: Callable[[], object]) -> None:
-        """Call `action` in a thread of its own once the present run has ended, unless another one has begun by then."""
+        """Have a function called once the present run has ended, unless another one has begun by then.
+
+        Args:
+            action: The function; it is called in a thread of its own.
+
+        """
         loop = self._loop
         if loop is None:
             return
@@ -200,7 +205,12 @@ class Dispatcher:
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:
-        """Begin a pass at `due_time` (None: now), since a message was stored. Cheap; does nothing unless running."""
+        """Begin a pass, since a message was stored. Cheap; does nothing unless running.
+
+        Args:
+            due_time: When to begin it, an aware datetime; None: now.
+
+        """
         loop = self._loop
         if loop is not None:
             loop.wake.wake_up(due_time)
@@ -212,6 +222,9 @@ class Dispatcher:
 
         Args:
             timeout: How long the store may take to answer, as a timedelta or in seconds.
+
+        Returns:
+            The health.
 
         """
         store = self._status_check.health(timeout)

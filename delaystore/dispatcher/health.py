@@ -122,8 +122,11 @@ class DispatchReport:
     """The results of one or more passes, in messages. Reports can be added."""
 
     fetched: int = 0
+    """Claimed."""
     delivered: int = 0
+    """At their destination, and removed."""
     moved_to_error_queue: int = 0
+    """Copied to the error queue, and removed."""
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
     deferred: int = 0

@@ -49,6 +49,7 @@ class PassReport:
     lateness: Sequence[float]
     """Seconds from the due time to the broker's confirm, for each message that was delivered when it was due."""
     durations: PassDurations
+    """How long its phases took."""
     error: Exception | None
     """Why the pass was undone; None: it was not."""
 
@@ -67,7 +68,15 @@ class Sending:
     """One call of `send` or `send_many`, as an observer follows it; see `DispatchObserver.send_begins`."""
 
     def stamped(self, message: DelayedMessage) -> DelayedMessage:
-        """The message to store in place of `message`: the same, or one with more headers. Called for each."""
+        """Change the headers of a message before it is stored. Called for each message.
+
+        Args:
+            message: The message, checked.
+
+        Returns:
+            The message to store in its place: the same, or one with more headers.
+
+        """
         return message
 
     def ended(self, error: BaseException | None) -> None:
@@ -98,10 +107,20 @@ class DispatchObserver:
     """
 
     def pass_ended(self, report: PassReport) -> None:
-        """A pass has ended, also one that found nothing due. While the transport cannot send there are none."""
+        """A pass has ended, also one that found nothing due. While the transport cannot send there are none.
+
+        Args:
+            report: The pass in numbers.
+
+        """
 
     def breaker_changed(self, change: BreakerChange) -> None:
-        """A circuit breaker has changed its state."""
+        """A circuit breaker has changed its state.
+
+        Args:
+            change: Which one, and its states.
+
+        """
 
     def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
         """A pass that fetched messages has ended, and was not undone.

@@ -32,9 +32,24 @@ __getattr__, __dir__ = lazily(
 
 
 def open_store(url: str) -> DelayedMessageStore:
-    """The store for `url`, from the entry points `delaystore.stores`.
+    """Open the store for a URL, by the entry points `delaystore.stores`.
 
-    Raises UnknownSchemeError, ConfigurationError, MissingDependencyError.
+    Args:
+        url: Such as `postgresql://user:password@db/app`, `sqlite:///app.db` or `memory://`.
+
+    Returns:
+        The store. It connects when it is first used.
+
+    Raises:
+        UnknownSchemeError: No store is registered for the URL's scheme.
+        ConfigurationError: The URL cannot work.
+        MissingDependencyError: The store needs a library that is not installed.
+
+    Example:
+        ```python
+        store = open_store("sqlite:///app.db")
+        ```
+
     """
     store: DelayedMessageStore = open_url("delaystore.stores", "store", url)
     return store

@@ -120,6 +120,9 @@ class DelayedMessageStore(ABC):
     def remove(self, message: DelayedMessage) -> bool:
         """Delete a claimed message, which was forwarded.
 
+        Args:
+            message: The message, as a fetch returned it.
+
         Returns:
             False: it is not there any more, or its claim has ended; nothing is deleted.
 
@@ -273,6 +276,9 @@ class DelayedMessageStore(ABC):
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
         """Delete claimed messages, which have been forwarded.
 
+        Args:
+            messages: The messages, as fetches returned them.
+
         Returns:
             How many were there, and still claimed.
 
@@ -363,7 +369,15 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def get(self, message_id: str) -> DelayedMessage | None:
-        """The waiting message of an id, claimed or not; None: it is not, or no longer, in the store."""
+        """Look up a waiting message.
+
+        Args:
+            message_id: Its id.
+
+        Returns:
+            The message, claimed or not; None: it is not, or no longer, in the store.
+
+        """
 
     @abstractmethod
     def list(
@@ -393,7 +407,15 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def count(self, *, destination: str | None = None) -> int:
-        """How many messages wait, for one destination or (None) for all."""
+        """Count the waiting messages, however long it takes.
+
+        Args:
+            destination: Only messages to this destination; None: to any.
+
+        Returns:
+            The number of messages, claimed ones included.
+
+        """
 
     def estimate_count(self) -> Count:
         """How many messages wait, soon known however many there are.
@@ -417,19 +439,38 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         """
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that wait, claimed or not, by their ids. The default gets one at a time."""
+        """Look up waiting messages. The default gets one at a time.
+
+        Args:
+            message_ids: Their ids.
+
+        Returns:
+            The messages that wait, claimed or not, by their ids.
+
+        """
         found = {message_id: self.get(message_id) for message_id in message_ids}
         return {message_id: message for message_id, message in found.items() if message is not None}
 
     def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        """Those of these ids whose messages wait, claimed or not. This default reads the messages."""
+        """Find out which messages wait. This default reads the messages.
+
+        Args:
+            message_ids: The ids to look for.
+
+        Returns:
+            Those of the ids whose messages wait, claimed or not.
+
+        """
         return self.get_many(message_ids).keys()
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Those of these messages that wait unclaimed: each is forwarded after this call has begun.
+        """Look up messages that wait unclaimed: each is forwarded after this call has begun.
 
         The due time of each is marked, and an expired lease ends, as in `store`. This default reschedules each message
         to the marked due time, which shows that it is unclaimed, but forgets its failures.
+
+        Args:
+            message_ids: The ids to look for.
 
         Returns:
             The messages by their ids.
@@ -467,7 +508,15 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def cancel(self, message_id: str) -> ManagementOutcome:
-        """Delete a waiting message, unless a dispatcher has claimed it."""
+        """Delete a waiting message, unless a dispatcher has claimed it.
+
+        Args:
+            message_id: The message.
+
+        Returns:
+            Whether it is done, or why not.
+
+        """
 
     @abstractmethod
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
@@ -476,6 +525,9 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         Args:
             message_id: The message.
             due_time: An aware datetime.
+
+        Returns:
+            Whether it is done, or why not.
 
         """
 

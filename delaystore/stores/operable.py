@@ -248,7 +248,11 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
-        """Make a RUNNING operation ABANDONED, and note `change`.
+        """Make a RUNNING operation ABANDONED.
+
+        Args:
+            operation_id: The operation.
+            change: The audit entry to note; None: none.
 
         Returns:
             The operation; one that had ended, as it is, and nothing is noted. None: there is none of that id.
@@ -257,11 +261,27 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def operation(self, operation_id: str) -> Operation | None:
-        """The operation of an id; None: there is none."""
+        """Look up an operation.
+
+        Args:
+            operation_id: The operation.
+
+        Returns:
+            The operation as it is now; None: there is none of that id.
+
+        """
 
     @abstractmethod
     def operations(self, limit: int = 20) -> Sequence[Operation]:
-        """The `limit` operations that were begun last, the newest first."""
+        """List the operations that were begun last.
+
+        Args:
+            limit: The largest number of operations.
+
+        Returns:
+            The operations, the newest first.
+
+        """
 
     # Destinations.
 
@@ -359,12 +379,15 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
         Granted messages count as sent. The messages of one second (one, at least) may go at once, and no more than
         `max_rate` each second after that, over all handles. The times for the others are as far apart, given to no
-        other caller, and no further ahead than records.FURTHEST. If there is no limit, all are granted. If the
-        store's clock has stepped back behind the times that it gave before, the destination is resuming.
+        other caller, and no further ahead than records.FURTHEST. If there is no limit, all are granted. If the store's
+        clock has stepped back behind the times that it gave before, the destination is resuming.
 
         Args:
             destination: Its name.
             wanted: How many messages are ready to go.
+
+        Returns:
+            How many may go, and when the others may.
 
         """
 
@@ -372,11 +395,27 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def count_failing(self, at_most: int) -> int:
-        """How many waiting messages have failed before; counted up to `at_most`."""
+        """Count the waiting messages that have failed before.
+
+        Args:
+            at_most: Where the counting ends.
+
+        Returns:
+            The number of messages, `at_most` if there are as many or more.
+
+        """
 
     @abstractmethod
     def count_parked(self, at_most: int) -> int:
-        """How many messages are parked; counted up to `at_most`."""
+        """Count the parked messages.
+
+        Args:
+            at_most: Where the counting ends.
+
+        Returns:
+            The number of messages, `at_most` if there are as many or more.
+
+        """
 
     # Dispatchers.
 
@@ -394,7 +433,12 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def retire(self, dispatcher_id: str) -> None:
-        """Record that a dispatcher has ended; one that is not known is ignored."""
+        """Record that a dispatcher has ended.
+
+        Args:
+            dispatcher_id: The id in its record; one that is not known is ignored.
+
+        """
 
     @abstractmethod
     def dispatchers(self) -> Sequence[DispatcherRecord]:
@@ -402,7 +446,15 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def activity(self, since: datetime) -> Sequence[Activity]:
-        """The work of all dispatchers together, in each minute from `since` on, in order; idle minutes are left out."""
+        """The work of all dispatchers together, minute by minute.
+
+        Args:
+            since: An aware datetime, in the first minute.
+
+        Returns:
+            The work in each minute, in order; idle minutes are left out.
+
+        """
 
     # Ingresses; a store need not keep their reports.
 
@@ -417,7 +469,12 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
 
     def retire_ingress(self, ingress_id: str) -> None:
-        """Record that an ingress has ended; one that is not known is ignored. The default keeps nothing."""
+        """Record that an ingress has ended. The default keeps nothing.
+
+        Args:
+            ingress_id: The id in its record; one that is not known is ignored.
+
+        """
 
     def ingresses(self) -> Sequence[IngressRecord]:
         """The ingresses that live, and for each queue without one the ingress that died last, for records.GONE_FOR.
@@ -432,11 +489,14 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
-        """The last changes that were made, the newest first.
+        """List the last changes that were made.
 
         Args:
             limit: The largest number of entries.
             before: Only entries from before this aware datetime; None: all.
+
+        Returns:
+            The entries, the newest first.
 
         """
 

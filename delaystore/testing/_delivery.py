@@ -304,7 +304,15 @@ class TestDelivery(DelayedDelivery):
         return arrived
 
     def waiting(self, destination: str | None = None) -> Sequence[DelayedMessage]:
-        """All waiting messages, or those for `destination`, in the order in which it will be forwarded."""
+        """The waiting messages.
+
+        Args:
+            destination: Only messages for it; None: all.
+
+        Returns:
+            The messages, in the order in which they will be forwarded.
+
+        """
         found: list[DelayedMessage] = []
         after: Position | None = None
         while True:
@@ -315,7 +323,15 @@ class TestDelivery(DelayedDelivery):
                 return _for(destination, found)
 
     def delivered(self, destination: str | None = None) -> Sequence[DelayedMessage]:
-        """All that has arrived, or what has arrived at `destination`, in that order."""
+        """The messages that have arrived.
+
+        Args:
+            destination: Only messages that arrived at it; None: all.
+
+        Returns:
+            The messages, in the order of their arrival.
+
+        """
         return _for(destination, self.transport.sent)
 
     def assert_sent(
@@ -443,7 +459,13 @@ class AsyncTestDelivery(AsyncDelayedDelivery):
         self.transport: Final = self._test.transport
 
     def on(self, destination: str, handler: Handler) -> None:
-        """Call `handler(message)`, and await what it returns if that can be, for each message that arrives there."""
+        """Have a handler called for each message that arrives at a destination.
+
+        Args:
+            destination: The destination.
+            handler: Called with the message; what it returns is awaited if that can be.
+
+        """
         self._test._handlers.add(destination, handler)
 
     async def dispatch_due(self) -> Sequence[DelayedMessage]:

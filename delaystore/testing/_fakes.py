@@ -24,6 +24,13 @@ class SettableClock:
     Args:
         now: Where it starts; aware.
 
+    Example:
+        ```python
+        clock = SettableClock()
+        store = InMemoryDelayedMessageStore(clock)
+        clock.advance(days=3)
+        ```
+
     Raises:
         InvalidMessageError: `now` is naive.
 
@@ -72,7 +79,15 @@ class SettableClock:
             return self._now
 
     def set(self, now: datetime) -> None:
-        """Go to `now`, aware."""
+        """Set the clock, forwards or back.
+
+        Args:
+            now: The new instant, an aware datetime.
+
+        Raises:
+            InvalidMessageError: It has no time zone, or is out of range.
+
+        """
         now = utc(now, "now")
         with self._lock:
             self._now = now
@@ -107,6 +122,15 @@ class RecordingTransport(Transport):
         outcomes: By destination, an Outcome or a function of the message that returns one; the attribute may be changed
             at any time. UNAVAILABLE pretends that the destination is unavailable, though the broker is there.
         unavailable_reason: Why nothing can be sent, in a pretended outage. None: messages can be sent.
+
+    Example:
+        ```python
+        transport = RecordingTransport({"billing": Outcome(OutcomeKind.REFUSED, "it is full")})
+        delivery = DelayedDelivery("sales", InMemoryDelayedMessageStore(), transport)
+        delivery.send("shipping", b"{}", delay=0)
+        delivery.start()
+        assert transport.wait_for_sent(1)[0].destination == "shipping"
+        ```
 
     """
 
@@ -229,11 +253,21 @@ class FakeTransaction:
         self._on_rollback: list[Callable[[], object]] = []
 
     def on_commit(self, action: Callable[[], object]) -> None:
-        """Call `action` after the commit of the transaction that is open; forget it at a rollback."""
+        """Have a function called after the commit of the transaction that is open; a rollback forgets it.
+
+        Args:
+            action: The function.
+
+        """
         self._on_commit.append(action)
 
     def on_rollback(self, action: Callable[[], object]) -> None:
-        """Call `action` after the rollback of the transaction that is open; forget it at a commit."""
+        """Have a function called after the rollback of the transaction that is open; a commit forgets it.
+
+        Args:
+            action: The function.
+
+        """
         self._on_rollback.append(action)
 
     def commit(self) -> None:

@@ -41,10 +41,21 @@ class _MemoryQueue:
 class InMemoryTransport(Transport):
     """Queues in this process's memory: they are lost with it.
 
-    `auto_declare`: create a queue when something is sent to it; False: a queue that was not declared is unroutable.
-    `max_length`: a queue with so many messages refuses more; None: it never does.
+    Args:
+        auto_declare: Create a queue when something is sent to it; False: a queue that was not declared is unroutable.
+        max_length: A queue with this number of messages refuses more; None: it never does. Messages that a `receive`
+            block has taken count until the block ends.
 
-    Messages that a `receive` block has taken count towards `max_length` until it ends.
+    Raises:
+        ConfigurationError: `max_length` is not a whole number from 1.
+
+    Example:
+        ```python
+        store, transport = InMemoryDelayedMessageStore(), InMemoryTransport(auto_declare=True)
+        with DelayedDelivery("sales", store, transport) as delivery:
+            delivery.send("billing", b"{}", delay=1)
+        ```
+
     """
 
     def __init__(self, *, auto_declare: bool = False, max_length: int | None = None) -> None:

@@ -210,11 +210,15 @@ BATCH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The result of draining a queue.
+    """The result of draining a queue, in tasks.
 
-    `stored`: moved into the store; of a dry run: what would be. `known`: waited in the store already, from a run that
-    was killed, and were taken out of the queue. `left`: are in the queue as before; `conflicting` of them because
-    another task waits in the store under their id. `stopped`: before all were looked at.
+    Attributes:
+        stored: Moved into the store; of a dry run: what would be.
+        known: Waited in the store already, from a run that was killed, and were taken out of the queue.
+        left: Are in the queue as before.
+        conflicting: Those of `left` under whose id another task waits in the store.
+        stopped: Whether it ended before all were looked at.
+
     """
 
     stored: int = 0
@@ -253,6 +257,12 @@ def drain(
 
     Returns:
         The number of messages by what became of them.
+
+    Example:
+        ```python
+        drained = drain(app, "celery", dry_run=True, management="http://broker:15672")
+        print(drained.stored, "tasks would be moved")
+        ```
 
     Raises:
         ConfigurationError: The app has no delayed tasks, the queue has a delivery limit, or it is a quorum queue and

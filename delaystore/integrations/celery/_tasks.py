@@ -167,7 +167,15 @@ class DelayedTasks:
 
     @classmethod
     def of(cls, app: Any) -> Self:
-        """Return the delayed tasks of `app`; raises ConfigurationError where it has none."""
+        """Return the delayed tasks of an app.
+
+        Args:
+            app: The Celery app.
+
+        Raises:
+            ConfigurationError: The app has none.
+
+        """
         found = vars(app).get(_OF_APP)
         if not isinstance(found, cls):
             raise ConfigurationError(
@@ -186,7 +194,16 @@ class DelayedTasks:
         attributes.pop("control", None)
 
     def threshold_of(self, name: str, task: Any = None) -> float | None:
-        """Seconds: of the task of that name, or else of the app; None: such tasks are left to Celery."""
+        """The threshold of a task, or else of the app.
+
+        Args:
+            name: The task's name.
+            task: The task; None: it is looked up by its name.
+
+        Returns:
+            Seconds; None: such tasks are left to Celery.
+
+        """
         # `app.tasks` would finalize the app, which Celery avoids for tasks that are sent by name
         found = task or self.app._tasks.get(name)
         own = getattr(found, _OF_TASK, self._threshold)

@@ -124,9 +124,13 @@ _SAMPLE = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cascade:
-    """A cascade on a RabbitMQ broker. `broker`: amqp[s]://...; `management`: the URL of its management API.
+    """A cascade on a RabbitMQ broker.
 
-    `name`: as of `delaystore delays --cascade`. Without `management` the page shows what AMQP reports.
+    Attributes:
+        broker: Its URL, `amqp[s]://...`.
+        management: The URL of its management API; None: the page shows what AMQP reports.
+        name: Its name, as of `delaystore delays --cascade`.
+
     """
 
     broker: str

@@ -80,22 +80,38 @@ def app(
     read_only: bool = False,
     cascade: Cascade | None = None,
 ) -> Starlette:
-    """The web page of `delivery`'s endpoint, and its JSON API at /api/v1: an ASGI application.
+    """The web page of an endpoint, and its JSON API at /api/v1: an ASGI application.
 
-    Serve it, or mount it under any prefix: `app.mount("/delays", delaystore.server.web.app(delivery))`. It neither
-    starts nor closes `delivery`, and calls it in threads.
+    It neither starts nor closes `delivery`, and calls it in threads. Without `users`, `tokens` and `authenticate` only
+    local requests are accepted, by the name localhost.
 
-    `users`: `NAME:ROLE:PASSWORD`, separated by white space, the role being read or operate; `@FILE`: in that file.
-    `tokens`: `TOKEN:ROLE`, in the same way, for programs. None: those of DELAYSTORE_WEB_USERS and
-    DELAYSTORE_WEB_TOKENS.
-    `authenticate`: your own login in place of `users`: gets the request, returns a User, None for no user, or a
-    Response to be sent, such as a redirect; it may be async, and raise HTTPException.
-    Without any of these only local requests are accepted, by the name localhost.
-    `secret`: what forms are signed with, the same in all processes that serve this page; None: DELAYSTORE_WEB_SECRET,
-    or one of its own. `title`: what the page calls itself; None: the endpoint's name.
-    `show_bodies`: show what is in messages. `read_only`: no user can change anything. `cascade` None: shows none.
+    Args:
+        delivery: The endpoint.
+        users: `NAME:ROLE:PASSWORD`, separated by white space, with the role read or operate; `@FILE`: in that file.
+            None: those of the variable DELAYSTORE_WEB_USERS.
+        tokens: `TOKEN:ROLE` or `TOKEN:ROLE:NAME`, in the same way, for programs. None: those of the variable
+            DELAYSTORE_WEB_TOKENS.
+        authenticate: Your own login in place of `users`: it gets the request, and returns a User, None for no user, or
+            a Response to be sent, such as a redirect. It may be async, and raise HTTPException.
+        secret: The key that signs forms, the same in all processes that serve this page. None: that of the variable
+            DELAYSTORE_WEB_SECRET, or a random one.
+        title: The title of the page; None: the endpoint's name.
+        show_bodies: Show the bodies of messages.
+        read_only: No user can change anything.
+        cascade: A cascade to show; None: none.
 
-    Raises ConfigurationError for what cannot work.
+    Returns:
+        The application, to be served, or mounted under any prefix.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+
+    Example:
+        ```python
+        application = Starlette()
+        application.mount("/delays", app(delivery, users="ada:operate:a-long-password"))
+        ```
+
     """
     if not isinstance(delivery, DelayedDelivery):
         raise ConfigurationError(

@@ -39,7 +39,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The user of a request. `name`: as the list of changes shows it; empty: as that of this process."""
+    """The user of a request.
+
+    Attributes:
+        name: As the list of changes shows it; empty: as that of this process.
+        role: What the user may do.
+
+    """
 
     name: str
     role: Role = Role.READ

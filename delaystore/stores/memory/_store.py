@@ -54,21 +54,51 @@ class TransactionHooks(Protocol):
     """
 
     def on_commit(self, action: Callable[[], None]) -> Any:
-        """Call `action` after the commit."""
+        """Have a function called after the commit.
+
+        Args:
+            action: The function.
+
+        Returns:
+            Anything; it is ignored.
+
+        """
         ...
 
     def on_rollback(self, action: Callable[[], None]) -> Any:
-        """Call `action` after the rollback."""
+        """Have a function called after the rollback.
+
+        Args:
+            action: The function.
+
+        Returns:
+            Anything; it is ignored.
+
+        """
         ...
 
 
 class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, AuditedKeyedStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
-    Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of the waiting
-    messages; `list` and the counts read everything. `memory`, the waiting messages by endpoint, is for `share`.
+    A fetch takes O(log n) of the waiting messages; `list` and the counts read everything. It honours every transaction
+    mode but TRANSACTION_SCOPE: no transport shares its transactions.
 
-    Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
+    Args:
+        clock: The store's clock.
+        lease: How long a message stays claimed that was fetched outside `transaction()`, by `clock`.
+        memory: The waiting messages by endpoint, for `share`; None: a new store, without messages.
+
+    Raises:
+        ConfigurationError: The lease is not above 0, or too long.
+
+    Example:
+        ```python
+        store = InMemoryDelayedMessageStore()
+        with DelayedDelivery("sales", store) as delivery:
+            delivery.send("billing", b"{}", delay=60)
+        ```
+
     """
 
     key_timeout: ClassVar = KEY_TIMEOUT
@@ -126,10 +156,19 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
         *,
         set_up: bool = False,  # noqa: ARG002 - there is nothing to set up
     ) -> InMemoryTransaction:
-        """What is written shows to others once `target` tells of its commit, and is gone after its rollback.
+        """Write in the caller's transaction: others see it once `target` reports its commit; a rollback undoes it.
 
-        The same store again for the same `target`, until it tells of its end. `on_end` is called after a commit.
-        Raises ConfigurationError for what has no `on_commit` and `on_rollback`.
+        Args:
+            target: The transaction.
+            on_end: Called after a commit.
+            set_up: Has no effect: there is nothing to set up.
+
+        Returns:
+            The store's interface in the transaction: the same again for the same `target`, until its end.
+
+        Raises:
+            ConfigurationError: `target` has no `on_commit` and `on_rollback`.
+
         """
         if not isinstance(target, TransactionHooks):
             raise ConfigurationError(
@@ -282,9 +321,17 @@ _named: Final[dict[str, InMemoryDelayedMessageStore]] = {}
 
 
 def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
-    """`memory://` opens a store of its own; `memory://NAME` another handle on this process's store of that name.
+    """Open an in-memory store; the entry point of its scheme.
 
-    Raises ConfigurationError for anything more in the URL.
+    Args:
+        url: `memory://` for a store of its own; `memory://NAME` for this process's store of that name.
+
+    Returns:
+        The store; of a name, a handle with its own claims.
+
+    Raises:
+        ConfigurationError: The URL has more than a name.
+
     """
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment:

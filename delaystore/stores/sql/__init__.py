@@ -14,5 +14,17 @@ __all__ = ["AsyncSqlDelayedMessageStore", "SqlDelayedMessageStore", "leave_delay
 
 
 def open_sql_store(url: str) -> SqlDelayedMessageStore:
-    """The SQL store for `url`; the entry point of its schemes. Raises ConfigurationError, MissingDependencyError."""
+    """Open the SQL store at a URL; the entry point of its schemes.
+
+    Args:
+        url: A SQLAlchemy URL.
+
+    Returns:
+        The store. It connects when it is first used.
+
+    Raises:
+        ConfigurationError: The URL cannot work.
+        MissingDependencyError: The database's driver is not installed.
+
+    """
     return SqlDelayedMessageStore(url)

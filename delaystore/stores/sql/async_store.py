@@ -23,12 +23,29 @@ if TYPE_CHECKING:
 class AsyncSqlDelayedMessageStore:
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite, for an AsyncDelayedDelivery.
 
-    `database`: a SQLAlchemy URL, as in `postgresql+asyncpg://...`, or an AsyncEngine of your own (which closing leaves
-    open). `schema`, `table`, `lease`, `clock`: as those of SqlDelayedMessageStore. `dispatching`: the database for the
-    dispatcher's thread, a URL with a driver that is not for asyncio, or a store; None: made from `database`.
+    Belongs to one event loop.
 
-    Belongs to one event loop. Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for
-    a missing driver.
+    Args:
+        database: A SQLAlchemy URL, as in `postgresql+asyncpg://...`, or an AsyncEngine of your own (which closing
+            leaves open).
+        schema: The table's schema; None: the connection's own.
+        table: The table's name; None: `<endpoint>_delayed`.
+        lease: How long a claim outlives a crashed dispatcher on SQLite, as in SqlDelayedMessageStore.
+        dispatching: The database for the dispatcher's thread, a URL with a driver that is not for asyncio, or a store;
+            None: made from `database`.
+        clock: For tests, which set it; None: the database's clock.
+
+    Raises:
+        ConfigurationError: The URL, schema, table or lease cannot work, or `database` is something else.
+        MissingDependencyError: The database's driver is not installed.
+
+    Example:
+        ```python
+        store = AsyncSqlDelayedMessageStore("postgresql+asyncpg://user:password@db/app")
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            await delivery.send("billing", b"{}", delay=3600)
+        ```
+
     """
 
     def __init__(
@@ -63,8 +80,17 @@ class AsyncSqlDelayedMessageStore:
     def for_dispatching(self, endpoint: str) -> SqlDelayedMessageStore:
         """The store for the dispatcher's thread, which must be closed.
 
-        Raises ConfigurationError for a store of `dispatching` with another table, whose messages no dispatcher would
-        forward, MissingDependencyError where its driver is not installed.
+        Args:
+            endpoint: The name of the application that the messages belong to.
+
+        Returns:
+            The store of `dispatching`, or one that is made from its URL or from `database`.
+
+        Raises:
+            ConfigurationError: The store of `dispatching` has another table, whose messages no dispatcher would
+                forward.
+            MissingDependencyError: Its driver is not installed.
+
         """
         if not isinstance(self._dispatching, SqlDelayedMessageStore):
             url = blocking_url(self.engine.url) if self._dispatching is None else self._dispatching

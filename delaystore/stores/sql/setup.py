@@ -151,12 +151,22 @@ def _drop(connection: Connection, tables: Iterable[Table]) -> None:
 def leave_delaystore_alone(
     *endpoints: str, tables: tuple[str, ...] = ()
 ) -> Callable[[Any, str | None, str, bool, Any], bool]:
-    """An `include_object` for your own Alembic env.py, so that autogenerate does not drop delaystore's tables.
+    """Make an `include_object` for your own Alembic env.py, so that autogenerate does not drop delaystore's tables.
 
-    `endpoints` name those with default table names, `tables` the tables of stores that were given one. Tables of SQL
-    queues (`NAME_queue`) are left alone too::
+    Tables of SQL queues (`NAME_queue`) are left alone too.
 
+    Args:
+        *endpoints: Endpoints whose tables have default names.
+        tables: The tables of stores that were given one.
+
+    Returns:
+        The function for `context.configure`.
+
+    Example:
+        ```python
         context.configure(..., include_object=leave_delaystore_alone("sales", "billing"))
+        ```
+
     """
     stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
     ours = stores | {f"{name}_version" for name in stores}

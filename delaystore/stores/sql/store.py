@@ -66,14 +66,28 @@ _NO_SETUP_ON_SECOND_CONNECTION: Final = (
 class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
-    `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
-    `schema`: the table's schema; None: the connection's own. `table`: its name; None: `<endpoint>_delayed`.
-    `lease`: how long a claim outlives a crashed dispatcher where the database has no row locks (SQLite); with row
-    locks the database ends it at once.
-    `clock`: for tests, which set it; None: the database's. A store with a clock keeps its messages in a table of its
-    own, `<table>_test_clock`, which no store without one takes: dispatchers by different clocks share no table.
+    It connects when it is first used. A store with a `clock` keeps its messages in a table of its own,
+    `<table>_test_clock`, which no store without one takes: dispatchers by different clocks share no table.
 
-    Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
+    Args:
+        database: A SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
+        schema: The table's schema; None: the connection's own.
+        table: The table's name; None: `<endpoint>_delayed`.
+        lease: How long a claim outlives a crashed dispatcher where the database has no row locks (SQLite); with row
+            locks the database ends it at once.
+        clock: For tests, which set it; None: the database's clock.
+
+    Raises:
+        ConfigurationError: The URL, Engine, schema, table or lease cannot work.
+        MissingDependencyError: The database's driver is not installed.
+
+    Example:
+        ```python
+        store = SqlDelayedMessageStore("postgresql://user:password@db/app")
+        with DelayedDelivery("sales", store) as delivery:
+            delivery.send("billing", b"{}", delay=3600)
+        ```
+
     """
 
     partition_limits: ClassVar = PartitionLimits()
@@ -227,10 +241,16 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             return list(comparison.blocking_defects(connection, self.table, self._dialect))
 
     def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
-        """Drop the tables, with all that waits in them.
+        """Drop the tables, with all messages that wait in them.
 
-        `lock_wait`: seconds to wait for a transaction that uses them, StoreUnavailableError then; None: as long as the
-        database waits, on PostgreSQL for ever.
+        Args:
+            lock_wait: Seconds to wait for a transaction that uses them; None: as long as the database waits, on
+                PostgreSQL for ever.
+
+        Raises:
+            StoreUnavailableError: The transaction has not ended by then, or the database is not available.
+            StorePermissionError: The user may not drop them.
+
         """
         with translated_errors(), self._transactions.connect() as connection:
             limit = nullcontext() if lock_wait is None else self._dialect.lock_wait(connection, lock_wait)
@@ -247,9 +267,15 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
                 ) from None
 
     def remove_if_empty(self) -> int:
-        """Drop the tables unless messages wait in them; returns how many do: 0: the tables are gone.
+        """Drop the tables unless messages wait in them.
 
-        Raises StoreUnavailableError while another transaction uses them, StorePermissionError.
+        Returns:
+            How many messages wait; 0: the tables are gone.
+
+        Raises:
+            StoreUnavailableError: Another transaction uses them.
+            StorePermissionError: The user may not drop them.
+
         """
         with translated_errors(), self._transactions.connect() as connection:
             table = self._parts.statements.table
@@ -280,13 +306,21 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     ) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
 
-        `target`: a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, Django's
-        connection, or a Target, each to the store's database. `on_end` is called after a Session's transaction,
-        committed or not, and after the commit of Django's; others do not tell of it. `set_up`: see to it that there are
-        tables, before anything is written.
+        Args:
+            target: A Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, Django's
+                connection, or a Target, each to the store's database.
+            on_end: Called after a Session's transaction, committed or not, and after the commit of Django's; the end of
+                others is not reported.
+            set_up: Create missing tables before anything is written, though not in that transaction.
 
-        Raises ConfigurationError for anything else, for another database, and where no transaction is open and the
-        driver would begin none; StoreSetupError where tables are missing that cannot be made now.
+        Returns:
+            The store's interface.
+
+        Raises:
+            ConfigurationError: `target` is something else, or of another database, or no transaction is open and the
+                driver would begin none.
+            StoreSetupError: Tables are missing that cannot be made now.
+
         """
         with translated_errors():
             opened = target_of(target, self._adapter)

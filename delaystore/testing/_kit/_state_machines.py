@@ -225,9 +225,15 @@ def managed(store: DelayedMessageStore) -> ManagedDelayedMessageStore:
 
 
 def store_state_machine(open_store: StoreFactory, capabilities: StoreCapabilities) -> type[StoreMachine]:
-    """A hypothesis state machine that compares what `open_store` returns with the in-memory store.
+    """Make a hypothesis state machine that compares a store with the in-memory store.
 
-    `open_store` returns a store that is set up. It may return the same one each time: each history first empties it.
+    Args:
+        open_store: Returns a store that is set up. It may return the same one each time: each history first empties it.
+        capabilities: What the store can do.
+
+    Returns:
+        The state machine's class, for `hypothesis.stateful.run_state_machine_as_test`.
+
     """
     members = {"open_store": staticmethod(open_store), "capabilities": capabilities}
     return type("StoreMachine", (StoreMachine,), members)

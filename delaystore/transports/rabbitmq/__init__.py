@@ -19,6 +19,18 @@ __getattr__, __dir__ = lazily(__name__, {"RabbitMQTransport": "delaystore.transp
 
 
 def open_rabbitmq(url: str) -> "Transport":
-    """The transport for an `amqp://` or `amqps://` URL; raises ConfigurationError, MissingDependencyError."""
+    """Open the transport to a RabbitMQ broker; the entry point of its schemes.
+
+    Args:
+        url: An `amqp://` or `amqps://` URL; its query may have `queue_type` and `delays`, as RabbitMQTransport says.
+
+    Returns:
+        The transport. It connects when it is first used.
+
+    Raises:
+        ConfigurationError: The URL cannot work.
+        MissingDependencyError: pika is not installed.
+
+    """
     transport: Transport = __getattr__("RabbitMQTransport")(url)
     return transport

@@ -105,6 +105,14 @@ class RabbitMQTransport(Transport):
     Raises:
         ConfigurationError: The URL or a file cannot work.
 
+    Example:
+        ```python
+        transport = RabbitMQTransport("amqp://user:password@broker/vhost", queues=["billing"])
+        with DelayedDelivery("sales", open_store("sqlite:///app.db"), transport) as delivery:
+            delivery.start()
+            delivery.send("billing", b"{}", delay=60)
+        ```
+
     """
 
     def __init__(

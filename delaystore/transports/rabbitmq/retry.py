@@ -300,11 +300,30 @@ def next_step(
     error: BaseException | None = None,
     now: datetime | None = None,
 ) -> NextStep:
-    """Plan the step of `retry_later`, for SelectConnection and other clients. Arguments and errors as there.
+    """Plan the step of `retry_later`, for SelectConnection and other clients.
 
     Publish `mandatory`, on a channel in confirm mode, and acknowledge the original (`basic_ack`) only in the callback
     for the confirm; where the broker nacks or returns the copy, `basic_nack` the original. Bind the queue to the
     cascade before, by `topology.destination_bindings(queue)`.
+
+    Args:
+        method: As pika gave it to the consumer.
+        properties: As pika gave them to the consumer.
+        delay: A timedelta or seconds, rounded up to the cascade's unit.
+        queue: The consumer's queue.
+        topology: A cascade that exists.
+        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        error_queue: A queue, or an address as `parse_address` reads it.
+        error: Why it failed, for NServiceBus' failure headers in the error queue.
+        now: The present, an aware datetime; None: by this computer's clock.
+
+    Returns:
+        Where to publish the copy, with which properties; no address: the message has expired, and no copy is published.
+
+    Raises:
+        ConfigurationError: The arguments cannot work.
+        UnsupportedMessageError: The delay, the queue's name or the message does not fit.
+
     """
     _check(limit, error_queue)
     now = now or datetime.now(UTC)

@@ -43,13 +43,25 @@ _CREATE_ATTEMPTS: Final = 5
 class SqlQueueTransport(Transport):
     """Forwards a message to destination `billing` into the table `billing_queue`.
 
-    `url_or_engine`: an SQLAlchemy URL, or an Engine of your own, which `close` leaves alone.
-    `schema`: where the tables are; None: the connection's default.
-
     Where transport and store share a database, they can share a transaction: exactly once. Names of queues differ as
     names of tables do: on SQLite `Billing` and `billing` are one queue.
 
-    Raises ConfigurationError for a URL or schema that cannot work.
+    Args:
+        url_or_engine: A SQLAlchemy URL, or an Engine of your own, which `close` leaves alone.
+        schema: Where the tables are; None: the connection's default.
+
+    Raises:
+        ConfigurationError: The URL or schema cannot work.
+        MissingDependencyError: The database's driver is not installed.
+
+    Example:
+        ```python
+        store = SqlDelayedMessageStore("sqlite:///app.db")
+        transport = SqlQueueTransport(store.engine)
+        settings = DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE)  # exactly once
+        delivery = DelayedDelivery("sales", store, transport, settings)
+        ```
+
     """
 
     def __init__(self, url_or_engine: str | Engine, *, schema: str | None = None) -> None:
@@ -100,7 +112,17 @@ class SqlQueueTransport(Transport):
                     return
 
     def delete(self, queue: str) -> None:
-        """Drop the table of `queue`, and every message in it; nothing happens if there is none."""
+        """Drop the table of a queue, and every message in it; nothing happens if there is none.
+
+        Args:
+            queue: The queue's name.
+
+        Raises:
+            TransportSetupError: The name cannot be a table's, or the user may not drop it.
+            TransportUnavailableError: The database is not available.
+            TransportError: The database fails otherwise.
+
+        """
         table = self._table(queue)
         with transport_errors(queue), writing(self._connections) as connection:
             connection.execute(DropTable(table, if_exists=True))
@@ -217,7 +239,19 @@ def _wait_for_messages(opened: OpenTable, limit: int, deadline: float) -> Sequen
 
 
 def open_sql_queue(url: str) -> SqlQueueTransport:
-    """The SQL queues in the database at `url`; raises ConfigurationError, MissingDependencyError."""
+    """Open the SQL queues of a database; the entry point of its schemes.
+
+    Args:
+        url: A SQLAlchemy URL.
+
+    Returns:
+        The transport. It connects when it is first used.
+
+    Raises:
+        ConfigurationError: The URL cannot work.
+        MissingDependencyError: The database's driver is not installed.
+
+    """
     return SqlQueueTransport(url)
 
 

@@ -122,15 +122,29 @@ def due_after(
     body: Column | Sequence[str] | None = None,
     headers: Column | None = None,
 ) -> DataFrame:
-    """A message for each event, due `delay` after its column `time` (before it, where `delay` is negative).
+    """A message for each event, due some time after it.
 
-    `unless`: a condition, or a boolean column. Events for which it is true get no message; null counts as false.
-    `key`: the columns that tell events apart. An id is made of them and of `rule` (default: the destination's text):
-    the same event has the same id at every run, and another in each rule.
-    `body`: a column, or the names of those that go into a JSON object; None: all of the event's.
-    A `time` with a zone is counted on in elapsed time; one without (timestamp_ntz) on the calendar, and the writer then
+    A time with a zone is counted on in elapsed time; one without (timestamp_ntz) on the calendar, and the writer then
     needs its option timeZone. Events whose time or key is null become rows that the writer rejects.
-    Raises ConfigurationError for columns that are missing, or of other types.
+
+    Args:
+        events: The events.
+        time: The column with the event's time.
+        delay: How long after that time the message is due; before it, where `delay` is negative.
+        destination: Where all messages go, or a column.
+        key: The columns that tell events apart. The message's id is made of them and of `rule`: the same event has the
+            same id at every run, and another in each rule.
+        unless: A condition, or a boolean column. Events for which it is true get no message; null counts as false.
+        rule: The name of the rule; None: the destination's text; where that is a column, give a name.
+        body: A column, or the names of those that go into a JSON object; None: all of the event's.
+        headers: A column; None: no headers.
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: Columns are missing or of other types, or `key` or `rule` is missing.
+
     """
     keys = [key] if isinstance(key, str) else list(key)
     _check(events, [time, *keys, *(body if body is not None and not isinstance(body, Column) else ())])
