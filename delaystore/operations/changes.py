@@ -293,18 +293,7 @@ class MessageChanges:
         delay: timedelta | float | None = None,
         at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`.
-
-        Args:
-            message_id: Its id; or else give `key`.
-            key: Its key; or else give `message_id`.
-            delay: The new due time as a timedelta or seconds from now; or else give `at`.
-            at: The new due time as an aware datetime.
-
-        Returns:
-            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
-
-        """
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
         store = self._store()
         request = RescheduleRequest(message_id=message_id, key=key, at=self._due_time(delay, at))
         return self._do("rescheduling a message", request, store)
