@@ -107,6 +107,13 @@ class AsyncOperations:
 
     `progress` is called on the event loop, and must not block it. A call that is cancelled ends between two steps; an
     operation can be resumed.
+
+    Args:
+        call: Calls a function with the delivery, on the event loop or in a thread.
+        call_as_it_is: The same, without setting up the store before.
+        operations: The operations.
+        blocks: Whether the store blocks, so that `overview` takes a thread.
+
     """
 
     def __init__(
@@ -541,6 +548,19 @@ class AsyncEnlistedDelivery:
 
     Belongs to the transaction, which is the caller's, and to the task that runs it. Calls at the same time, as by
     `asyncio.gather`, are made one after the other.
+
+    Args:
+        run: Calls a function with the delivery, on the event loop.
+        target: The transaction, as of `AsyncDelayedDelivery.enlist`.
+
+    Example:
+        ```python
+        async with AsyncSession(engine) as session, session.begin():
+            enlisted = delivery.enlist(session)
+            await enlisted.cancel(key="order-7")
+            await enlisted.send("billing", b"pay me", delay=3600)
+        ```
+
     """
 
     def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:

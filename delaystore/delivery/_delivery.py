@@ -276,7 +276,19 @@ class DelayedDelivery(Sender):
         return self._managed().list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     def count(self, *, destination: str | None = None) -> int:
-        """Count the waiting messages, however long it takes; with `destination` those for it."""
+        """Count the waiting messages, however long it takes.
+
+        Args:
+            destination: Only messages for it; None: all.
+
+        Returns:
+            The number of messages, claimed ones included.
+
+        Raises:
+            ConfigurationError: The store cannot look up messages.
+            StoreError: The store fails.
+
+        """
         return self._managed().count(destination=destination)
 
     def estimate_count(self) -> Count:
@@ -297,19 +309,56 @@ class DelayedDelivery(Sender):
         return self._managed().count_by_due_time(bucket, destination=destination)
 
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Look up messages by their ids. Returns those that wait, claimed or not."""
+        """Look up messages by their ids.
+
+        Args:
+            message_ids: The ids.
+
+        Returns:
+            The messages that wait, claimed or not, by their ids.
+
+        Raises:
+            ConfigurationError: The store cannot look up messages.
+            StoreError: The store fails.
+
+        """
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_many(message_ids)
 
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """Look up messages by their ids. Returns unclaimed ones: each is forwarded after this call has begun."""
+        """Look up messages that no dispatcher has claimed: each is forwarded after this call has begun.
+
+        Args:
+            message_ids: The ids.
+
+        Returns:
+            The messages that wait unclaimed, by their ids.
+
+        Raises:
+            ConfigurationError: The store cannot look up messages.
+            StoreError: The store fails.
+
+        """
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_unclaimed(message_ids)
 
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
-        """Ids of waiting messages that begin with `prefix`: the first `limit` of them, in the order of ids."""
+        """List ids of waiting messages that begin with a prefix.
+
+        Args:
+            prefix: The beginning of the ids.
+            limit: Maximum number of ids.
+
+        Returns:
+            The first ids, in their order.
+
+        Raises:
+            ConfigurationError: The store cannot look up messages.
+            StoreError: The store fails.
+
+        """
         store = self._managed()
         with self._calls.call("looking for messages by their ids"):
             return store.message_ids(prefix, limit)
@@ -379,6 +428,14 @@ class DelayedDelivery(Sender):
         """Cancel, reschedule and send messages now, by another way than this program's own, for integrations.
 
         Changes by an operator's way are noted in the store; others only with `audit="all"`.
+
+        Args:
+            way: The way.
+            by: In whose name changes are noted; None: the user of this process, and the host.
+
+        Returns:
+            The changes by that way.
+
         """
         return self._changes.acting(by, way)
 
@@ -467,13 +524,24 @@ class DelayedDelivery(Sender):
         Args:
             timeout: A timedelta or seconds within which the store has to answer.
 
+        Returns:
+            The health.
+
         """
         if self._dispatcher is None:
             return self.health_with(self._status_check.health(timeout))
         return self._with_own(self._dispatcher.health(timeout))
 
     def health_with(self, store: StoreHealth) -> Health:
-        """The health without a dispatcher, where the store is as `store` says."""
+        """The health without a dispatcher.
+
+        Args:
+            store: How the store is doing.
+
+        Returns:
+            The health.
+
+        """
         health = Health(running=False, dispatches=False, oldest_overdue=store.oldest_overdue, store=store.problem)
         return self._with_own(with_counts(health, store.counts))
 
@@ -614,7 +682,15 @@ class DelayedDelivery(Sender):
         return self._store
 
     def check(self, message: DelayedMessage) -> None:
-        """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
+        """Check a message as `send_many` does, and store nothing.
+
+        Args:
+            message: The message.
+
+        Raises:
+            InvalidMessageError: `send_many` would refuse it: it is too long, or the transport cannot carry it.
+
+        """
         self._factory.check(message)
 
     @property

@@ -309,6 +309,23 @@ class EnlistedDelivery(Sender):
 
     The commit wakes the dispatchers on PostgreSQL, and that of this process after a Session's or Django's transaction;
     otherwise they find the messages when they poll.
+
+    Args:
+        store: The endpoint's store.
+        target: The transaction, as of `DelayedDelivery.enlist`.
+        factory: Makes and checks messages.
+        wake_up: Called with the first due time after the end of the transaction, where that is reported.
+        actor: In whose name changes are made and noted.
+        set_up: Create missing tables first, though not in that transaction.
+
+    Example:
+        ```python
+        with Session(engine) as session, session.begin():
+            enlisted = delivery.enlist(session)
+            enlisted.cancel(key="order-7")
+            enlisted.send("billing", b"pay me", delay=3600)
+        ```
+
     """
 
     def __init__(
@@ -343,13 +360,40 @@ class EnlistedDelivery(Sender):
             return store_many(self._bound, checked, rule, self._actor)
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
-        """Look up a waiting message by its id or its key, as your transaction sees it; None: it does not wait."""
+        """Look up a waiting message by its id or its key, as your transaction sees it.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            The message, claimed or not; None: it is not, or no longer, in the store.
+
+        Raises:
+            InvalidMessageError: Not exactly one of `message_id` and `key` is given.
+            ConfigurationError: The store knows no keys.
+            StoreError: The store fails.
+
+        """
         return answer_about(self._bound, self._bound.get, message_id, key, None)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete a waiting message, as `DelayedDelivery.cancel`; never waits for a dispatcher.
+        """Delete a waiting message, unless a dispatcher has claimed it; never waits for a dispatcher.
 
         Until your transaction ends, the message is not dispatched.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        Raises:
+            InvalidMessageError: Not exactly one of `message_id` and `key` is given.
+            ConfigurationError: The store knows no keys, or keeps no audit trail although changes are to be noted.
+            StoreError: The store fails.
+
         """
         return self._changes.cancel(message_id, key=key)
 
@@ -361,9 +405,25 @@ class EnlistedDelivery(Sender):
         delay: timedelta | float | None = None,
         at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`.
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
         Until your transaction ends, the message is not dispatched.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            at: The new due time as an aware datetime.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        Raises:
+            InvalidMessageError: Not exactly one of `message_id` and `key` is given, or not exactly one of `delay` and
+                `at`, or it can be no due time.
+            ConfigurationError: The store knows no keys, or keeps no audit trail although changes are to be noted.
+            StoreError: The store fails.
+
         """
         return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
 

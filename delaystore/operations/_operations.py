@@ -35,6 +35,10 @@ class Operations:
 
     Each change is noted in the store's audit trail, with who made it. Threads may share it.
 
+    Args:
+        access: The endpoint.
+        inquiry: Asks how the endpoint is doing; None: a new one.
+
     Raises:
         ConfigurationError: By all methods but `overview`, where the store offers no operations.
         StoreSetupError: By these, where its tables are of an earlier release; call `setup_infrastructure`.
@@ -72,6 +76,9 @@ class Operations:
             by: In whose name changes are noted; None: as before, at first `user@host`.
             way: By which way they are asked for; None: as before, at first that of a program's operations.
 
+        Returns:
+            The operations in that name.
+
         Raises:
             InvalidMessageError: `by` is no name.
 
@@ -106,9 +113,17 @@ class Operations:
             return store.search(wanted, after=after, limit=limit)
 
     def export(self, wanted: MessageFilter, *, after: Position | None = None) -> Iterator[DelayedMessage]:
-        """Yield all messages that match, by their next attempt, from behind the position `after`.
+        """Yield all messages that match, by their next attempt.
 
         It is no snapshot: a message that is rescheduled or resumed meanwhile may come twice, or not at all.
+
+        Args:
+            wanted: The filter.
+            after: The position behind which to begin; None: from the first message.
+
+        Returns:
+            The messages, which are read some hundreds at a time.
+
         """
         chunks = self.chunks(wanted, after=after)
         while (chunk := chunks.next()) is not None:
@@ -134,6 +149,9 @@ class Operations:
             at_most: Stop counting from this number on; None: count all.
             progress: Called with the number so far; an error that it raises ends the counting.
 
+        Returns:
+            The number of messages, and the first of them.
+
         """
         store = self._access.operable()
         found: list[DelayedMessage] = []
@@ -155,7 +173,15 @@ class Operations:
     # operations on many messages
 
     def begin_cancel(self, wanted: MessageFilter) -> Operation:
-        """Keep in the store that all messages that match are to be cancelled; `run` does it."""
+        """Keep in the store that all messages that match are to be cancelled; `run` does it.
+
+        Args:
+            wanted: The filter.
+
+        Returns:
+            The operation, whose id `run` takes.
+
+        """
         return self._begin(OperationKind.CANCEL, wanted)
 
     def begin_reschedule(
@@ -167,6 +193,9 @@ class Operations:
             wanted: The filter.
             delay: The due time of all of them, as a timedelta or seconds from now; or else give `at`.
             at: Their due time as an aware datetime.
+
+        Returns:
+            The operation, whose id `run` takes.
 
         """
         due_time = waiting_until(self._access.due_time(delay, at), "the new due time")
@@ -226,7 +255,16 @@ class Operations:
         return found
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
-        """Cancel all messages that match: `begin_cancel` and `run`."""
+        """Cancel all messages that match: `begin_cancel` and `run`.
+
+        Args:
+            wanted: The filter.
+            progress: As for `run`.
+
+        Returns:
+            The operation as it has ended.
+
+        """
         return self.run(self.begin_cancel(wanted).operation_id, progress)
 
     def reschedule(
@@ -237,23 +275,58 @@ class Operations:
         at: datetime | None = None,
         progress: OperationListener | None = None,
     ) -> Operation:
-        """Reschedule all messages that match: `begin_reschedule` and `run`."""
+        """Reschedule all messages that match: `begin_reschedule` and `run`.
+
+        Args:
+            wanted: The filter.
+            delay: As for `begin_reschedule`.
+            at: As for `begin_reschedule`.
+            progress: As for `run`.
+
+        Returns:
+            The operation as it has ended.
+
+        """
         return self.run(self.begin_reschedule(wanted, delay=delay, at=at).operation_id, progress)
 
     def abandon(self, operation_id: str) -> Operation | None:
-        """End an operation that runs; its changes stay. None: there is no operation with this id."""
+        """End an operation that runs; its changes stay.
+
+        Args:
+            operation_id: The operation's id.
+
+        Returns:
+            The operation; one that had ended, as it is. None: there is no operation with this id.
+
+        """
         store = self._access.operable()
         with self._access.call("abandoning an operation"):
             return store.end_operation(operation_id, change=self._access.actor.change(ChangeAction.ABANDON))
 
     def operation(self, operation_id: str) -> Operation | None:
-        """The operation of that id; None: there is none."""
+        """Look up an operation.
+
+        Args:
+            operation_id: The operation's id.
+
+        Returns:
+            The operation; None: there is no operation with this id.
+
+        """
         store = self._access.operable()
         with self._access.call("looking up an operation"):
             return store.operation(operation_id)
 
     def operations(self, limit: int = 20) -> Sequence[Operation]:
-        """The last `limit` operations that were begun, the newest first."""
+        """List the operations that were begun last.
+
+        Args:
+            limit: Maximum number of operations.
+
+        Returns:
+            The operations, the newest first.
+
+        """
         store = self._access.operable()
         with self._access.call("listing operations"):
             return store.operations(limit)
@@ -265,7 +338,16 @@ class Operations:
         return self._access.messages.send_now(message_id, key=key)
 
     def cancel_one(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete the waiting message with that id or key, as `DelayedDelivery.cancel`."""
+        """Delete a waiting message, as `DelayedDelivery.cancel`.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        """
         return self._access.messages.cancel(message_id, key=key)
 
     def reschedule_one(
@@ -276,7 +358,18 @@ class Operations:
         delay: timedelta | float | None = None,
         at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`."""
+        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            at: The new due time as an aware datetime.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        """
         return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at)
 
     def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
@@ -390,7 +483,15 @@ class Operations:
             return store.destinations()
 
     def backlog(self, most: int = 1_000) -> Mapping[str, int]:
-        """How many messages wait for each of `most` destinations, the most first. Reads all waiting messages."""
+        """Count the waiting messages by destination. Reads all waiting messages.
+
+        Args:
+            most: Maximum number of destinations.
+
+        Returns:
+            The numbers by destination, the largest first.
+
+        """
         store = self._access.operable()
         with self._access.call("counting by destination"):
             return store.count_by_destination(most)
@@ -410,9 +511,13 @@ class Operations:
     # how it is, and who changed what
 
     def note(self, action: str, about: str, count: int) -> None:
-        """Note a change that was made elsewhere, of so many messages. `action`: one word; `about`: what, for people.
+        """Note a change that was made elsewhere. If the store fails, that is logged, and not raised.
 
-        If the store fails, that is logged, and not raised.
+        Args:
+            action: What was done, in one word.
+            about: What it was done to, for people.
+            count: To how many messages.
+
         """
         self._access.note(action, about, count)
 
@@ -443,7 +548,16 @@ class Operations:
             return store.count_between(since, until, bucket)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
-        """The last `limit` entries of the audit trail, the newest first; `before`: only those from before that time."""
+        """List the last entries of the audit trail.
+
+        Args:
+            limit: Maximum number of entries.
+            before: Only entries from before this aware datetime; None: all.
+
+        Returns:
+            The entries, the newest first.
+
+        """
         store = self._access.operable()
         with self._access.call("listing changes"):
             return store.changes(limit, before)
@@ -455,7 +569,15 @@ class Operations:
             return AuditKept.of(store.dispatchers())
 
     def overview(self, timeout: float = 5.0) -> Overview:
-        """Report how the endpoint is doing; asks store and transport for about `timeout` seconds; raises nothing."""
+        """Report how the endpoint is doing; raises nothing.
+
+        Args:
+            timeout: Seconds, about, within which store and transport have to answer.
+
+        Returns:
+            The overview; what is not known in time is None.
+
+        """
         return self._inquiry.overview(self._access, timeout)
 
     def _note_if_possible(self, action: str, about: str, count: int) -> None:

@@ -71,6 +71,12 @@ class EndpointAccess:
 
         There is no transaction of the change that could hold the note. A note that fails is logged, since the change is
         made; a note before the change would be believed where the change failed.
+
+        Args:
+            action: What was done, in one word.
+            about: What it was done to, for people.
+            count: To how many messages.
+
         """
         actor = self.actor
         try:
@@ -112,10 +118,16 @@ class Preview:
 
 
 class Export:
-    """All messages that match, a chunk at a time, in the order of positions behind `after`.
+    """All messages that match, a chunk at a time, in the order of positions.
 
     No message comes twice because a dispatcher tried it meanwhile; one that is rescheduled or resumed meanwhile may
     come twice, or not at all.
+
+    Args:
+        access: The endpoint.
+        wanted: The filter.
+        after: The position behind which to begin; None: from the first message.
+
     """
 
     def __init__(self, access: EndpointAccess, wanted: MessageFilter, after: Position | None) -> None:

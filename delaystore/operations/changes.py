@@ -282,12 +282,30 @@ class MessageChanges:
         self._changed = changed
 
     def acting(self, by: str | None = None, way: Way | None = None) -> "MessageChanges":
-        """The same in another name, or by another way."""
+        """Return the same in another name, or by another way.
+
+        Args:
+            by: In whose name changes are noted; None: as before.
+            way: By which way they are asked for; None: as before.
+
+        Returns:
+            The changes in that name.
+
+        """
         actor = self.actor.acting(by, way)
         return MessageChanges(self._store, actor, self._due_time, self._call, self._changed)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
-        """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
+        """Delete a waiting message, as `DelayedDelivery.cancel`.
+
+        Args:
+            message_id: Its id; or else give `key`.
+            key: Its key; or else give `message_id`.
+
+        Returns:
+            DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
+
+        """
         return self._do("cancelling a message", CancelRequest(message_id=message_id, key=key))
 
     def reschedule(

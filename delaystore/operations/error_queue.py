@@ -258,6 +258,14 @@ class ErrorQueue:
             transaction with the store that keeps the audit trail. A process that dies in between leaves the change
             without an entry.
 
+    Example:
+        ```python
+        errors = delivery.operations.errors
+        for group in errors.groups().groups:
+            print(group.count, group.destination, group.reason)
+        errors.replay(ErrorFilter(destination="billing"))
+        ```
+
     Raises:
         TransportError: By all methods, for a queue that is missing or may not be read.
         TransportUnavailableError: By all methods, when the broker cannot be reached.
@@ -271,7 +279,15 @@ class ErrorQueue:
         self.note: Final = note
 
     def noting(self, note: Note) -> "ErrorQueue":
-        """The same queue, whose changes are noted so."""
+        """Return the same queue, whose changes are noted in another way.
+
+        Args:
+            note: As of the constructor.
+
+        Returns:
+            The queue.
+
+        """
         return ErrorQueue(self._transport, self.name, note=note)
 
     def depth(self) -> int | None:
@@ -279,7 +295,16 @@ class ErrorQueue:
         return self._transport.depth(self.name)
 
     def groups(self, wanted: ErrorFilter = _EVERYTHING, *, examine: int = EXAMINED) -> ErrorGroups:
-        """Group the messages that match, of the `examine` oldest ones. Bodies are not kept."""
+        """Group the messages that match. Bodies are not kept.
+
+        Args:
+            wanted: Which messages.
+            examine: Maximum number of messages to look at, the oldest first. A look ends after 20 seconds.
+
+        Returns:
+            The groups.
+
+        """
         grouping = Grouping()
 
         def visit(message: FailedMessage) -> bool:
@@ -299,7 +324,10 @@ class ErrorQueue:
             wanted: Which messages.
             limit: Maximum number of messages of the page.
             skip: How many matching messages to skip: `next_skip` of the page before.
-            examine: Maximum number of messages to look at.
+            examine: As for `groups`.
+
+        Returns:
+            The page, with the number of messages to skip for the next one.
 
         """
         matching = 0
@@ -318,7 +346,16 @@ class ErrorQueue:
         return ErrorPage(messages=found, depth=depth, examined=examined, next_skip=skip + limit if more else None)
 
     def get(self, message_id: str, *, examine: int = EXAMINED) -> FailedMessage | None:
-        """The first message of that id, with its body; None: there is none among the `examine` oldest ones."""
+        """Look up a message.
+
+        Args:
+            message_id: Its id.
+            examine: As for `groups`.
+
+        Returns:
+            The first message of that id, with its body; None: there is none among those looked at.
+
+        """
         found: list[FailedMessage] = []
 
         def visit(message: FailedMessage) -> bool:
@@ -381,7 +418,23 @@ class ErrorQueue:
         progress: ProgressListener = unwatched,
         stopping: Callable[[], bool] = lambda: False,
     ) -> ErrorReport:
-        """Remove messages for good, the oldest first; arguments and results as of `replay`."""
+        """Remove messages for good, the oldest first.
+
+        Args:
+            wanted: Which messages.
+            limit: Maximum number of messages; None: all.
+            dry_run: Remove nothing, and report what would be removed.
+            progress: Called after each batch.
+            stopping: Asked before each batch; True ends the run.
+
+        Returns:
+            What was done, and which messages stay and why.
+
+        Raises:
+            ConfigurationError: The transport cannot inspect queues.
+            TransportError: The queue is missing or may not be read.
+
+        """
         run = Discarding(self._transport, self.name, wanted, limit, dry_run=dry_run)
         return self._run(run, "discard", str(wanted), progress, stopping)
 

@@ -98,6 +98,9 @@ class FailedMessage:
             destination: Send it there, its headers CC and BCC renamed: the copies were meant beside its own
                 destination. None: to its own destination.
 
+        Returns:
+            The message, with the due time that it had.
+
         Raises:
             InvalidMessageError: It cannot be sent; the text says why.
 
@@ -312,7 +315,15 @@ class ErrorFilter:
         return self != ErrorFilter()
 
     def matches(self, message: FailedMessage) -> bool:
-        """Whether `message` meets all that is given."""
+        """Whether a failed message meets all that is given.
+
+        Args:
+            message: The message.
+
+        Returns:
+            True also where nothing is given.
+
+        """
         at = message.failed_at
         return (
             (self.destination is None or (message.destination or "") == self.destination)
@@ -335,7 +346,18 @@ class ErrorFilter:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ErrorFilter":
-        """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
+        """Make a filter of a document: the inverse of `as_dict`.
+
+        Args:
+            document: The conditions; `{"all": true}` for none.
+
+        Returns:
+            The filter.
+
+        Raises:
+            InvalidMessageError: The document is anything else: an empty object, or with null or an unknown name.
+
+        """
         given: dict[str, Any] = {}
         for name, value in filter_members(document, (each.name for each in fields(cls))).items():
             if not isinstance(value, str):
@@ -455,6 +477,11 @@ class ErrorReport:
         return not self.left and not self.interrupted and self.problem is None
 
     def leave(self, reason: str) -> None:
-        """Count a message that stays."""
+        """Count a message that stays.
+
+        Args:
+            reason: Why it stays, for people.
+
+        """
         known = reason in self.left or len(self.left) < _MOST_REASONS
         self.left[reason if known else "other reasons"] += 1

@@ -46,7 +46,14 @@ class Recent:
 
     @classmethod
     def of(cls, activity: Sequence[Activity], now: datetime, minutes: int) -> Self:
-        """The same, summed up from `activity`."""
+        """Sum up the activity of the last minutes.
+
+        Args:
+            activity: The activity, by minute.
+            now: The present, an aware datetime.
+            minutes: How many whole minutes count, besides the one that has begun.
+
+        """
         begun = now.replace(second=0, microsecond=0)
         since = begun - timedelta(minutes=minutes)
         done = reduce(add, (each for each in activity if each.minute >= since), Activity(minute=since))
@@ -129,7 +136,15 @@ class Overview:
     remarks: Sequence[str] = ()
 
     def recent(self, minutes: int) -> Recent | None:
-        """What was done in the last `minutes`, an hour's at most."""
+        """Sum up the activity of the last minutes.
+
+        Args:
+            minutes: How many whole minutes count, 60 at most, besides the one that has begun.
+
+        Returns:
+            The sum; None: the activity is not known.
+
+        """
         if self.activity is None or self.now is None:
             return None
         return Recent.of(self.activity, self.now, minutes)
@@ -205,7 +220,15 @@ class Overview:
         }
 
     def is_offline(self, ingress: IngressRecord) -> bool:
-        """Whether it sends no heartbeats any more: it died, or cannot reach the store."""
+        """Whether an ingress sends no heartbeats any more: it died, or cannot reach the store.
+
+        Args:
+            ingress: The ingress.
+
+        Returns:
+            False also where the store's time is not known.
+
+        """
         return self.now is not None and ingress.is_offline(self.now)
 
     def _ingress(self, ingress: IngressRecord) -> dict[str, Any]:
@@ -422,7 +445,15 @@ class HealthCriteria:
     dispatcher: bool = False
 
     def unmet(self, overview: Overview) -> Iterator[str]:
-        """The problems, a clause each; a value that is unknown because there is no answer counts as good."""
+        """Find the criteria that an endpoint does not meet.
+
+        Args:
+            overview: The endpoint.
+
+        Returns:
+            The problems, a clause each; a value that is unknown because there is no answer counts as good.
+
+        """
         if overview.overdue is not None and overview.overdue > self.max_overdue:
             yield overdue_text(overview.overdue)
         if self.dispatcher and not overview.dispatchers:

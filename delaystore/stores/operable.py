@@ -248,11 +248,11 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
-        """Make a RUNNING operation ABANDONED.
+        """Make a RUNNING operation ABANDONED, and note `change`.
 
         Args:
             operation_id: The operation.
-            change: The audit entry to note; None: none.
+            change: The audit entry; None: none.
 
         Returns:
             The operation; one that had ended, as it is, and nothing is noted. None: there is none of that id.

@@ -239,11 +239,15 @@ _SENT: Final = ("delivered", "moved_to_error_queue", "failed", "deferred", "unco
 class OpenTelemetryMetrics(DispatchObserver):
     """Measures sending and dispatching; give it to `DelayedDelivery` or `Dispatcher` as their observer.
 
-    `endpoint`: the value of the attribute `delaystore.endpoint`. `destinations`: of how many destinations counters tell
-    by name, those beyond being `other`; 0: no metrics by destination. `meter_provider` None: the global one,
-    which is to be set before. `lateness`: where the lateness of each message goes; None: to the meter, too.
-
     It needs OpenTelemetry's API only; without a meter provider nothing is measured.
+
+    Args:
+        endpoint: The value of the attribute `delaystore.endpoint`.
+        destinations: Maximum number of destinations with counters of their own; the others are `other`. 0: no metrics
+            by destination.
+        meter_provider: Where metrics go; None: the global one, which is to be set before.
+        lateness: Where the lateness of each message goes; None: to the meter, too.
+
     """
 
     def __init__(
@@ -273,10 +277,14 @@ class OpenTelemetryMetrics(DispatchObserver):
         gauges_of(provider).add(self)
 
     def watch(self, store: DelayedMessageStore, transport: Transport | None = None, error_queue: str = "error") -> None:
-        """Have the gauges tell of `store`, which is asked every 10 s at most, when they are read, and in a thread.
+        """Have the gauges report on a store, which is asked in a thread, every 10 s at most, when they are read.
 
-        `transport`: reports how deep `error_queue` is, where no dispatcher of the endpoint does. The store is one for
-        threads, and initialized for the endpoint, as by DelayedDelivery.
+        Args:
+            store: A store for threads, initialized for the endpoint, as by DelayedDelivery.
+            transport: Reports the depth of `error_queue` where no dispatcher of the endpoint does; None: it is then
+                unknown.
+            error_queue: The error queue's name.
+
         """
         self._readings = StoreGauges(store, transport, error_queue)
 
@@ -305,7 +313,15 @@ class OpenTelemetryMetrics(DispatchObserver):
         return MeasuredSending(self)
 
     def sent(self, count: int, destination: str | None, seconds: float, error: BaseException | None) -> None:
-        """Measure a call of `send` or `send_many`; `destination` None: several."""
+        """Measure a call of `send` or `send_many`.
+
+        Args:
+            count: How many messages it stored.
+            destination: Their destination; None: several.
+            seconds: How long it took.
+            error: What it raised; None: it returned.
+
+        """
         attributes = {**self._operation(names.SEND), **self._destinations.attributes(destination)}
         if error is not None:
             attributes[names.ERROR_TYPE] = type(error).__name__
@@ -314,7 +330,15 @@ class OpenTelemetryMetrics(DispatchObserver):
             self._sent.add(count, attributes)
 
     def observed(self, name: str) -> Iterable[tuple[float, Mapping[str, str]]]:
-        """The values of a gauge, for the exporter."""
+        """The values of a gauge, for the exporter.
+
+        Args:
+            name: The gauge's name.
+
+        Returns:
+            Each value with its attributes; none where it is not known.
+
+        """
         if name == names.BREAKER_STATE.name:
             return self._breakers()
         reading = {} if self._readings is None else self._readings.latest()

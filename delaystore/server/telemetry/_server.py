@@ -32,8 +32,14 @@ _SILENCE: Final = 10
 class MetricsServer:
     """Serves metrics at `http://HOST:PORT/metrics`, in daemon threads, until `close`; a `with` block closes it.
 
-    `port` 0: any that is free; see `port`. Raises ConfigurationError where the address cannot be used,
-    MissingDependencyError without the extra `prometheus`.
+    Args:
+        host: The address to listen at.
+        port: The port; 0: any that is free, see `port`.
+
+    Raises:
+        ConfigurationError: The address cannot be used.
+        MissingDependencyError: The extra `prometheus` is not installed.
+
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 9464) -> None:
@@ -83,9 +89,18 @@ class MetricsServer:
         return self._thread.is_alive()
 
     def observer(self, endpoint: str, *, destinations: int = 0, traces: bool = True) -> "OpenTelemetryMetrics":
-        """An observer whose metrics are served here; with `traces` it also makes spans, by the global tracer provider.
+        """Make an observer whose metrics are served here.
 
         The lateness of messages is counted a batch at a time, which costs a fiftieth of what the meter takes.
+
+        Args:
+            endpoint: As of OpenTelemetryMetrics.
+            destinations: As of OpenTelemetryMetrics.
+            traces: Also make spans, by the global tracer provider.
+
+        Returns:
+            The observer.
+
         """
         from delaystore.server.telemetry._metrics import OpenTelemetryMetrics
         from delaystore.server.telemetry.traces import OpenTelemetryObserver
@@ -95,7 +110,16 @@ class MetricsServer:
         )
 
     def watch_ingress(self, endpoint: str, ingress: "Ingress") -> "IngressMetrics":
-        """Have metrics of an ingress served here, as long as the returned object is referenced."""
+        """Have metrics of an ingress served here.
+
+        Args:
+            endpoint: The value of the attribute `delaystore.endpoint`.
+            ingress: The ingress.
+
+        Returns:
+            The metrics, which are served as long as the object is referenced.
+
+        """
         from delaystore.server.telemetry._ingress import IngressMetrics
 
         return IngressMetrics(endpoint, ingress, meter_provider=self.meter_provider)

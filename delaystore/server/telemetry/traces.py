@@ -41,8 +41,16 @@ _TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "deferred")
 class OpenTelemetryObserver(OpenTelemetryMetrics):
     """Measures and traces sending and dispatching; the metrics are those of OpenTelemetryMetrics.
 
-    `tracer_provider` None: the global one. Without one, or where the caller's trace is not sampled, there are no spans;
-    a message carries a trace context where there is one, and keeps a `traceparent` header of its own.
+    Without a tracer provider, or where the caller's trace is not sampled, there are no spans; a message carries a trace
+    context where there is one, and keeps a `traceparent` header of its own.
+
+    Args:
+        endpoint: As of OpenTelemetryMetrics.
+        destinations: As of OpenTelemetryMetrics.
+        meter_provider: As of OpenTelemetryMetrics.
+        tracer_provider: Where spans go; None: the global one.
+        lateness: As of OpenTelemetryMetrics.
+
     """
 
     def __init__(

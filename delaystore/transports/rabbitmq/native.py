@@ -71,7 +71,12 @@ class Handover:
 class NativeDelay(ABC):
     """A way to have RabbitMQ keep a message until it is due. May be shared by threads.
 
-    `layout`: what it needs on the broker, whatever the messages.
+    Args:
+        layout: The parts that it needs on the broker, whatever the messages; None: none.
+
+    Raises:
+        ConfigurationError: A name contains a control character.
+
     """
 
     def __init__(self, layout: Layout | None = None) -> None:
@@ -88,13 +93,33 @@ class NativeDelay(ABC):
 
     @abstractmethod
     def address(self, handover: Handover) -> Publication:
-        """The message to publish, and where. Raises UnsupportedMessageError if it cannot be delayed this way."""
+        """Make the publication that delays a message.
+
+        Args:
+            handover: The message, and how long it is to wait.
+
+        Returns:
+            The message to publish, and where.
+
+        Raises:
+            UnsupportedMessageError: It cannot be delayed this way.
+
+        """
 
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
-        """Declare what `batch` needs; returns the queues that nothing can be delayed for, each with the reason.
+        """Declare what messages need. Parts that were declared or found a short while ago are not asked for again.
 
-        What was declared or found a short while ago is not asked for again. Raises TransportSetupError where nothing
-        at all can be delayed, TransportUnavailableError.
+        Args:
+            connections: Connections to the broker.
+            batch: The messages.
+
+        Returns:
+            The queues that nothing can be delayed for, each with the reason.
+
+        Raises:
+            TransportSetupError: Nothing at all can be delayed.
+            TransportUnavailableError: The broker does not answer.
+
         """
         prepared, now = self._prepared, time.monotonic()
         queues = {handover.queue for handover in batch}
@@ -120,16 +145,33 @@ class NativeDelay(ABC):
         return reasons
 
     def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
-        """Have messages reach `queue`; False: it does not exist.
+        """Have messages reach a queue.
 
-        Raises TransportSetupError where it may not be checked or bound, TransportUnavailableError.
+        Args:
+            connections: Connections to the broker.
+            queue: The queue's name.
+
+        Returns:
+            False: it does not exist.
+
+        Raises:
+            TransportSetupError: It may not be checked or bound.
+            TransportUnavailableError: The broker does not answer.
+
         """
         return queue_exists(connections, queue)
 
     def required(self, queue: str) -> Sequence[Queue | Binding]:
-        """Queues and bindings that a message for `queue` needs. They are checked right before it is published.
+        """Queues and bindings that a message needs. They are checked right before it is published.
 
         Parts that were prepared a while ago may be gone: a queue that is deleted and declared again has no bindings.
+
+        Args:
+            queue: The queue that the message is for.
+
+        Returns:
+            The parts.
+
         """
         return (Queue(queue),)
 
@@ -140,9 +182,22 @@ class NativeDelay(ABC):
     def publications(
         self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
     ) -> Sequence[Publication | Outcome]:
-        """Make the publication of each of `messages`, or NOT_DELAYABLE. Raises as `prepare`.
+        """Make the publications that delay messages.
 
         Delays are counted when everything is prepared, so that preparing makes nothing late.
+
+        Args:
+            connections: Connections to the broker.
+            messages: The messages.
+            now: The present, an aware datetime.
+
+        Returns:
+            For each message, in their order, its publication, or NOT_DELAYABLE.
+
+        Raises:
+            TransportSetupError: Nothing at all can be delayed.
+            TransportUnavailableError: The broker does not answer.
+
         """
         began = time.monotonic()
         batch = [self._checked(message, now) for message in messages]
@@ -192,6 +247,10 @@ class CascadeDelay(NativeDelay):
     """Any delay up to the cascade's maximum, in its units, rounded up.
 
     The cascade is declared and each destination's queue is bound when they are first needed.
+
+    Args:
+        topology: The cascade.
+
     """
 
     def __init__(self, topology: CascadeTopology) -> None:
@@ -225,7 +284,14 @@ _LONGEST: Final = 2**32 - 1 - _EXTRA_LIFE
 class EphemeralQueueDelay(NativeDelay):
     """Any delay up to 49 days, in milliseconds. For few messages: each costs the broker a queue.
 
-    Queues are classic and durable: RabbitMQ 4 has no transient ones. `prefix`: of their names.
+    Queues are classic and durable: RabbitMQ 4 has no transient ones.
+
+    Args:
+        prefix: The beginning of the queues' names.
+
+    Raises:
+        ConfigurationError: The name contains a control character.
+
     """
 
     def __init__(self, prefix: str = "delaystore.ephemeral") -> None:
@@ -273,6 +339,14 @@ class FixedDelay(NativeDelay):
     """Always the same delay, by a fanout exchange and a queue of one name.
 
     A message with another delay would have to wait for those before it, and is refused.
+
+    Args:
+        delay: The delay, a millisecond at least.
+        name: The name of exchange and queue; None: `delaystore.fixed.` and the milliseconds.
+
+    Raises:
+        ConfigurationError: The delay or the name cannot work.
+
     """
 
     def __init__(self, delay: timedelta, name: str | None = None) -> None:
@@ -312,10 +386,17 @@ class DelayedMessagePluginDelay(NativeDelay):
     It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
     `mandatory`: every delayed message would come back as unroutable, so they are published without it.
 
-    `exchange`: its name. A due message goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
-    queue is bound by its own name. What has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the plugin
-    would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
+    A due message goes from the plugin's exchange to the exchange `EXCHANGE.delivery`, to which each destination's queue
+    is bound by its own name. A message that has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the
+    plugin would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
     delayed, it counts as unroutable.
+
+    Args:
+        exchange: The name of the plugin's exchange.
+
+    Raises:
+        ConfigurationError: The name contains a control character.
+
     """
 
     def __init__(self, exchange: str = "delaystore.delayed") -> None:
@@ -368,9 +449,17 @@ class DelayedMessagePluginDelay(NativeDelay):
 
 
 def delay_named(name: str) -> NativeDelay:
-    """A cascade by its name (see `topology_named`), or `plugin`, `ephemeral`, `fixed:SECONDS`.
+    """Make a native delay by its name.
 
-    Raises ConfigurationError for another.
+    Args:
+        name: A cascade (see `topology_named`), or `plugin`, `ephemeral`, `fixed:SECONDS`.
+
+    Returns:
+        The native delay.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+
     """
     if name == "plugin":
         return DelayedMessagePluginDelay()

@@ -62,10 +62,14 @@ _TIMESTAMP_STEP: Final = timedelta(seconds=1)
 class Original:
     """A message as it was first delivered: before a cascade replaced exchange, routing key and expiration.
 
-    `properties`: as the sender gave them, with headers and expiration, without what retries and dead-lettering added;
-    only NServiceBus' headers TimeSent and DelayInSeconds stay.
-    `attempt`: how often it was delayed for another attempt; 0 at its first delivery.
-    `expires`: when its time to live ends; None: never, or it was not retried, and the broker expires it.
+    Attributes:
+        exchange: The exchange that it was sent to.
+        routing_key: Its routing key.
+        properties: As the sender gave them, with headers and expiration, without what retries and dead-lettering added;
+            only NServiceBus' headers TimeSent and DelayInSeconds stay.
+        attempt: How often it was delayed for another attempt; 0 at its first delivery.
+        expires: When its time to live ends; None: never, or it was not retried, and the broker expires it.
+
     """
 
     exchange: str
@@ -75,16 +79,32 @@ class Original:
     expires: datetime | None
 
     def expired(self, now: datetime) -> bool:
-        """Whether its time to live, counted from the original send, is over at `now`."""
+        """Whether its time to live, counted from the original send, is over.
+
+        Args:
+            now: The present, an aware datetime.
+
+        Returns:
+            False also where it has none.
+
+        """
         return self.expires is not None and self.expires <= now
 
 
 def original(method: Any, properties: Any, *, topology: CascadeTopology = NSERVICEBUS_V2) -> Original:
     """The message as it was first delivered, whether it was retried since or not.
 
-    `method` and `properties`: what pika gave the consumer; neither is changed. `topology`: the cascade that retries
-    pass. The exchange of a message that another program delayed is lost: it counts as sent to the default exchange,
-    with the routing key behind the digits.
+    The exchange of a message that another program delayed is lost: it counts as sent to the default exchange, with the
+    routing key behind the digits.
+
+    Args:
+        method: As pika gave it to the consumer; it is not changed.
+        properties: As pika gave them to the consumer; they are not changed.
+        topology: The cascade that retries pass.
+
+    Returns:
+        The message.
+
     """
     headers = properties.headers or {}
     attempt = _attempt(headers)
@@ -213,7 +233,12 @@ class RetryResult(StrEnum):
 class NextStep:
     """The next step for a message: publish it to `address` with `properties`, then acknowledge the original.
 
-    `address` None, with RetryResult.EXPIRED: publish nothing; acknowledge, or reject without requeueing.
+    Attributes:
+        result: What becomes of the message.
+        address: Where to publish it; None, with RetryResult.EXPIRED: publish nothing; acknowledge the original, or
+            reject it without requeueing.
+        properties: The properties of the copy.
+
     """
 
     result: RetryResult
@@ -341,9 +366,19 @@ def next_step(
 
 
 def settle_expired(channel: Any, method: Any, properties: Any, *, expired: Expired = Expired.DEAD_LETTER) -> bool:
-    """Drop or dead-letter a message that came back after its time to live; False: it has not expired; nothing was done.
+    """Drop or dead-letter a message that came back after its time to live.
 
     Call it first in a consumer, with any pika channel: RabbitMQ itself no longer expires a message that was retried.
+
+    Args:
+        channel: The consumer's channel.
+        method: As pika gave it to the consumer.
+        properties: As pika gave them to the consumer.
+        expired: What to do with the message if it has expired.
+
+    Returns:
+        False: it has not expired; nothing was done.
+
     """
     if not original(method, properties).expired(datetime.now(UTC)):
         return False

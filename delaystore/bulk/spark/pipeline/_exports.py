@@ -135,10 +135,20 @@ def ravendb_timeouts(
 ) -> DataFrame:
     """The timeouts of a RavenDB export.
 
-    `paths`: files, folders or globs of JSON documents, one a line; or, with `whole_files`, one a file: an array, a dump
-    with `Docs`, or a query's answer with `Results` (such a file must fit into a task's memory). `endpoint`: only those
-    it owns; None: all. `addresses`: "msmq" where destinations are `queue@machine`.
-    Raises ConfigurationError for other addresses.
+    Args:
+        spark: The session.
+        paths: Files, folders or globs of JSON documents, one a line.
+        endpoint: Only timeouts that this NServiceBus endpoint owns; None: all.
+        addresses: "msmq" where destinations are `queue@machine`, else "queue".
+        whole_files: One document a file: an array, a dump with `Docs`, or a query's answer with `Results`. Each file
+            must fit into a task's memory.
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: `addresses` is something else.
+
     """
     return _timeouts(spark, paths, "@metadata.@id", endpoint, addresses, whole_files=whole_files)
 
@@ -151,9 +161,23 @@ def azure_timeouts(
     addresses: str = "queue",
     whole_files: bool = False,
 ) -> DataFrame:
-    """The timeouts of an export of Azure tables. As `ravendb_timeouts`, but pages have `value` or `items`.
+    """The timeouts of an export of Azure tables.
 
     `State` must be in the export in base64: Azure keeps it in a blob that `StateAddress` names.
+
+    Args:
+        spark: The session.
+        paths: As of `ravendb_timeouts`.
+        endpoint: As of `ravendb_timeouts`.
+        addresses: As of `ravendb_timeouts`.
+        whole_files: One document a file: an array, or a page with `value` or `items`.
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: `addresses` is something else.
+
     """
     return _timeouts(spark, paths, "RowKey", endpoint, addresses, whole_files=whole_files)
 
@@ -207,11 +231,22 @@ def celery_tasks(
 ) -> DataFrame:
     """The tasks of a dump, as messages that a Celery worker runs when they arrive.
 
-    `paths`: files, folders or globs of JSON documents, one a line; or one a file, with `whole_files`. A document is a
-    message as Celery writes it (headers, properties, body; what Redis holds, for example), or an answer of `celery
-    inspect scheduled --json`; of that answer the task's callbacks and chains are not known. `queue`: where all go;
-    None: back where they came from. `time_zone`: of an eta without offset; None: it cannot be read.
-    Raises ConfigurationError for an unknown time zone.
+    A document is a message as Celery writes it (headers, properties, body; what Redis holds, for example), or an answer
+    of `celery inspect scheduled --json`; of that answer the task's callbacks and chains are not known.
+
+    Args:
+        spark: The session.
+        paths: Files, folders or globs of JSON documents, one a line.
+        queue: The queue for all tasks; None: back where they came from.
+        time_zone: The time zone of an eta without offset; None: such an eta cannot be read.
+        whole_files: One document a file.
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: The time zone is unknown.
+
     """
     times = due_times(None, time_zone)
     return read_json(spark, paths, lambda record: _message(record, queue, times), _tasks, whole_files=whole_files)

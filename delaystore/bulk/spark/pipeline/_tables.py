@@ -31,11 +31,21 @@ _QUOTES: Final = {"mysql": ("`", "`"), "mariadb": ("`", "`"), "sqlserver": ("[",
 
 
 def nservicebus_messages(rows: DataFrame, *, addresses: str = "queue") -> DataFrame:
-    """The messages of a table's rows: columns Id, Destination, SagaId, State, Time, Headers; others are ignored.
+    """The messages of the rows of a timeout table of NServiceBus.
 
     A Time without a zone is UTC, which is what NServiceBus writes. In files of text, State is base64, or hexadecimal
-    after `0x`, or after a backslash and x, as databases export it. `addresses`: "msmq" where destinations are
-    `queue@machine`. Raises ConfigurationError for missing columns.
+    after `0x`, or after a backslash and x, as databases export it.
+
+    Args:
+        rows: The rows, with the columns Id, Destination, SagaId, State, Time and Headers; others are ignored.
+        addresses: "msmq" where destinations are `queue@machine`, else "queue".
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: Columns are missing, or `addresses` is something else.
+
     """
     found = {name.lower(): name for name in rows.columns}
     missing = [name for name in _COLUMNS if name.lower() not in found]
@@ -63,9 +73,21 @@ def read_nservicebus_table(
 ) -> DataFrame:
     """The messages of an endpoint's table, by JDBC.
 
-    `url`: such as `jdbc:postgresql://host/database`; its driver must be on Spark's class path (`spark.jars`). `table`:
-    its name as SQL has it, where it is not `<Endpoint>_TimeoutData`. `options`: Spark's JDBC reader's: user, password,
-    numPartitions with partitionColumn, lowerBound and upperBound, and so on.
+    Args:
+        spark: The session.
+        url: Such as `jdbc:postgresql://host/database`; its driver must be on Spark's class path (`spark.jars`).
+        endpoint: The NServiceBus endpoint.
+        table: The table's name as SQL has it; None: `<Endpoint>_TimeoutData`.
+        addresses: As of `nservicebus_messages`.
+        **options: Options of Spark's JDBC reader: user, password, numPartitions with partitionColumn, lowerBound and
+            upperBound, and so on.
+
+    Returns:
+        The messages, for the writer.
+
+    Raises:
+        ConfigurationError: Columns are missing, or `addresses` is something else.
+
     """
     name = table or _quoted(url, NServiceBusSqlLayout().table_name(endpoint))
     # without it Spark reads times as those of the Java machine's own zone

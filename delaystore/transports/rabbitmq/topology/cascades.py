@@ -82,12 +82,19 @@ class CascadeTopology(ABC):
     """A cascade of `levels` queues; a message waits 2^n `unit`s in that of level n if its routing key has a 1 there.
 
     A routing key is `levels` binary digits, the most significant first, parted by dots, and then the address.
-    `level_name`: a format string with `{level}`. `delivery`: the exchange that hands a message on when its delay is
-    over. `arguments`: of the level queues, beside time to live and dead-letter exchange.
-    `undeliverable`: the exchange and queue for messages without a destination when their delay is over. None: there is
-    none, as others declare the same cascade without an alternate exchange (a policy may set it).
 
-    Raises ConfigurationError for what no broker could hold.
+    Attributes:
+        level_name: A format string with `{level}`.
+        delivery: The exchange that hands a message on when its delay is over.
+        levels: The number of levels.
+        unit: One second or one millisecond.
+        arguments: Arguments of the level queues, beside time to live and dead-letter exchange.
+        undeliverable: The exchange and queue for messages without a destination when their delay is over. None: there
+            is none, as others declare the same cascade without an alternate exchange (a policy may set it).
+
+    Raises:
+        ConfigurationError: No broker could hold it.
+
     """
 
     level_name: str
@@ -116,11 +123,20 @@ class CascadeTopology(ABC):
 
     @abstractmethod
     def route(self, delay: timedelta | float, address: str) -> Address:
-        """The exchange and routing key to publish to, so that a message comes to `address` after `delay`.
+        """Where to publish a message so that it comes to an address after a delay.
 
-        `delay`: a timedelta or seconds, rounded up to whole units, never early; below 0 means 0.
-        Raises InvalidMessageError for what is no duration, UnsupportedMessageError for a delay over `maximum`, or for
-        an address that does not fit a key or would be taken for wildcards.
+        Args:
+            delay: A timedelta or seconds, rounded up to whole units, never early; below 0 means 0.
+            address: The name of a queue, or of an exchange.
+
+        Returns:
+            The exchange and routing key.
+
+        Raises:
+            InvalidMessageError: The delay is no duration.
+            UnsupportedMessageError: The delay is over `maximum`, or the address does not fit a key or would be taken
+                for wildcards.
+
         """
 
     @abstractmethod
@@ -138,15 +154,43 @@ class CascadeTopology(ABC):
         return [self.level(number) for number in reversed(range(self.levels))] + own
 
     def level(self, number: int) -> str:
-        """The name of level `number`, from 0; the queue's, and the walking cascade's exchange."""
+        """The name of a level: the queue's, and the walking cascade's exchange.
+
+        Args:
+            number: The level, from 0.
+
+        Returns:
+            The name.
+
+        """
         return self.level_name.format(level=number)
 
     def ttl(self, number: int) -> int:
-        """Milliseconds that a message stays in the queue of level `number`."""
+        """How long a message stays in the queue of a level.
+
+        Args:
+            number: The level, from 0.
+
+        Returns:
+            Milliseconds.
+
+        """
         return int(2**number * self.unit // MILLISECOND)
 
     def units(self, delay: timedelta | float) -> int:
-        """`delay` in whole units, rounded up; raises as `route`."""
+        """A delay in whole units, rounded up.
+
+        Args:
+            delay: A timedelta or seconds; below 0 means 0.
+
+        Returns:
+            The number of units.
+
+        Raises:
+            InvalidMessageError: The delay is no duration.
+            UnsupportedMessageError: The delay is over `maximum`.
+
+        """
         try:
             span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
         except (TypeError, ValueError, OverflowError):
@@ -159,24 +203,64 @@ class CascadeTopology(ABC):
         return units
 
     def queues_passed(self, delay: timedelta | float) -> list[str]:
-        """The level queues that a message with this delay waits in, in their order."""
+        """The level queues that a message waits in.
+
+        Args:
+            delay: Its delay, a timedelta or seconds.
+
+        Returns:
+            The queues' names, in their order.
+
+        Raises:
+            InvalidMessageError: The delay is no duration.
+            UnsupportedMessageError: The delay is over `maximum`.
+
+        """
         units = self.units(delay)
         return [self.level(number) for number in reversed(range(self.levels)) if units >> number & 1]
 
     def key(self, units: int, address: str) -> str:
-        """The routing key for a delay of `units`; raises UnsupportedMessageError for an address that does not fit."""
+        """The routing key for a delay and an address.
+
+        Args:
+            units: The delay, in units.
+            address: The name of a queue, or of an exchange.
+
+        Returns:
+            The routing key.
+
+        Raises:
+            UnsupportedMessageError: The address does not fit.
+
+        """
         self.check_address(address)
         return f"{'.'.join(f'{units:0{self.levels}b}')}.{address}"
 
     def read_key(self, key: str) -> DelayKey | None:
-        """Read a routing key; None: it is not a key of this cascade."""
+        """Read a routing key.
+
+        Args:
+            key: The routing key.
+
+        Returns:
+            Delay and address; None: it is not a key of this cascade.
+
+        """
         *digits, address = key.split(".", self.levels)
         if len(digits) < self.levels or not set(digits) <= {"0", "1"}:
             return None
         return DelayKey(int("".join(digits), 2), address)
 
     def check_address(self, address: str) -> None:
-        """Raise UnsupportedMessageError for an address that fits no key, or that no binding would match exactly."""
+        """Check that an address fits a key, and that a binding can match it exactly.
+
+        Args:
+            address: The name of a queue, or of an exchange.
+
+        Raises:
+            UnsupportedMessageError: It does not.
+
+        """
         room = MAX_SHORT_STRING_BYTES - 2 * self.levels
         size = _size(address, UnsupportedMessageError)
         if not 1 <= size <= room:
@@ -187,9 +271,20 @@ class CascadeTopology(ABC):
             raise UnsupportedMessageError(f"address {address[:40]!r} has a word * or #, which a binding takes for any")
 
     def destination_bindings(self, address: str, routing: Routing = Routing.DIRECT) -> tuple[Binding, ...]:
-        """The bindings with which `address` gets what is meant for it, and nothing else; raises as `check_address`.
+        """The bindings with which a destination gets its messages, and no others.
 
-        As many `*` as there are digits, and not `#`: `#.b` would take what is meant for `a.b` as well.
+        As many `*` as there are digits, and not `#`: `#.b` would also take messages for `a.b`.
+
+        Args:
+            address: The name of the queue, or of the exchange.
+            routing: How it is bound.
+
+        Returns:
+            The bindings.
+
+        Raises:
+            UnsupportedMessageError: The address fits no key, or no binding would match it exactly.
+
         """
         self.check_address(address)
         kind = DestinationKind.QUEUE if routing is Routing.DIRECT else DestinationKind.EXCHANGE
