@@ -268,10 +268,8 @@ def cancel(
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
             return
-        # tables of an earlier release keep no audit trail
-        cancel_one = operations.cancel_one if operations.are_available else opened.delivery.cancel
-        outcomes = [({"message_id": each}, cancel_one(each)) for each in message_ids or ()]
-        outcomes += [({"key": each}, cancel_one(key=each)) for each in key or ()]
+        outcomes = [({"message_id": each}, operations.cancel_one(each)) for each in message_ids or ()]
+        outcomes += [({"key": each}, operations.cancel_one(key=each)) for each in key or ()]
     if as_json:
         print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
     else:
@@ -313,8 +311,7 @@ def reschedule(
             bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
             return
         named = id_or_key(message_id, key)
-        reschedule_one = operations.reschedule_one if operations.are_available else opened.delivery.reschedule
-        outcome = reschedule_one(message_id, key=key, delay=after, at=instant)
+        outcome = operations.reschedule_one(message_id, key=key, delay=after, at=instant)
     if as_json:
         print_document({**named, "outcome": outcome.value})
     else:

@@ -230,7 +230,7 @@ def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, change: C
 
 
 def _noting(store: Any, message: DelayedMessage, rule: KeyRule, change: Change) -> str:
-    audited(store)
+    audited(store, change.way)
     stored: str = store.store_keyed(message, rule, change=change)
     return stored
 

@@ -188,8 +188,10 @@ def test_a_file_of_messages_notes_how_many_it_replaces(
 
 
 def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:
-    with pytest.raises(ConfigurationError, match="object keeps no audit trail"):
-        audited(object())
+    with pytest.raises(ConfigurationError, match=r"object keeps no audit trail.*audit='operators'"):
+        audited(object(), Way.PROGRAM)
+    with pytest.raises(ConfigurationError, match="use a SQL store, or cancel and reschedule in your program"):
+        audited(object(), Way.CLI)
 
 
 def test_a_pause_or_limit_that_cannot_be_noted_is_not_made(sqlite_url: str) -> None:
