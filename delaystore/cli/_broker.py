@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._commands import Offered
-from delaystore.cli._options import Yes, environment_option, required, url_option
+from delaystore.cli._options import DryRun, Yes, environment_option, required, url_option
 from delaystore.cli._output import can_ask, confirm, print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
@@ -30,9 +30,6 @@ BrokerUrl = Annotated[
     str | None,
     url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
 ]
-
-
-DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

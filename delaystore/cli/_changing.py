@@ -12,6 +12,7 @@ from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._options import (
     At,
     Delay,
+    DryRun,
     EndpointOptions,
     FilterOptions,
     Json,
@@ -40,7 +41,6 @@ ASKED: Final = 1_000
 """From more messages on, a terminal is asked whether it is meant."""
 _NAMED: Final = 10
 """Ids that are named of what dispatchers had."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show how many match, and the first five.")]
 Yes = Annotated[
     bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]

@@ -9,7 +9,6 @@ import typer
 from delaystore.cli._broker import (
     Cascade,
     Deleting,
-    DryRun,
     Passive,
     creation_document,
     finding_document,
@@ -20,7 +19,7 @@ from delaystore.cli._broker import (
 )
 from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._delays_moving import export, migrate, status, transfer
-from delaystore.cli._options import Json
+from delaystore.cli._options import DryRun, Json
 from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.text import control_character, counted

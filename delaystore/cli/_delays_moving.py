@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._broker import DEFAULT_CASCADE, BrokerOptions, Cascade, CascadeName, DryRun
-from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
+from delaystore.cli._broker import DEFAULT_CASCADE, BrokerOptions, Cascade, CascadeName
+from delaystore.cli._options import DryRun, Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, printable, say, tell, write
 from delaystore.cli._signals import stop_requests
 from delaystore.text import counted, duration_text, parse_duration

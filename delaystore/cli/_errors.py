@@ -12,6 +12,7 @@ from delaystore.cli._changing import By, acting
 from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
+    DryRun,
     EndpointOptions,
     Json,
     TransportUrl,
@@ -119,7 +120,6 @@ MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 

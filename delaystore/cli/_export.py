@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import DryRun, preview
-from delaystore.cli._options import FilterOptions, Json, StoredEndpoint, environment_option, parse_position
+from delaystore.cli._changing import preview
+from delaystore.cli._options import DryRun, FilterOptions, Json, StoredEndpoint, environment_option, parse_position
 from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError

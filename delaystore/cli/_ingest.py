@@ -9,7 +9,6 @@ import typer
 from delaystore.cli._broker import (
     BrokerOptions,
     Deleting,
-    DryRun,
     Passive,
     creation_document,
     finding_document,
@@ -28,7 +27,7 @@ from delaystore.cli._ingest_options import (
     plan_from,
 )
 from delaystore.cli._ingest_run import retry, run, status
-from delaystore.cli._options import Json, environment_option
+from delaystore.cli._options import DryRun, Json, environment_option
 from delaystore.cli._output import print_document, say, tell
 from delaystore.errors import TransportSetupError
 from delaystore.text import counted

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions, BrokerUrl, DryRun
+from delaystore.cli._broker import BrokerOptions, BrokerUrl
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import Reason
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
+    DryRun,
     FailFast,
     Json,
     Verbose,

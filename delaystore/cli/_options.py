@@ -114,6 +114,9 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
 Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
+DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; show what would be done.")]
+
+
 def create_option(command: str) -> Any:
     """--create of a command that stores messages."""
     text = "Make the endpoint's tables (and a SQLite file) where they are missing: for the first time."

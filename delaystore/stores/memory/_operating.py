@@ -327,8 +327,9 @@ def _note(waiting: WaitingMessages, operation: Operation, change: Change | None)
 def _note_progress(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:
     """Have the operation's entries say how many messages it has changed by now."""
     count = count_of_begun(operation, change)
+    entry = operation.began, operation.operation_id
     waiting.changes = [
-        replace(each, count=count) if each.operation_id == operation.operation_id else each for each in waiting.changes
+        replace(each, count=count) if (each.at, each.operation_id) == entry else each for each in waiting.changes
     ]
     if operation.ended is not None:
         _note(waiting, operation, change)

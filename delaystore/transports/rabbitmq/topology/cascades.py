@@ -158,11 +158,6 @@ class CascadeTopology(ABC):
             )
         return units
 
-    def queues_passed(self, delay: timedelta | float) -> list[str]:
-        """The level queues that a message with this delay waits in, in their order."""
-        units = self.units(delay)
-        return [self.level(number) for number in reversed(range(self.levels)) if units >> number & 1]
-
     def key(self, units: int, address: str) -> str:
         """The routing key for a delay of `units`; raises UnsupportedMessageError for an address that does not fit."""
         self.check_address(address)
