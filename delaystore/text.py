@@ -46,6 +46,28 @@ def named(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more
 
 
+_HEX_WIDTH: Final = 16
+
+
+def hex_dump(body: bytes) -> str:
+    """Lines of bytes in hexadecimal, each with the place of its first byte, and the printable characters beside."""
+    lines = (body[begin : begin + _HEX_WIDTH] for begin in range(0, len(body), _HEX_WIDTH))
+    return "\n".join(
+        f"{n * _HEX_WIDTH:06x}  {line.hex(' '):<{3 * _HEX_WIDTH}} "
+        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
+        for n, line in enumerate(lines)
+    )
+
+
+_MOST_DIGITS: Final = 30
+"""More than any time that can be kept; Python itself refuses 4,300."""
+
+
+def clamped_int(text: str) -> int:
+    """The whole number in ASCII digits, perhaps with a sign; one of too many digits becomes 10**30 with its sign."""
+    return int(text) if len(text) <= _MOST_DIGITS else 10**_MOST_DIGITS * (-1 if text[0] == "-" else 1)
+
+
 def rate_text(rate: float) -> str:
     """Messages a second, or a minute or an hour where it is less than one in ten: `120/s`, `3.5/min`."""
     for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
@@ -168,21 +190,35 @@ def parse_instant(text: str, option: str) -> datetime:
     return instant
 
 
-def duration_text(span: timedelta) -> str:
-    """A duration for people, as `parse_duration` reads it: 350ms, 4.2s, 2m10s, 3d4h; what is negative is 0s."""
+def duration_text(span: timedelta, *, spaced: bool = False) -> str:
+    """A duration for people, its two largest units; what is negative is 0s.
+
+    Args:
+        span: The duration.
+        spaced: As in a sentence: 350 ms, 4.2 s, 2 min 10 s, 1,553 d 4 h. False: as `parse_duration` reads it: 350ms,
+            4.2s, 2m10s, 1553d4h.
+
+    """
+    if spaced:
+        return " ".join(f"{number:,} {'min' if unit == 'm' else unit}" for number, unit in _parts_of(span))
+    return "".join(f"{number}{unit}" for number, unit in _parts_of(span))
+
+
+def _parts_of(span: timedelta) -> list[tuple[float, str]]:
     seconds = span.total_seconds()
     if seconds < 0.0005:
-        return "0s"
+        return [(0, "s")]
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f}ms"
+        return [(round(seconds * 1000), "ms")]
     if seconds < 9.95:
-        return f"{round(seconds, 1):g}s"
+        tenths = round(seconds, 1)
+        return [(int(tenths) if tenths.is_integer() else tenths, "s")]
     rest, parts = round(seconds), []
     for unit in ("d", "h", "m", "s"):
         number, rest = divmod(rest, int(_UNITS[unit].total_seconds()))
-        parts.append(f"{number}{unit}" if number else "")
-    first = next(at for at, part in enumerate(parts) if part)
-    return "".join(parts[first : first + 2])
+        parts.append((number, unit))
+    first = next(at for at, (number, _) in enumerate(parts) if number)
+    return [part for part in parts[first : first + 2] if part[0]]
 
 
 def overdue_text(overdue: timedelta | None) -> str:

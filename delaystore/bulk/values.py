@@ -459,7 +459,7 @@ def joined(parts: Sequence[pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(*(pc.fill_null(part, "") for part in parts), "")
 
 
-def braced(entries: pa.Array, *, empty: str | None = None) -> pa.Array:
-    """The objects; `empty` for those without entries."""
+def braced(entries: pa.Array) -> pa.Array:
+    """The objects; null for those without entries."""
     objects = pc.replace_substring(pc.binary_join_element_wise(entries, "}", ""), ",", "{", max_replacements=1)
-    return pc.if_else(pc.fill_null(pc.equal(entries, ""), True), pa.scalar(empty, pa.string()), objects)
+    return pc.if_else(pc.fill_null(pc.equal(entries, ""), True), pa.scalar(None, pa.string()), objects)

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from delaystore.cascades.checking import DEAD_LETTER_EXCHANGE
 from delaystore.cascades.snapshot import Policy
-from delaystore.cascades.status import span_text
 from delaystore.errors import ConfigurationError
+from delaystore.text import duration_text
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
@@ -165,7 +166,7 @@ class _Drawing:
         target = self._id(DestinationKind.EXCHANGE, queue.arguments[DEAD_LETTER_EXCHANGE])
         if source == target:
             return
-        span = span_text(queue.ttl or 0)
+        span = _span_text(queue.ttl or 0)
         yield f"{source} -.-> {target}" if source == _MIDDLE else f'{source} -. "after {span}" .-> {target}'
 
     def _end(self) -> Iterator[str]:
@@ -188,7 +189,7 @@ class _Drawing:
         return f'    {self._id(DestinationKind.EXCHANGE, name)}(["{_escaped(name)}"])'
 
     def _queue(self, queue: Queue) -> str:
-        waits = f"<br/>{span_text(queue.ttl)}" if queue.ttl is not None else ""
+        waits = f"<br/>{_span_text(queue.ttl)}" if queue.ttl is not None else ""
         return f'    {self._id(DestinationKind.QUEUE, queue.name)}["{_escaped(queue.name)}{waits}"]'
 
     def _id(self, kind: DestinationKind, name: str) -> str:
@@ -342,3 +343,7 @@ def _check(layout: Layout, vhost: str, policies: Iterable[Policy]) -> None:
                 raise ConfigurationError(
                     f"Terraform's RabbitMQ provider cannot manage the bindings of {name!r}, for the / in it"
                 )
+
+
+def _span_text(milliseconds: int) -> str:
+    return duration_text(timedelta(milliseconds=milliseconds), spaced=True)

@@ -20,24 +20,6 @@ from delaystore.transports.rabbitmq.queues import exists, queue_exists, ready_co
 from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import DestinationKind, Exchange, Layout, Queue
 
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
-"""In milliseconds."""
-_PARTS: Final = 2
-
-
-def span_text(milliseconds: int) -> str:
-    """`1,553 d 10 h`, `18 h 12 min`, `8 s`, `512 ms`: the two largest units; smaller ones are cut off."""
-    parts: list[str] = []
-    rest = milliseconds
-    for name, size in _UNITS:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count:,} {name}")
-        if len(parts) == _PARTS or (parts and not count):
-            break
-    return " ".join(parts) or "0 ms"
-
-
 _REJECTING: Final = frozenset({"reject-publish", "reject-publish-dlx"})
 _UNAVAILABLE: Final = frozenset({"down", "crashed", "stopped", "minority"})
 
@@ -363,7 +345,6 @@ def read_status(
     *,
     sample: int,
     watch: float,
-    sleep: Callable[[float], object] = time.sleep,
 ) -> CascadeStatus:
     """Report how the cascade is doing. Changes nothing except the order of an undeliverable queue; see `routing_keys`.
 
@@ -373,7 +354,6 @@ def read_status(
         sample: Maximum number of undeliverable messages that are read, to find the reasons.
         watch: Seconds for which levels with dead-lettering messages are watched, to see whether these leave. 0: they
             are not watched.
-        sleep: Waits for a number of seconds.
 
     Returns:
         The cascade's levels, undeliverable messages and blocked destinations.
@@ -387,7 +367,7 @@ def read_status(
         if broker.management is None:
             return _by_amqp(broker, topology, sample)
         broker.check_same_cluster()
-        return _by_management(broker, broker.management, topology, sample, watch, sleep)
+        return _by_management(broker, broker.management, topology, sample, watch)
     except exceptions.ChannelClosedByBroker as error:
         raise TransportError(f"a queue of the cascade cannot be read: {reason_of(error)}") from None
 
@@ -398,9 +378,8 @@ def _by_management(
     topology: CascadeTopology,
     sample: int,
     watch: float,
-    sleep: Callable[[float], object],
 ) -> CascadeStatus:
-    levels, snapshot = watch_levels(topology, management.snapshot, watch, sleep)
+    levels, snapshot = watch_levels(topology, management.snapshot, watch, time.sleep)
     _require_any(levels, topology)
     unknown: list[str] = []
     if not watch and any(level.dead_lettering for level in levels):

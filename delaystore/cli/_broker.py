@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._commands import Offered
-from delaystore.cli._options import YesOption, environment_option, required, url_option
+from delaystore.cli._options import DryRunOption, YesOption, environment_option, required, url_option
 from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
 from delaystore.text import counted
@@ -30,9 +30,6 @@ BrokerUrl = Annotated[
     str | None,
     url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
 ]
-
-
-BrokerDryRunOption = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +124,7 @@ class DeletionOptions:
         bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
     ] = False
     yes: YesOption = False
-    dry_run: BrokerDryRunOption = False
+    dry_run: DryRunOption = False
 
     def delete(
         self,

@@ -12,6 +12,7 @@ from delaystore.cli._commands import add_commands, command_group
 from delaystore.cli._options import (
     At,
     DelayOption,
+    DryRunOption,
     EndpointOptions,
     FilterOptions,
     JsonOption,
@@ -40,9 +41,6 @@ ASKED: Final = 1_000
 """From more messages on, a terminal is asked whether it is meant."""
 _NAMED: Final = 10
 """Ids that are named of what dispatchers had."""
-BulkDryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Change nothing; show how many match, and the first five.")
-]
 BulkYesOption = Annotated[
     bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]
@@ -249,7 +247,7 @@ def cancel(
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
-    dry_run: BulkDryRunOption = False,
+    dry_run: DryRunOption = False,
     resume: Resume = None,
     yes: BulkYesOption = False,
     by: By = None,
@@ -270,10 +268,8 @@ def cancel(
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
             return
-        # tables of an earlier release keep no audit trail
-        cancel_one = operations.cancel_one if operations.are_available else opened.delivery.cancel
-        outcomes = [({"message_id": each}, cancel_one(each)) for each in message_ids or ()]
-        outcomes += [({"key": each}, cancel_one(key=each)) for each in key or ()]
+        outcomes = [({"message_id": each}, operations.cancel_one(each)) for each in message_ids or ()]
+        outcomes += [({"key": each}, operations.cancel_one(key=each)) for each in key or ()]
     if as_json:
         print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
     else:
@@ -290,7 +286,7 @@ def reschedule(
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
-    dry_run: BulkDryRunOption = False,
+    dry_run: DryRunOption = False,
     resume: Resume = None,
     yes: BulkYesOption = False,
     by: By = None,
@@ -315,8 +311,7 @@ def reschedule(
             bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
             return
         named = id_or_key(message_id, key)
-        reschedule_one = operations.reschedule_one if operations.are_available else opened.delivery.reschedule
-        outcome = reschedule_one(message_id, key=key, delay=after, at=instant)
+        outcome = operations.reschedule_one(message_id, key=key, delay=after, at=instant)
     if as_json:
         print_document({**named, "outcome": outcome.value})
     else:

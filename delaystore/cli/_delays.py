@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli._broker import (
-    BrokerDryRunOption,
     Deleting,
     OfferedCascade,
     Passive,
@@ -20,7 +19,7 @@ from delaystore.cli._broker import (
 )
 from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._delays_moving import export, migrate, status, transfer
-from delaystore.cli._options import JsonOption
+from delaystore.cli._options import DryRunOption, JsonOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
 from delaystore.text import control_character, counted
@@ -35,7 +34,7 @@ def bind(
     routing: Annotated[
         Routing, typer.Option(help="direct: to the queue; conventional: to the exchange of the same name.")
     ] = Routing.DIRECT,
-    dry_run: BrokerDryRunOption = False,
+    dry_run: DryRunOption = False,
     *,
     on: OfferedCascade,
     as_json: JsonOption = False,
@@ -139,7 +138,7 @@ def create(
     passive: Annotated[
         bool, typer.Option("--passive", help="This user may not declare: only verify that everything exists.")
     ] = False,
-    dry_run: BrokerDryRunOption = False,
+    dry_run: DryRunOption = False,
     *,
     on: OfferedCascade,
     as_json: JsonOption = False,

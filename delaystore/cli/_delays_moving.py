@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delaystore.cli._broker import DEFAULT_CASCADE, BrokerDryRunOption, BrokerOptions, CascadeName, OfferedCascade
-from delaystore.cli._options import JsonOption, MaxRate, TargetTimeoutOption, environment_option, required, url_option
+from delaystore.cli._broker import DEFAULT_CASCADE, BrokerOptions, CascadeName, OfferedCascade
+from delaystore.cli._options import (
+    DryRunOption,
+    JsonOption,
+    MaxRate,
+    TargetTimeoutOption,
+    environment_option,
+    required,
+    url_option,
+)
 from delaystore.cli._output import print_document, print_line, print_note, print_table, printable, write
 from delaystore.cli._signals import stop_requests
 from delaystore.text import counted, duration_text, parse_duration
@@ -52,7 +60,7 @@ class MoveOptions:
     ] = "delays.poison"
     max_rate: MaxRate = None
     target_timeout: TargetTimeoutOption = "60s"
-    dry_run: BrokerDryRunOption = False
+    dry_run: DryRunOption = False
 
     def settings(self) -> "MoveSettings":
         """The same as settings. Raises ConfigurationError."""

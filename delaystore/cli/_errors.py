@@ -12,6 +12,7 @@ from delaystore.cli._changing import By, acting
 from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
+    DryRunOption,
     EndpointOptions,
     JsonOption,
     TransportUrl,
@@ -119,7 +120,6 @@ MessageIdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="One
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
 ]
-ErrorsDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 
@@ -133,7 +133,7 @@ def replay(
         str | None, typer.Option("--to", metavar="NAME", help="Send them there instead of to their destinations.")
     ] = None,
     limit: LimitOption = None,
-    dry_run: ErrorsDryRunOption = False,
+    dry_run: DryRunOption = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
@@ -158,7 +158,7 @@ def discard(
     which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_discard")] = False,
     limit: LimitOption = None,
-    dry_run: ErrorsDryRunOption = False,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     by: By = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import BulkDryRunOption, preview
-from delaystore.cli._options import FilterOptions, JsonOption, StoredEndpoint, environment_option, parse_position
+from delaystore.cli._changing import preview
+from delaystore.cli._options import (
+    DryRunOption,
+    FilterOptions,
+    JsonOption,
+    StoredEndpoint,
+    environment_option,
+    parse_position,
+)
 from delaystore.cli._output import is_terminal, print_document, print_line, print_note, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
@@ -52,7 +59,7 @@ def export(
         typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export printed."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
-    dry_run: BulkDryRunOption = False,
+    dry_run: DryRunOption = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._broker import (
-    BrokerDryRunOption,
     BrokerOptions,
     Deleting,
     Passive,
@@ -28,7 +27,7 @@ from delaystore.cli._ingest_options import (
     plan_from,
 )
 from delaystore.cli._ingest_run import retry, run, status
-from delaystore.cli._options import JsonOption, environment_option
+from delaystore.cli._options import DryRunOption, JsonOption, environment_option
 from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.errors import TransportSetupError
 from delaystore.text import counted
@@ -161,7 +160,7 @@ def create(
     context: typer.Context,
     *,
     wish: ToCreate,
-    dry_run: BrokerDryRunOption = False,
+    dry_run: DryRunOption = False,
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._broker import BrokerDryRunOption, BrokerOptions, BrokerUrl
+from delaystore.cli._broker import BrokerOptions, BrokerUrl
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import ReasonOption
 from delaystore.cli._ingest_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
+    DryRunOption,
     FailFast,
     JsonOption,
     Verbose,
@@ -145,7 +146,7 @@ def retry(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
     reason: ReasonOption = None,
-    dry_run: BrokerDryRunOption = False,
+    dry_run: DryRunOption = False,
     *,
     on: Annotated[BrokerOptions, Offered("broker")],
     as_json: JsonOption = False,

@@ -49,7 +49,7 @@ def load(
     master: of_load.Master = None,
     conf: of_load.Conf = None,
     spark_log: of_load.SparkLog = None,
-    dry_run: of_load.DryRunOption = False,
+    dry_run: of_load.LoadDryRunOption = False,
     cleanup: of_load.Cleanup = False,
     create: Annotated[bool, create_option("load")] = False,
     where: DispatchedEndpoint,

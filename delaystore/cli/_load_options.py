@@ -204,7 +204,7 @@ Conf = Annotated[
     ),
 ]
 SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="Where to keep what Spark itself logs.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
+LoadDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
 Cleanup = Annotated[
     bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")
 ]

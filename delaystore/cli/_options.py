@@ -114,6 +114,9 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
 JsonOption = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
+DryRunOption = Annotated[bool, environment_option("--dry-run", "Change nothing; show what would be done.")]
+
+
 def create_option(command: str) -> Any:
     """--create of a command that stores messages."""
     text = "Make the endpoint's tables (and a SQLite file) where they are missing: for the first time."
@@ -303,17 +306,23 @@ def require_tables(store: DelayedMessageStore, endpoint: str) -> None:
 
 
 def explained(error: DelaystoreError, store: DelayedMessageStore, endpoint: str) -> DelaystoreError:
-    """`error`, of a store whose tables are missing; a better one where the endpoint is not known to the database."""
-    from delaystore.stores.sql import SqlDelayedMessageStore
+    """`error`, of a store whose tables are missing; a better one where all are, or those that an old release lacks."""
+    from delaystore.stores.sql import SqlDelayedMessageStore, setup
     from delaystore.stores.sql.schema import version_of
 
     if not isinstance(store, SqlDelayedMessageStore):
         return error
     try:
         with Call("looking for the endpoint's tables", _SECONDS):
-            if version_of(store.engine, store.table) is not None:
+            version = version_of(store.engine, store.table)
+            if version is None:
+                return _unknown(store, endpoint, "check its name, --store and --schema, or run `delaystore setup`")
+            if version >= setup.OPERABLE:
                 return error
-            return _unknown(store, endpoint, "check its name, --store and --schema, or run `delaystore setup`")
+            return StoreSetupError(
+                f"the tables of {endpoint!r} are of an earlier release, without audit trail and operations; "
+                "run `delaystore setup`"
+            )
     except DelaystoreError:
         return error
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError
-from delaystore.text import counted, roughly
+from delaystore.text import counted, hex_dump, roughly
 
 if TYPE_CHECKING:
     from delaystore.stores.abc import Count
-
-_HEX_WIDTH: Final = 32
 
 
 class OutputError(DelaystoreError):
@@ -194,8 +192,7 @@ def body_preview(body: bytes, limit: int = 2000) -> str:
         body.decode()
         shown = "\n".join(printable(line) for line in text.splitlines())
     except UnicodeDecodeError:
-        lines = (start[begin : begin + _HEX_WIDTH] for begin in range(0, len(start), _HEX_WIDTH))
-        shown = "\n".join(line.hex(" ") for line in lines)
+        shown = hex_dump(start)
     return shown if len(start) == len(body) else f"{shown}\n... {counted(len(body), 'byte')} in all; --body writes them"
 
 

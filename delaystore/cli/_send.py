@@ -97,7 +97,7 @@ def send(
     kind: Annotated[str | None, of_load.format_option("send")] = None,
     *,
     rows: of_load.RowsOfFile,
-    dry_run: of_load.DryRunOption = False,
+    dry_run: of_load.LoadDryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
     where: DispatchedEndpoint,
     as_json: JsonOption = False,

@@ -228,7 +228,7 @@ def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, actor: Ac
     knowing, change = keyed(store), actor.replacement(rule)
     if change is None:
         return knowing.store_keyed(message, rule)
-    return audited_keyed(store).store_keyed(message, rule, change=change)
+    return audited_keyed(store, change.way).store_keyed(message, rule, change=change)
 
 
 def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, actor: Actor) -> int:
@@ -241,7 +241,7 @@ def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyR
     if change is not None:
         if isinstance(store, AuditedKeyedStore):
             return store.store_many(messages, rule, change=change)
-        return store.store_many(_checked(messages, store, audited_keyed))
+        return store.store_many(_checked(messages, store, partial(audited_keyed, way=change.way)))
     if isinstance(store, KeyedDelayedMessageStore):
         return store.store_many(messages, rule)
     return store.store_many(_checked(messages, store, keyed))

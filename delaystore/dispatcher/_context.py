@@ -101,8 +101,7 @@ class WakeUp:
     the loop begins its next pass, which sees whatever was stored before the wake-up.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self) -> None:
         # Condition's own lock can be taken again by its holder: stop() may come from a signal handler that
         # interrupts the sleeper itself.
         self._condition = threading.Condition()
@@ -137,21 +136,21 @@ class WakeUp:
 
         A wake-up shortens it, also one that came since `begin`. `stop` ends it, and so does False from `undisturbed`.
         """
-        began = self._monotonic()
+        began = time.monotonic()
         latest = now + timedelta(seconds=_bounded(at_most))
         with self._condition:
             self._deadline = min(self._deadline, latest, NEVER if until is None else until)
             while not self._stopped:
-                remaining = (self._deadline - now).total_seconds() - (self._monotonic() - began)
+                remaining = (self._deadline - now).total_seconds() - (time.monotonic() - began)
                 if remaining <= 0 or not undisturbed():
                     return
                 self._condition.wait(min(remaining, SLICE))
 
     def pause(self, seconds: float, over: Callable[[], bool] | None = None, poll: float = SLICE / 2) -> None:
         """Wait for `seconds`, whatever wakes. Only `stop` ends it sooner, or True from `over` (asked each `poll` s)."""
-        end = self._monotonic() + _bounded(seconds)
+        end = time.monotonic() + _bounded(seconds)
         while not self._stopped and not (over is not None and over()):
-            remaining = end - self._monotonic()
+            remaining = end - time.monotonic()
             if remaining <= 0:
                 return
             with self._condition:

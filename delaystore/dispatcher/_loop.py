@@ -4,7 +4,6 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from delaystore.breakers import BreakerState, RepeatedFailuresOverTimeCircuitBreaker
@@ -30,13 +29,11 @@ class AvailabilityCheck:
         transport: Transport,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         wake: WakeUp,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
         self._breaker = breaker
         self._wake = wake
-        self._monotonic = monotonic
-        self._grace_ends = monotonic() + CONNECTING_GRACE
+        self._grace_ends = time.monotonic() + CONNECTING_GRACE
         self._outage = False
 
     def wait(self, outage: str, delay: float) -> None:
@@ -44,7 +41,7 @@ class AvailabilityCheck:
 
         `delay` 0: the breaker does not know of `outage` yet; it counts it, and says how long to wait.
         """
-        grace = self._grace_ends - self._monotonic()
+        grace = self._grace_ends - time.monotonic()
         if grace > 0 and not delay:
             self._wake.pause(grace, self.can_send, CONNECTING_POLL)
         else:
@@ -79,20 +76,18 @@ class Subscription:
         self,
         store: DelayedMessageStore,
         on_wake_up: WakeUpCallback,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._on_wake_up = on_wake_up
-        self._monotonic = monotonic
         self._settled = False
         self._not_before = 0.0
         self._subscription: WakeUpSubscription | None = None
 
     def ensure(self) -> None:
         """Subscribe, unless that was done, or tried a moment ago. Never raises."""
-        if self._settled or self._monotonic() < self._not_before:
+        if self._settled or time.monotonic() < self._not_before:
             return
-        self._not_before = self._monotonic() + SUBSCRIBE_AGAIN
+        self._not_before = time.monotonic() + SUBSCRIBE_AGAIN
         try:
             self._subscription = self._store.subscribe(self._on_wake_up)
             self._settled = True

@@ -25,12 +25,9 @@ CHECK_EVERY: Final = 5.0
 class OperabilityCheck:
     """Checks whether a store is operable, again and again while it is not. Threads may share it."""
 
-    def __init__(
-        self, store: DelayedMessageStore, store_calls: StoreCalls, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: DelayedMessageStore, store_calls: StoreCalls) -> None:
         self._store = store
         self._store_calls = store_calls
-        self._monotonic = monotonic
         self._not_before = 0.0
         self._is_logged = False
         self.found: OperableDelayedMessageStore | None = None
@@ -40,7 +37,7 @@ class OperabilityCheck:
         """The store if it is operable; checks it unless that is known, or was done a moment ago. Raises its errors."""
         store = self._store
         if self.found is None and isinstance(store, OperableDelayedMessageStore):
-            now = self._monotonic()
+            now = time.monotonic()
             if now >= self._not_before:
                 self.found = store if self._may_be_operated(store) else None
                 self._not_before = now + CHECK_EVERY
@@ -81,12 +78,9 @@ class AllowanceRequests:
     dispatcher has taken meanwhile, counts as gone: then it is less.
     """
 
-    def __init__(
-        self, operability: OperabilityCheck, store_calls: StoreCalls, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, operability: OperabilityCheck, store_calls: StoreCalls) -> None:
         self._operability = operability
         self._store_calls = store_calls
-        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._alone_until = 0.0
         self._wanted: Counter[str] = Counter()
@@ -129,7 +123,7 @@ class AllowanceRequests:
     def _request_in_thread(
         self, store: OperableDelayedMessageStore, wanted: Mapping[str, int]
     ) -> Mapping[str, Allowance]:
-        if self._monotonic() < self._alone_until:
+        if time.monotonic() < self._alone_until:
             return {}
 
         def request() -> Mapping[str, Allowance]:
@@ -142,7 +136,7 @@ class AllowanceRequests:
         try:
             return question.answer()
         except StoreUnavailableError as error:
-            self._alone_until = self._monotonic() + ALONE
+            self._alone_until = time.monotonic() + ALONE
             logger.warning(
                 "no answer to what limited destinations may get: %s; asked before the fetches from now on. Is the "
                 "engine's pool large enough, with a connection more than the dispatcher's two?",
@@ -161,12 +155,9 @@ class KnownDestinations:
     `on_change` is called when something has changed.
     """
 
-    def __init__(
-        self, operability: OperabilityCheck, store_calls: StoreCalls, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, operability: OperabilityCheck, store_calls: StoreCalls) -> None:
         self._operability = operability
         self._store_calls = store_calls
-        self._monotonic = monotonic
         self._not_before = 0.0
         self.all: Sequence[Destination] = ()
         self.postponed_until: datetime | None = None
@@ -175,12 +166,12 @@ class KnownDestinations:
 
     def read(self) -> None:
         """Read them, unless that was done a moment ago; call it before a fetch. Raises what the store raises."""
-        if self._monotonic() < self._not_before:
+        if time.monotonic() < self._not_before:
             return
         store = self._operability.check()
         if store is None:
             return
-        begun = self._monotonic()
+        begun = time.monotonic()
         with self._store_calls.call("asking which destinations are paused"):
             found = store.destinations()
         self._not_before = begun + READ_EVERY

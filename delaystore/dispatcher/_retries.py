@@ -245,8 +245,7 @@ class FailureLog:
     Deferred messages are logged at DEBUG only: a WARNING says when their destination is suspended.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._logged: dict[FailureGroup, float] = {}
 
@@ -262,7 +261,7 @@ class FailureLog:
                 _log(logging.DEBUG, "deferred", alike, messages)
 
     def _is_news(self, alike: FailureGroup) -> bool:
-        now = self._monotonic()
+        now = time.monotonic()
         with self._lock:
             logged = self._logged.pop(alike, None)
             is_news = logged is None or now - logged >= QUIET

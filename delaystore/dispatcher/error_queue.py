@@ -50,12 +50,10 @@ class ErrorQueueDeclaration:
         self,
         transport: Transport,
         settings: DelayedDeliverySettings,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
         self._name = settings.error_queue
         self._allowed = settings.automatic_setup
-        self._monotonic = monotonic
         self._wanted = self._allowed
         self._not_before = 0.0
         self._lock = threading.Lock()
@@ -68,13 +66,13 @@ class ErrorQueueDeclaration:
 
         Waits a moment for the end, unless it is known to fail.
         """
-        if not self._wanted or self._monotonic() < self._not_before:
+        if not self._wanted or time.monotonic() < self._not_before:
             return
         attempt = threading.Thread(target=self._declare, name="delaystore-error-queue", daemon=True)
         with self._lock:
-            if self._attempt is not None or self._monotonic() < self._not_before:
+            if self._attempt is not None or time.monotonic() < self._not_before:
                 return
-            self._not_before = self._monotonic() + DECLARE_AGAIN
+            self._not_before = time.monotonic() + DECLARE_AGAIN
             self._attempt = attempt
             known = self.problem is not None
         try:
@@ -268,12 +266,10 @@ class QueueDepth:
         queue: str,
         question: Callable[[], int | None],
         may_ask: Callable[[], bool],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue = queue
         self._question = question
         self._may_ask = may_ask
-        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._asking = False
         self._ended = False
@@ -283,7 +279,7 @@ class QueueDepth:
 
     def latest(self) -> KnownDepth | None:
         """The last answer; None: it is not known. Begins another question if it is time; returns at once."""
-        now = self._monotonic()
+        now = time.monotonic()
         with self._lock:
             begin = self._is_time(now) and self._may_ask()
             if begin:
@@ -312,6 +308,6 @@ class QueueDepth:
         except Exception as error:
             logger.debug("the depth of %r is not known: %s", self._queue, error)
         finally:
-            self._answer = messages, self._monotonic()
+            self._answer = messages, time.monotonic()
             self._asking = False
             self._answered.set()

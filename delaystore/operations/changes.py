@@ -181,7 +181,10 @@ class CancelRequest(MessageRequest):
     @override
     def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
         change = actor.change(ChangeAction.CANCEL)
-        outcome = store.cancel(message_id) if change is None else audited(store).cancel(message_id, change=change)
+        if change is None:
+            outcome = store.cancel(message_id)
+        else:
+            outcome = audited(store, change.way).cancel(message_id, change=change)
         return _found(outcome, message_id)
 
 
@@ -199,7 +202,7 @@ class RescheduleRequest(MessageRequest):
         if change is None:
             outcome = store.reschedule(message_id, self.at)
         else:
-            outcome = audited(store).reschedule(message_id, self.at, change=change)
+            outcome = audited(store, change.way).reschedule(message_id, self.at, change=change)
         return _found(outcome, message_id, self.at)
 
 
@@ -233,25 +236,29 @@ def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | Non
     return RequestResult(outcome=outcome, message_id=message_id, due_time=due_time)
 
 
-def audited(store: object) -> AuditedStore:
-    """`store`, which must note changes; raises ConfigurationError."""
+def audited(store: object, way: Way) -> AuditedStore:
+    """`store`, which must note a change by that way; raises ConfigurationError."""
     if not isinstance(store, AuditedStore):
-        raise _no_audit_trail(store)
+        raise _no_audit_trail(store, way)
     return store
 
 
-def audited_keyed(store: object) -> AuditedKeyedStore:
+def audited_keyed(store: object, way: Way) -> AuditedKeyedStore:
     """`store`, which must know keys and note what is replaced by its key; raises ConfigurationError."""
     keyed(store)
     if not isinstance(store, AuditedKeyedStore):
-        raise _no_audit_trail(store)
+        raise _no_audit_trail(store, way)
     return store
 
 
-def _no_audit_trail(store: object) -> ConfigurationError:
+def _no_audit_trail(store: object, way: Way) -> ConfigurationError:
+    remedy = (
+        "use a SQL store, or cancel and reschedule in your program"
+        if way.is_operators
+        else "use a SQL store, or audit='operators'"
+    )
     return ConfigurationError(
-        f"{type(store).__name__} keeps no audit trail, so that no change can be noted; use a SQL store, or "
-        "audit='operators' for a program"
+        f"{type(store).__name__} keeps no audit trail, in which this change must be noted; {remedy}"
     )
 
 
@@ -343,7 +350,7 @@ class MessageChanges:
             bound: Any = transaction if isinstance(transaction, AuditedStore) else store
             done = sum(bound.cancel(each) is ManagementOutcome.DONE for each in message_ids)
             if change is not None and done:
-                audited(bound).note_changes([change.of_many(bound.now(), about, done, wanted)])
+                audited(bound, change.way).note_changes([change.of_many(bound.now(), about, done, wanted)])
         return done
 
     def do_all(self, requests: Sequence[MessageRequest], most_bytes: int) -> Sequence[RequestResult]:

@@ -33,13 +33,13 @@ from delaystore.text import (
     without_carbon_copies,
 )
 from delaystore.transports.abc import ReceivedMessage
+from delaystore.transports.rabbitmq.delay_headers import parsed_time
 
 _OURS: Final = "delaystore."
 """How the exception's type begins in a copy that a dispatcher wrote; what follows is the kind of failure."""
 _UNREADABLE: Final = "Unreadable"
 _REJECTED: Final = "Rejected"
 """In the rejected queue of an ingress, or of a control queue, which may be looked at like an error queue."""
-_TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
 _ADDED: Final = (
     EXCEPTION_TYPE,
     EXCEPTION_MESSAGE,
@@ -162,7 +162,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
         destination=_text(info.get(FAILED_QUEUE)),
         kind=kind,
         reason=str(info.get(EXCEPTION_MESSAGE, info.get(REJECTED_REASON, ""))),
-        failed_at=_time_of_failure(info.get(TIME_OF_FAILURE)),
+        failed_at=parsed_time(info.get(TIME_OF_FAILURE)),
         due_time=_due_time(info.get(DUE_TIME)),
         failures=_count(info.get(FAILURE_COUNT)),
         headers=headers,
@@ -232,13 +232,6 @@ def _parsed(written: Any) -> Mapping[str, Any]:
 
 def _is_of_failure(name: str) -> bool:
     return name.startswith(_EXCEPTION_INFO) or name in (FAILED_QUEUE, TIME_OF_FAILURE, *_RETRIES)
-
-
-def _time_of_failure(text: object) -> datetime | None:
-    try:
-        return datetime.strptime(str(text), _TIME_FORMAT).replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _due_time(text: object) -> datetime | None:

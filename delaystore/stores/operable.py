@@ -217,6 +217,9 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def begin_operation(self, operation: Operation, *, change: Change | None = None) -> None:
         """Keep an operation; it changes no message yet.
 
+        Its audit entry has, from each step on, the number of messages that the operation has changed by then. Where its
+        end is noted, the number moves to that entry: at every moment the entries of an operation say what it changed.
+
         Args:
             operation: A new operation: RUNNING, without a step behind it.
             change: The audit entry to note with it; None: none.
@@ -232,14 +235,15 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     ) -> Operation | None:
         """Make one step of an operation: change the next messages that match and that no dispatcher has claimed.
 
-        A matching message is cancelled, or rescheduled as by `reschedule`. The step and the progress are committed
-        together. Two callers take steps in turn. It never waits for a dispatcher: claimed messages count as held.
+        A matching message is cancelled, or rescheduled as by `reschedule`. The step, the progress and the number in the
+        audit entry of the operation's beginning, if there is one, are committed together. Two callers take steps in
+        turn. It never waits for a dispatcher: claimed messages count as held.
 
         Args:
             operation_id: The operation.
             examine: How many waiting messages to look at.
             change: The audit entry, which the step that ends the operation notes with all messages that its steps have
-                changed.
+                changed; the entry of its beginning has 0 from then on. None: that one keeps the number.
 
         Returns:
             The operation as it is now; one that has ended, as it is. None: there is none of that id.
@@ -248,7 +252,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     @abstractmethod
     def end_operation(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
-        """Make a RUNNING operation ABANDONED, and note `change`.
+        """Make a RUNNING operation ABANDONED, and note `change` with all messages that its steps have changed.
 
         Args:
             operation_id: The operation.

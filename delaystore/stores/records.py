@@ -433,7 +433,7 @@ class Change:
         return self._entry(at, f"{destination}{detail}", 0, destination=destination)
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
-        """The entry of an operation on many messages: as it begins, with 0 messages, and as it ends."""
+        """The entry of an operation on many messages: as it begins, when it has changed none yet, and as it ends."""
         to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
         begun = ": begun" if operation.state is OperationState.RUNNING else ""
         return self._entry(

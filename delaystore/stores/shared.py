@@ -37,6 +37,7 @@ from delaystore.stores.records import (
     FURTHEST,
     GONE_FOR,
     Allowance,
+    Change,
     Destination,
     IngressRecord,
     Operation,
@@ -368,6 +369,14 @@ def check_one(message_id: str | None, key: str | None) -> None:
         check_key(key)
     else:
         raise InvalidMessageError("give exactly one of a message_id and key=")
+
+
+def count_of_begun(operation: Operation, change: Change | None) -> int:
+    """How many messages the entry has with which an operation began, after a step or the end noted as `change`.
+
+    All that the operation has changed, until an entry of its end says so: then 0, so that nothing is counted twice.
+    """
+    return 0 if operation.ended is not None and change is not None else operation.changed
 
 
 def answer_about(

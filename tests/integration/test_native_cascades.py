@@ -21,6 +21,7 @@ from tests.integration.cascades import (
     send,
 )
 from tests.servers import RabbitMQ
+from tests.unit.test_topology import queues_passed
 
 OWN = custom("own", levels=6)
 PRESETS = {
@@ -75,7 +76,7 @@ def test_a_message_passes_the_queues_that_its_delay_says(
     """By x-death: its last comes first, but RabbitMQ 3.10 turns round the others at each death."""
     for delay in DELAYS[1:]:
         headers = delayed[preset, delay][1].properties.headers
-        passed = PRESETS[preset].queues_passed(delay)
+        passed = queues_passed(PRESETS[preset], delay)
         assert {death["queue"]: (death["count"], death["reason"]) for death in headers["x-death"]} == dict.fromkeys(
             passed, (1, "expired")
         )

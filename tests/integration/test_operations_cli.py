@@ -146,6 +146,7 @@ def test_an_interrupted_operation_goes_on(
 ) -> None:
     operation_id = begin_and_stop(run, store, monkeypatch)
     assert store.count() == 3_000
+    assert [entry.count for entry in store.changes()] == [2_000]
     (running,) = run("operations", "--json").document["operations"]
     assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
     assert f"does not reschedule; use `delaystore cancel --resume {operation_id}`" in run.refused(
@@ -153,6 +154,7 @@ def test_an_interrupted_operation_goes_on(
     )
     result = run("cancel", "--resume", operation_id)
     assert (result.code, result.out) == (0, "cancelled: 5,000 messages (destination billing)\n")
+    assert [entry.count for entry in store.changes()] == [5_000, 0]
     again = run("cancel", "--resume", operation_id)
     assert (again.code, again.err) == (0, "it has ended already: done\n")
     told = run("operations").out

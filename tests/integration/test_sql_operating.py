@@ -34,12 +34,19 @@ from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.dialects import Claiming, store_dialect_of
 from delaystore.stores.sql.operating._destinations import LOOKED_AT, STRAY_STEPS, DestinationQueries
 from delaystore.stores.sql.urls import OPERATING_SUFFIXES
+from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
 from tests.integration.test_sql_setup import unique
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 
 ME = "operator@desk"
+
+
+@pytest.fixture
+def store_of_sqlite(prepared_sqlite_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(prepared_sqlite_url) as store:
+        yield store
 
 
 def fail(store: SqlDelayedMessageStore, sent: DelayedMessage, reason: str = "no") -> FailedAttempt:
@@ -90,6 +97,30 @@ def test_on_tables_of_the_release_before_messages_go_and_operators_are_told(
         assert [each.message_id for each in older.search(MessageFilter(failing=True)).messages] == [
             claimed[0].message_id
         ]
+
+
+def test_on_tables_of_the_release_before_the_command_line_refuses_changes_in_one_line(
+    sqlite_url: str, store_of_sqlite: SqlDelayedMessageStore, run: CommandLine
+) -> None:
+    store_of_sqlite.store(message(store_of_sqlite.now(), 60, message_id="a", key="k"))
+    downgrade(store_of_sqlite)
+    where = ("--store", sqlite_url, "--endpoint", "sales")
+    for command in (
+        ("cancel", "a"),
+        ("cancel", "--key", "k"),
+        ("cancel", "--all"),
+        ("reschedule", "a", "--delay", "2h"),
+        ("reschedule", "--key", "k", "--delay", "2h"),
+        ("pause", "billing"),
+        ("changes",),
+    ):
+        assert run.refused(*command, *where) == (
+            "error: the tables of 'sales' are of an earlier release, without audit trail and operations; "
+            "run `delaystore setup`"
+        )
+    assert run("setup", *where).code == 0
+    assert run("cancel", "a", *where).out == "cancelled: a\n", "it waited still"
+    assert [entry["action"] for entry in run("changes", "--json", *where).document["changes"]] == ["cancel"]
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def test_a_table_takes_brackets_as_they_are_and_breaks_no_line_in_a_pipe(capsys:
 def test_a_long_body_is_cut_and_says_so() -> None:
     assert body_preview(b"hello\nworld") == "hello\nworld"
     assert body_preview("ü".encode() * 2000, limit=5) == "üü\n... 4,000 bytes in all; --body writes them"
-    assert body_preview(bytes(range(128, 168))).splitlines()[1] == "a0 a1 a2 a3 a4 a5 a6 a7"
+    assert body_preview(bytes(range(128, 168))).splitlines()[2] == f"000020  {'a0 a1 a2 a3 a4 a5 a6 a7':<48} ........"
 
 
 def report(lateness: list[int], sent: int, duplicated: int = 0, interrupted: bool = False) -> DemoReport:

@@ -202,6 +202,24 @@ def test_a_duration_is_shown_as_it_is_typed_and_without_microseconds(span: str, 
     assert duration_text(-parse_duration(span, "--x")) == "0s"
 
 
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        ("-1s", "0 s"),
+        ("512ms", "512 ms"),
+        ("1.5s", "1.5 s"),
+        ("8s", "8 s"),
+        ("131s", "2 min 11 s"),
+        ("65536s", "18 h 12 min"),
+        ("1d59s", "1 d"),
+        ("134217728s", "1,553 d 10 h"),
+    ],
+)
+def test_a_duration_in_a_sentence_has_spaces(span: str, text: str) -> None:
+    length = -parse_duration(span[1:], "--x") if span[0] == "-" else parse_duration(span, "--x")
+    assert duration_text(length, spaced=True) == text
+
+
 def test_a_duration_is_rounded_to_what_people_say() -> None:
     assert duration_text(timedelta(seconds=0.9996)) == "1s"
     assert duration_text(timedelta(seconds=9.97)) == "10s"

@@ -74,6 +74,21 @@ class Broken(Memory):
 """,
         {"test_a_step_is_committed_with_its_progress", "test_another_process_goes_on_where_one_has_died"},
     ),
+    "an operation is noted only at its beginning and its end": (
+        """
+class Broken(Memory):
+    def advance_operation(self, operation_id, examine=2000, change=None):
+        noted = list(self._waiting().changes)
+        step = super().advance_operation(operation_id, examine, change=change)
+        if step is not None and step.state is OperationState.RUNNING:
+            self._waiting().changes = noted
+        return step
+""",
+        {
+            "test_an_operation_is_noted_as_it_begins_and_with_its_last_step",
+            "test_what_an_interrupted_operation_has_changed_is_noted",
+        },
+    ),
     "a resumed operation begins again": (
         """
 class Broken(Memory):

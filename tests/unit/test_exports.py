@@ -8,7 +8,6 @@ import pytest
 
 from delaystore.cascades.exports import definitions, mermaid, terraform
 from delaystore.cascades.policies import complete_layout, policy_for
-from delaystore.cascades.status import span_text
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, custom, topology_named
 
@@ -164,19 +163,3 @@ def test_a_diagram_draws_what_a_policy_adds() -> None:
 def test_a_diagram_spells_out_what_would_end_a_label() -> None:
     drawn = mermaid(TOPOLOGIES[f"custom:{ODD}:5"])
     assert "été #34;x#34; #60;b#62;" in drawn
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (0, "0 ms"),
-        (512, "512 ms"),
-        (1500, "1 s 500 ms"),
-        (8000, "8 s"),
-        (65_536_000, "18 h 12 min"),
-        (86_400_000 + 60_000, "1 d"),
-        (2**27 * 1000, "1,553 d 10 h"),
-    ],
-)
-def test_a_time_to_live_is_told_in_its_two_largest_units(milliseconds: int, text: str) -> None:
-    assert span_text(milliseconds) == text

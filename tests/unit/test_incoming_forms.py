@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.reading.content import CountFrom, parse_count_from
+from delaystore.ingress.reading.content import CountFrom
 from delaystore.ingress.reading.destinations import parse_destination
 from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
@@ -388,14 +388,6 @@ def test_forms_that_are_none(given: Any, says: str) -> None:
     with pytest.raises(ConfigurationError) as it:
         parse_forms(given, "--forms")
     assert str(it.value) == says
-
-
-def test_from_when_to_count() -> None:
-    assert parse_count_from(" Sent ", "--count-from") is CountFrom.SENT
-    with pytest.raises(
-        ConfigurationError, match="--count-from 'x' is nothing to count from; there are received, sent, taken"
-    ):
-        parse_count_from("x", "--count-from")
 
 
 def test_the_document_has_each_form_and_each_start() -> None:

@@ -148,10 +148,13 @@ def test_a_return_is_final_only_where_the_queue_is_missing(look: QueueLook | Non
     assert why in outcome.reason
 
 
-def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Queue) -> None:
+def test_looks_have_one_deadline_together(
+    transport: RabbitMQTransport, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.publisher.LOOK_SECONDS", 0.3)
     queue.silent = True
     addresses = [Address("", f"q{n}") for n in range(1000)]
-    looks = look_at_all(transport._looking, addresses, 0.3)
+    looks = look_at_all(transport._looking, addresses)
     assert {look.availability for look in looks.values()} == {QueueAvailability.UNKNOWN}
     assert queue.looks <= 10
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from delaystore.errors import ConfigurationError, UnsupportedMessageError
+from delaystore.errors import UnsupportedMessageError
 from delaystore.ingress.reading.incoming import EPOCH, IncomingMessage, RejectedMessageError, read_table
 from delaystore.message import FAR_TIMESTAMPS
 from delaystore.text import CLUSTER_ID, FORWARDED_TO, HOPS, REPLAY_HEADERS, USER_ID, parse_address
@@ -136,15 +136,6 @@ class CountFrom(StrEnum):
     RECEIVED = "received"
     SENT = "sent"
     TAKEN = "taken"
-
-
-def parse_count_from(text: str, option: str) -> CountFrom:
-    """`received`, `sent` or `taken`; ConfigurationError naming `option` for anything else."""
-    try:
-        return CountFrom(text.strip().lower())
-    except ValueError:
-        known = ", ".join(CountFrom)
-        raise ConfigurationError(f"{option} {text!r} is nothing to count from; there are {known}") from None
 
 
 def start_of(content: IncomingContent, now: datetime, count_from: CountFrom) -> datetime:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.text import parse_time
+from delaystore.text import clamped_int, parse_time
 
 # What the delay in a record means: a due time, or that the message was delivered at once.
 
@@ -21,8 +21,6 @@ LONGEST: Final = 2**32 - 1
 """The longest delay of the delayed-message plugin, in milliseconds: 49 days and 17 hours."""
 NO_DELAY: Final = "no delay"
 _TEXT: Final = re.compile(r"[+-]?[0-9]+")
-_MOST_DIGITS: Final = 30
-"""More than any delay; Python itself refuses 4,300."""
 
 
 class DeliveredAtOnceError(Exception):
@@ -123,7 +121,7 @@ def _without_fraction(delay: float | Decimal) -> int:
 def _in_text(delay: str) -> int:
     if not _TEXT.fullmatch(delay):
         raise InvalidMessageError(f"its delay {delay[:40]!r} is no whole number; the plugin takes no such message")
-    return int(delay) if len(delay) <= _MOST_DIGITS else 10**_MOST_DIGITS * (-1 if delay[0] == "-" else 1)
+    return clamped_int(delay)
 
 
 _KNOWN: Final[Mapping[str, Delays]] = {PluginDelays.name: PluginDelays()}

@@ -164,7 +164,7 @@ class Span(Form[timedelta]):
 
     @override
     def shown(self, value: timedelta) -> str:
-        text = duration_text(value).replace(".0s", "s")
+        text = duration_text(value)
         exact = parse_duration(text, "") == value
         return text if exact else f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
 
@@ -214,12 +214,11 @@ class Secret:
 
 
 class Hidden(Form[Secret]):
-    """A secret: a text, perhaps with variables, or @FILE. `what`: what a file is to hold."""
+    """A secret: a text, perhaps with variables, or @FILE."""
 
     wanted = "a text"
-
-    def __init__(self, what: str = "the secret") -> None:
-        self._what = what
+    _what = "the secret"
+    """What a file is to hold."""
 
     @override
     def read(self, given: object) -> Secret:
@@ -256,7 +255,6 @@ class Entries(Hidden):
     """Users or tokens, as the web page takes them, with any white space between. `parse`: raises ConfigurationError."""
 
     def __init__(self, parse: Callable[[str, str], object]) -> None:
-        super().__init__()
         self._parse = parse
 
     @override
@@ -281,10 +279,10 @@ class Url(Hidden):
     """A URL. `schemes`: with which it may begin; none: any. `lasting`: an in-memory store is refused."""
 
     wanted = "a URL"
+    _what = "the URL"
     _SCHEME: Final = re.compile(r"[\w+.-]+")
 
     def __init__(self, *schemes: str, lasting: bool = False) -> None:
-        super().__init__("the URL")
         self._schemes = schemes
         self._lasting = lasting
 

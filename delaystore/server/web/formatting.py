@@ -7,14 +7,12 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from delaystore.cascades.status import span_text
 from delaystore.message import are_same_time
 from delaystore.stores.abc import Count
-from delaystore.text import counted, parse_json, roughly
+from delaystore.text import counted, duration_text, hex_dump, parse_json, roughly
 
 NOTHING: Final = "\N{EN DASH}"
 """In place of what is not known."""
-_HEX_WIDTH: Final = 16
 _LONGEST_JSON: Final = 2**18
 _INDENTED: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
@@ -35,10 +33,7 @@ def span(value: timedelta | float | None) -> str:
     """`2 d 3 h`, `1.8 s`, `512 ms`; NOTHING for None. A float: seconds."""
     if value is None:
         return NOTHING
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if 1 <= seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    return span_text(round(seconds * 1000) if seconds < 1 else round(seconds) * 1000)
+    return duration_text(value if isinstance(value, timedelta) else timedelta(seconds=value), spaced=True)
 
 
 def instant(value: datetime | None) -> str | Markup:
@@ -92,22 +87,12 @@ def as_json(body: bytes) -> str | None:
     return "".join(parts)
 
 
-def as_hex(body: bytes) -> str:
-    """The body in hexadecimal, with its printable characters beside."""
-    lines = (body[begin : begin + _HEX_WIDTH] for begin in range(0, len(body), _HEX_WIDTH))
-    return "\n".join(
-        f"{n * _HEX_WIDTH:06x}  {line.hex(' '):<{3 * _HEX_WIDTH}} "
-        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
-        for n, line in enumerate(lines)
-    )
-
-
 def bodies(body: bytes, most: int) -> dict[str, str]:
     """The first `most` bytes as each of what they can be shown as, the best first."""
     start = body[:most]
     cuts = (start, start[:-1], start[:-2], start[:-3]) if len(body) > most else (start,)  # within a character, perhaps
     text = next((text for text in map(as_text, cuts) if text is not None), None)
-    found = {"JSON": as_json(body) if len(body) <= most else None, "Text": text, "Hex": as_hex(start)}
+    found = {"JSON": as_json(body) if len(body) <= most else None, "Text": text, "Hex": hex_dump(start)}
     return {name: text for name, text in found.items() if text is not None}
 
 

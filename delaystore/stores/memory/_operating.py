@@ -30,7 +30,7 @@ from delaystore.stores.records import (
     OperationKind,
     OperationState,
 )
-from delaystore.stores.shared import check_max_rate, check_new, check_number, ingresses_to_show, taken
+from delaystore.stores.shared import check_max_rate, check_new, check_number, count_of_begun, ingresses_to_show, taken
 
 
 class OperableInMemoryStore(OperableDelayedMessageStore):
@@ -120,8 +120,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
                 state=OperationState.DONE if is_done else OperationState.RUNNING,
                 ended=now if is_done else None,
             )
-            if is_done:
-                _note(waiting, advanced, change)
+            _note_progress(waiting, advanced, change)
             return advanced
 
     @override
@@ -132,7 +131,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             if operation is not None and operation.state is OperationState.RUNNING:
                 operation = replace(operation, state=OperationState.ABANDONED, ended=now)
                 waiting.operations[operation_id] = operation
-                _note(waiting, operation, change)
+                _note_progress(waiting, operation, change)
             return operation
 
     @override
@@ -323,6 +322,17 @@ def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord
 def _note(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:
     if change is not None:
         waiting.changes.append(change.of_operation(operation.ended or operation.began, operation))
+
+
+def _note_progress(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:
+    """Have the operation's entries say how many messages it has changed by now."""
+    count = count_of_begun(operation, change)
+    entry = operation.began, operation.operation_id
+    waiting.changes = [
+        replace(each, count=count) if (each.at, each.operation_id) == entry else each for each in waiting.changes
+    ]
+    if operation.ended is not None:
+        _note(waiting, operation, change)
 
 
 def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> None:

@@ -115,12 +115,36 @@ class AuditTests(StoreTests):
         first = operable.advance_operation("one", 2, change=change)
         assert first is not None
         assert first.state is OperationState.RUNNING
-        assert len(operable.changes()) == 1
+        (begun,) = operable.changes()
+        assert (begun.count, begun.operation_id) == (first.changed, "one") == (2, "one")
         while first is not None and first.state is OperationState.RUNNING:
             first = operable.advance_operation("one", 2, change=change)
         assert sorted((each.count, each.operation_id) for each in operable.changes()) == [(0, "one"), (3, "one")]
         operable.advance_operation("one", change=change)
         assert len(operable.changes()) == 2
+
+    def test_what_an_interrupted_operation_has_changed_is_noted(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many([a_message(f"m{number}") for number in range(9)])
+        operable.begin_operation(an_operation(), change=a_change())
+        counts = []
+        for stepping in (operable, colleague, operable):
+            stepping.advance_operation("one", 2, change=a_change())
+            counts += [entry.count for entry in operable.changes()]
+        assert counts == [2, 4, 6]
+        colleague.end_operation("one", change=a_change(ChangeAction.ABANDON))
+        assert sorted((entry.action, entry.count) for entry in operable.changes()) == [("abandon", 6), ("cancel", 0)]
+
+    def test_an_operation_whose_end_is_not_noted_has_all_it_changed_in_its_first_entry(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many([a_message(f"m{number}") for number in range(3)])
+        operable.begin_operation(an_operation(), change=a_change())
+        operation = operable.operation("one")
+        while operation is not None and operation.state is OperationState.RUNNING:
+            operation = operable.advance_operation("one", 2)
+        assert [entry.count for entry in operable.changes()] == [3]
 
     def test_an_abandoned_operation_is_noted_once(self, operable: OperableDelayedMessageStore) -> None:
         operable.begin_operation(an_operation())

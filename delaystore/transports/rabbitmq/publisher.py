@@ -23,11 +23,9 @@ LOOK_SECONDS: Final = 2.0
 _UNKNOWN: Final = QueueLook(QueueAvailability.UNKNOWN, reason="it could not be looked at in time")
 
 
-def look_at_all(
-    connections: BlockingConnections, addresses: Iterable[Address], seconds: float = LOOK_SECONDS
-) -> Mapping[Address, QueueLook]:
-    """The availability of each queue among `addresses`, within about so many seconds; exchanges are left out."""
-    deadline = time.monotonic() + seconds
+def look_at_all(connections: BlockingConnections, addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
+    """The availability of each queue among `addresses`, within about LOOK_SECONDS; exchanges are left out."""
+    deadline = time.monotonic() + LOOK_SECONDS
     looks: dict[Address, QueueLook] = {}
     for address in addresses:
         if address.exchange != DEFAULT_EXCHANGE:

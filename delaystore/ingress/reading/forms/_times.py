@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from delaystore.ingress.reading.content import shown
 from delaystore.ingress.reading.incoming import EPOCH, RejectedMessageError
+from delaystore.text import clamped_int
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_MOST_DIGITS: Final = 30
-"""More than any time that can be kept; Python itself refuses 4,300."""
 _REST_OF_SECOND: Final = timedelta(milliseconds=999)
 
 
@@ -21,7 +20,7 @@ def integer_in(value: Any) -> int | None:
         value = value.decode("ascii", errors="replace")
     if type(value) is not str or not _INTEGER.fullmatch(value):
         return None
-    return int(value) if len(value) <= _MOST_DIGITS else 10**_MOST_DIGITS * (-1 if value[0] == "-" else 1)
+    return clamped_int(value)
 
 
 def later(start: datetime, milliseconds: int, header: str) -> datetime:

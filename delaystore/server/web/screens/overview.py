@@ -11,9 +11,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from delaystore.cascades.status import span_text
 from delaystore.errors import DelaystoreError
 from delaystore.operations import Operations, Overview
+from delaystore.server.web import formatting
 from delaystore.server.web._site import WebSite, site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import text_of, time_of
@@ -264,7 +264,7 @@ async def show_cascade(request: Request) -> Response:
     counts = [level.messages if level.messages is not None else level.ready for level in status.levels]
     most = max((count for count in counts if count), default=0)
     rows = [
-        (level, count, span_text(level.ttl), _width(count, most))
+        (level, count, formatting.span(timedelta(milliseconds=level.ttl)), _width(count, most))
         for level, count in zip(status.levels, counts, strict=True)
     ]
     return site.pages.page(

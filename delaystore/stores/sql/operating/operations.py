@@ -22,7 +22,7 @@ from delaystore.stores.records import (
     OperationKind,
     OperationState,
 )
-from delaystore.stores.shared import check_new, check_number, taken
+from delaystore.stores.shared import check_new, check_number, count_of_begun, taken
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
 from delaystore.stores.sql.operating._search import OperatorQueries, Walk, conditions, fitting, values_of, walk
@@ -43,6 +43,14 @@ class AuditTrail(OperatorQueries):
         if not self._has_all_columns:
             rows = [{name: row[name] for name in _UNTIL_0004} for row in rows]
         self._execute(insert(self._tables.changes), rows)
+
+    def count_of_begun(self, operation: Operation, count: int) -> None:
+        """Give the entry that an operation began with this number of messages; tables of version 0004 keep its 0."""
+        if not self._has_all_columns:
+            return
+        table = self._tables.changes
+        is_entry = [table.c.made_at == operation.began, table.c.operation_id == operation.operation_id]
+        self._execute(update(table).where(*is_entry).values(messages=count))
 
     def last(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The newest first."""
@@ -105,7 +113,7 @@ def _entry_row(entry: AuditEntry) -> dict[str, Any]:
         "message_id": entry.message_id,
         "message_key": entry.key,
         "destination": entry.destination,
-        "wanted": None if entry.wanted is None else json.dumps(entry.wanted.as_dict() if entry.wanted else {}),
+        "wanted": None if entry.wanted is None else _filter_text(entry.wanted),
         "operation_id": entry.operation_id,
         "old_due_time": entry.old_due_time,
         "new_due_time": entry.new_due_time,
@@ -126,15 +134,20 @@ def _entry_of(row: Any) -> AuditEntry:
         message_id=values.get("message_id"),
         key=values.get("message_key"),
         destination=values.get("destination"),
-        wanted=None
-        if wanted is None
-        else MessageFilter.from_dict(found)
-        if (found := json.loads(wanted))
-        else EVERYTHING,
+        wanted=None if wanted is None else _filter_of(wanted),
         operation_id=values.get("operation_id"),
         old_due_time=values.get("old_due_time"),
         new_due_time=values.get("new_due_time"),
     )
+
+
+def _filter_text(wanted: MessageFilter) -> str:
+    return json.dumps(wanted.as_dict() if wanted else {})
+
+
+def _filter_of(text: str) -> MessageFilter:
+    members = json.loads(text)
+    return MessageFilter.from_dict(members) if members else EVERYTHING
 
 
 class OperationQueries(OperatorQueries):
@@ -167,7 +180,7 @@ class OperationQueries(OperatorQueries):
         if operation is None or operation.state is not OperationState.RUNNING:
             return operation
         ended = self._put(replace(operation, state=OperationState.ABANDONED, ended=self._bound.now()))
-        self._note(ended, change)
+        self._note_progress(operation, ended, change)
         return ended
 
     def forget(self, before: datetime, at_most: int) -> int:
@@ -184,6 +197,14 @@ class OperationQueries(OperatorQueries):
     def _note(self, operation: Operation, change: Change | None) -> None:
         if change is not None:
             AuditTrail(self._bound).note([change.of_operation(operation.ended or operation.began, operation)])
+
+    def _note_progress(self, before: Operation, after: Operation, change: Change | None) -> None:
+        """Have the operation's entries say how many messages it has changed by now."""
+        count = count_of_begun(after, change)
+        if count != count_of_begun(before, None):
+            AuditTrail(self._bound).count_of_begun(after, count)
+        if after.ended is not None:
+            self._note(after, change)
 
     def advance(self, operation_id: str, examine: int = STEP, *, change: Change | None = None) -> Operation | None:
         """One step. The operation's row is locked: who else takes a step waits for the end of this one."""
@@ -208,7 +229,7 @@ class OperationQueries(OperatorQueries):
         )
         if walked.end is None:
             advanced = replace(advanced, state=OperationState.DONE, ended=self._bound.now())
-            self._note(advanced, change)
+        self._note_progress(operation, advanced, change)
         return self._put(advanced)
 
     def _ids(self, after: str | None, examine: int) -> Walk[str]:
@@ -288,7 +309,7 @@ def _row_of(operation: Operation) -> dict[str, Any]:
     return {
         "operation_id": operation.operation_id,
         "kind": operation.kind.value,
-        "wanted": json.dumps(operation.wanted.as_dict() if operation.wanted else {}),
+        "wanted": _filter_text(operation.wanted),
         "begun_by": operation.by,
         "began": operation.began,
         "due_time": operation.due_time,
@@ -306,7 +327,7 @@ def _operation_of(row: Any) -> Operation:
     return Operation(
         operation_id=row.operation_id,
         kind=OperationKind(row.kind),
-        wanted=MessageFilter.from_dict(found) if (found := json.loads(row.wanted)) else EVERYTHING,
+        wanted=_filter_of(row.wanted),
         by=row.begun_by,
         began=row.began,
         due_time=row.due_time,

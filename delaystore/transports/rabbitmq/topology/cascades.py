@@ -202,23 +202,6 @@ class CascadeTopology(ABC):
             )
         return units
 
-    def queues_passed(self, delay: timedelta | float) -> list[str]:
-        """The level queues that a message waits in.
-
-        Args:
-            delay: Its delay, a timedelta or seconds.
-
-        Returns:
-            The queues' names, in their order.
-
-        Raises:
-            InvalidMessageError: The delay is no duration.
-            UnsupportedMessageError: The delay is over `maximum`.
-
-        """
-        units = self.units(delay)
-        return [self.level(number) for number in reversed(range(self.levels)) if units >> number & 1]
-
     def key(self, units: int, address: str) -> str:
         """The routing key for a delay and an address.
 
