@@ -96,7 +96,11 @@ class TooLargeForStoreError(StoreError):
 class MessageBeingStoredError(StoreUnavailableError):
     """A message_id that another sender is just storing, with many others or in an open transaction.
 
-    It waits in a moment, or never does. Nothing of the call was stored; try again. `message_id` is one that was found.
+    It waits in a moment, or never does. Nothing of the call was stored; try again.
+
+    Args:
+        message_id: One that was found.
+
     """
 
     def __init__(self, message_id: str) -> None:
@@ -114,7 +118,11 @@ class MessageBeingDispatchedError(StoreUnavailableError):
     """A dispatcher has claimed the message of this message_id, and has not settled it within a few seconds.
 
     The claimed message is neither waiting nor gone: it may be at its destination already. Nothing of the call was
-    stored; send again. `message_ids` has all that were found to be claimed.
+    stored; send again.
+
+    Args:
+        message_ids: All that were found to be claimed.
+
     """
 
     def __init__(self, message_ids: Sequence[str]) -> None:
@@ -133,8 +141,12 @@ class DuplicateMessageError(StoreError):
     """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
 
     No dispatcher had claimed the waiting message when this was decided: it will be forwarded after that.
-    `message_ids` names the first ten of the duplicates found. `found` and `remedy` are what the text says before
-    and after them.
+
+    Args:
+        message_ids: The duplicates found; the attribute has the first ten.
+        found: The beginning of the text.
+        remedy: The end of the text.
+
     """
 
     def __init__(
@@ -155,7 +167,10 @@ class DuplicateMessageError(StoreError):
 class DuplicateKeyError(StoreError):
     """A message with this key already waits; nothing of the call was stored.
 
-    `key` is the key, `message_id` that of the message that waits.
+    Args:
+        key: The key.
+        message_id: The id of the message that waits.
+
     """
 
     def __init__(self, key: str, message_id: str) -> None:
@@ -173,6 +188,10 @@ class KeyInUseError(StoreUnavailableError):
     """The message with this key is just being dispatched, or is part of a transaction that has not ended.
 
     It neither waits nor is gone. Nothing of the call was stored; send again.
+
+    Args:
+        key: The key.
+
     """
 
     def __init__(self, key: str) -> None:

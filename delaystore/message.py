@@ -57,14 +57,29 @@ class OnKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """An OnKey with its bound. `max_wait` None: there is none."""
+    """An OnKey with its bound.
+
+    Attributes:
+        on_key: What to do if the key waits.
+        max_wait: How long `debounce` may delay the message in all; None: any time.
+
+    """
 
     on_key: OnKey = OnKey.REJECT
     max_wait: timedelta | None = None
 
     @classmethod
     def of(cls, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> Self:
-        """The rule of these arguments; None: the default. Raises InvalidMessageError for what makes no sense."""
+        """Make a rule of the arguments of `send`.
+
+        Args:
+            on_key: What to do if the key waits; None: reject the message.
+            max_wait: A timedelta or seconds; None: no bound.
+
+        Raises:
+            InvalidMessageError: The arguments make no sense.
+
+        """
         try:
             chosen = OnKey.REJECT if on_key is None else OnKey(on_key)
         except ValueError:
@@ -98,8 +113,11 @@ KEPT: Final = 8_000
 class FailedAttempt:
     """One attempt to forward a message that failed.
 
-    `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unavailable, Unconfirmed,
-    Unroutable, Unreadable. `reason`: for people, on one line.
+    Attributes:
+        at: When it failed, on the store's clock, UTC.
+        kind: One word, as in the error queue: Refused, Unavailable, Unconfirmed, Unroutable, Unreadable.
+        reason: Why, for people, on one line.
+
     """
 
     at: datetime

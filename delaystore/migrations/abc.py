@@ -235,7 +235,15 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def check(self, endpoint: str) -> Sequence[Problem]:
-        """Find what blocks a run, such as a missing table, column or right. Changes nothing."""
+        """Find what blocks a run, such as a missing table, column or right. Changes nothing.
+
+        Args:
+            endpoint: The endpoint.
+
+        Returns:
+            The problems.
+
+        """
 
     @abstractmethod
     def waiting(self, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
@@ -245,11 +253,23 @@ class MigrationSource(ABC):
             endpoint: The endpoint.
             cutoff: The run's cut-off, an aware datetime; None: it has none.
 
+        Returns:
+            The counts.
+
         """
 
     @abstractmethod
     def late(self, endpoint: str, due_after: datetime) -> int:
-        """How many messages are due later than `due_after`. Changes nothing."""
+        """Count the messages that are due late. Changes nothing.
+
+        Args:
+            endpoint: The endpoint.
+            due_after: An aware datetime; messages count that are due later.
+
+        Returns:
+            The number of messages.
+
+        """
 
     @abstractmethod
     def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[MigrationRow | Rejected]]:
@@ -258,6 +278,9 @@ class MigrationSource(ABC):
         Args:
             endpoint: The endpoint.
             cutoff: The run's cut-off, an aware datetime; None: it has none.
+
+        Returns:
+            The pages.
 
         """
 
@@ -269,6 +292,9 @@ class MigrationSource(ABC):
             endpoint: The endpoint.
             holder: Who this is, for other processes to report.
 
+        Returns:
+            A context manager that holds the lock.
+
         Raises:
             MigrationLockedError: Another process has the lock; the text names it.
 
@@ -276,31 +302,89 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def runs(self, endpoint: str) -> Sequence[MigrationRun]:
-        """The runs that were not cleaned up, the latest last."""
+        """List the runs that were not cleaned up.
+
+        Args:
+            endpoint: The endpoint.
+
+        Returns:
+            The runs, the latest last.
+
+        """
 
     def run(self, endpoint: str) -> MigrationRun | None:
-        """The latest run. None: there was none, or it was cleaned up."""
+        """Look up the latest run.
+
+        Args:
+            endpoint: The endpoint.
+
+        Returns:
+            The run; None: there was none, or it was cleaned up.
+
+        """
         return next(reversed(self.runs(endpoint)), None)
 
     @abstractmethod
     def begin(self, parameters: RunParameters) -> MigrationRun:
-        """Begin a run, whose status is PREPARING. Creates the run's tables where they are missing."""
+        """Begin a run. Creates the run's tables where they are missing.
+
+        Args:
+            parameters: What the run is to do.
+
+        Returns:
+            The run, whose status is PREPARING.
+
+        """
 
     @abstractmethod
     def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
-        """Hide the rows that are to move, a batch in each transaction; yield each batch. Goes on where it stopped."""
+        """Hide the rows that are to move, a batch in each transaction. Goes on where it stopped.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The batches, one after the other.
+
+        """
 
     def left(self, run: MigrationRun) -> Sequence[Rejected]:  # noqa: ARG002 - for overriders
-        """The rows that `prepare` did not hide in this process, because they cannot move; in the order it met them."""
+        """The rows that `prepare` did not hide in this process, because they cannot move.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The rows, in the order in which it met them.
+
+        """
         return ()
 
     @abstractmethod
     def set_status(self, run: MigrationRun, status: RunStatus) -> MigrationRun:
-        """Set the status, and return the run with it. COMPLETED and ABORTED also set the run's time of completion."""
+        """Set the status of a run. COMPLETED and ABORTED also set its time of completion.
+
+        Args:
+            run: The run.
+            status: The new status.
+
+        Returns:
+            The run with that status.
+
+        """
 
     @abstractmethod
     def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
-        """The run's batches of these statuses (all, where none is given), ordered by number."""
+        """List batches of a run.
+
+        Args:
+            run: The run.
+            *statuses: Only batches of these statuses; none given: all.
+
+        Returns:
+            The batches, ordered by number.
+
+        """
 
     @abstractmethod
     def stage(self, run: MigrationRun, batch: MigrationBatch) -> Sequence[MigrationRow | Rejected]:
@@ -344,27 +428,73 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def counts(self, run: MigrationRun) -> RunCounts:
-        """Count the run's rows by their state."""
+        """Count the run's rows by their state.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The counts.
+
+        """
 
     @abstractmethod
     def in_flight(self, run: MigrationRun) -> int:
-        """How many rows the STAGED batches hid, whether these have gone back or not: the target may have them."""
+        """Count the rows that the STAGED batches hid, whether these have gone back or not.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The number of rows that the target may have.
+
+        """
 
     @abstractmethod
     def rejections(self, run: MigrationRun, limit: int | None) -> Sequence[Rejected]:
-        """At most `limit` of the rejected rows; None: all."""
+        """List the rejected rows.
+
+        Args:
+            run: The run.
+            limit: Maximum number of rows; None: all.
+
+        Returns:
+            The rows.
+
+        """
 
     @abstractmethod
     def moved_checksum(self, run: MigrationRun) -> Checksum:
-        """Compute the checksum of (message_id, destination, due_time) of the moved messages."""
+        """Compute the checksum of (message_id, destination, due_time) of the moved messages.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The checksum.
+
+        """
 
     @abstractmethod
     def moved(self, run: MigrationRun) -> Iterator[Sequence[Identity]]:
-        """Yield pages of (message_id, destination, due_time) of the moved messages."""
+        """Yield pages of (message_id, destination, due_time) of the moved messages.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The pages.
+
+        """
 
     @abstractmethod
     def clean_up(self, run: MigrationRun) -> None:
-        """Drop the run's tables. The caller has verified the run."""
+        """Drop the run's tables. The caller has verified the run.
+
+        Args:
+            run: The run.
+
+        """
 
     @abstractmethod
     def now(self) -> datetime:
@@ -400,6 +530,9 @@ class MigrationTarget(ABC):
         Args:
             destinations: How many messages would go to each destination.
 
+        Returns:
+            The problems.
+
         """
 
     def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
@@ -431,13 +564,23 @@ class MigrationTarget(ABC):
     def begin(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
         """Be ready to keep receipts of the run's batches, if the target can. Called before a run sends or goes on.
 
-        Raises StoreError.
+        Args:
+            run: The run.
+
+        Raises:
+            StoreError: The target fails.
+
         """
 
     def received(self, run: MigrationRun, batch: MigrationBatch) -> Set[int] | None:  # noqa: ARG002 - for overriders
-        """Return the positions of a batch's rows that were stored here, even if they have left since.
+        """Find out which rows of a batch were stored here, even if they have left since.
 
-        None: the target keeps no receipts.
+        Args:
+            run: The run.
+            batch: One of its batches.
+
+        Returns:
+            The rows' positions in the batch; None: the target keeps no receipts.
 
         Raises:
             StoreError: The target fails.
@@ -470,7 +613,15 @@ class MigrationTarget(ABC):
         return self.send(list(part.values()), now)
 
     def end(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
-        """Delete the run's receipts, of which no batch is in flight. May be called twice. Raises StoreError."""
+        """Delete the run's receipts, of which no batch is in flight. May be called twice.
+
+        Args:
+            run: The run.
+
+        Raises:
+            StoreError: The target fails.
+
+        """
 
     @abstractmethod
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
@@ -494,6 +645,9 @@ class MigrationTarget(ABC):
 
         Args:
             moved: Pages of moved messages, as the source has them.
+
+        Returns:
+            The checksum; None: the target cannot be read.
 
         """
         return None

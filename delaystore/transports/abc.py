@@ -65,7 +65,15 @@ DELIVERED: Final = Outcome(OutcomeKind.DELIVERED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """A message as its consumer sees it."""
+    """A message as its consumer sees it.
+
+    Attributes:
+        message_id: Its id; empty: it has none.
+        body: Its body.
+        headers: Its headers.
+        properties: Its other AMQP properties.
+
+    """
 
     message_id: str
     body: bytes
@@ -77,7 +85,10 @@ class ReceivedMessage:
 class TakenMessage:
     """A message that one caller has taken from a queue. No other consumer gets it until that caller gives it back.
 
-    `message`: as its consumer would see it. `tag`: by which the queue knows it, and no other queue.
+    Attributes:
+        message: The message, as its consumer would see it.
+        tag: By which the queue knows it, and no other queue.
+
     """
 
     message: ReceivedMessage

@@ -340,9 +340,12 @@ class WalkingCascade(CascadeTopology):
 class SkippingCascade(CascadeTopology):
     """Each queue leads to an exchange of its own, bound to all shorter queues; the next digit 1 decides.
 
-    `ingest`: the exchange that everything is published to. `done_name`: a format string with `{level}`.
-    `addresses` False: one queue `delivery` gets everything, and keys are digits alone, as in the gist. Bindings then
-    begin with `#`; with an address behind the digits these would misroute, so `*` for each digit anchors them.
+    Attributes:
+        ingest: The exchange that everything is published to.
+        done_name: A format string with `{level}`.
+        addresses: False: one queue `delivery` gets everything, and keys are digits alone, as in the gist. Bindings then
+            begin with `#`; with an address behind the digits these would misroute, so `*` for each digit anchors them.
+
     """
 
     ingest: str
@@ -372,7 +375,15 @@ class SkippingCascade(CascadeTopology):
         return [*super().names(), *(self.done(number) for number in range(self.levels)), self.ingest]
 
     def done(self, number: int) -> str:
-        """The exchange behind the queue of level `number`."""
+        """The exchange behind the queue of a level.
+
+        Args:
+            number: The level, from 0.
+
+        Returns:
+            The exchange's name.
+
+        """
         return self.done_name.format(level=number)
 
     @override
@@ -433,9 +444,18 @@ NSERVICEBUS_V1: Final = WalkingCascade(
 
 
 def celery(queue_type: str = "quorum", prefix: str | None = None) -> WalkingCascade:
-    """Celery's native delayed delivery (kombu 5.5 and newer; `prefix` from 5.7): a contract, too.
+    """Celery's native delayed delivery (kombu 5.5 and newer): a contract, too. An address is a task's routing key.
 
-    An address is a task's routing key. Raises ConfigurationError for a `queue_type` other than quorum and classic.
+    Args:
+        queue_type: Quorum or classic.
+        prefix: The beginning of all names, from kombu 5.7 on; None: none.
+
+    Returns:
+        The cascade.
+
+    Raises:
+        ConfigurationError: `queue_type` is something else, or the prefix cannot be.
+
     """
     if queue_type not in ("quorum", "classic"):
         raise ConfigurationError(f"queue_type must be quorum or classic, not {queue_type!r}")
@@ -454,8 +474,19 @@ def custom(
 ) -> CascadeTopology:
     """Your own cascade, with quorum queues, and a queue `PREFIX.undeliverable`.
 
-    `unit`: one second or one millisecond. `skipping`, `addresses`: see `SkippingCascade`.
-    Raises ConfigurationError for names or levels that no broker allows.
+    Args:
+        prefix: The beginning of all names.
+        levels: The number of levels.
+        unit: One second or one millisecond.
+        skipping: Make a SkippingCascade.
+        addresses: As of SkippingCascade.
+
+    Returns:
+        The cascade.
+
+    Raises:
+        ConfigurationError: No broker allows the names or levels, or only a skipping cascade can do without addresses.
+
     """
     if not prefix:
         raise ConfigurationError("your own cascade needs a prefix for its names")
@@ -485,10 +516,18 @@ def custom(
 
 
 def topology_named(name: str) -> CascadeTopology:
-    """The cascade of that name, as command lines write it; raises ConfigurationError for an unknown one.
+    """Make a cascade by its name, as command lines write it.
 
-    nservicebus-v2, nservicebus-v1, celery, celery:classic, celery:quorum:PREFIX, skipping, custom:PREFIX,
-    custom:PREFIX:LEVELS, custom:PREFIX:LEVELS:ms, skipping:PREFIX[:LEVELS[:ms]].
+    Args:
+        name: nservicebus-v2, nservicebus-v1, celery, celery:classic, celery:quorum:PREFIX, skipping, custom:PREFIX,
+            custom:PREFIX:LEVELS, custom:PREFIX:LEVELS:ms, skipping:PREFIX[:LEVELS[:ms]].
+
+    Returns:
+        The cascade.
+
+    Raises:
+        ConfigurationError: No cascade has this name.
+
     """
     kind, *parts = name.split(":")
     if not parts:

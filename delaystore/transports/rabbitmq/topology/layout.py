@@ -22,7 +22,14 @@ class DestinationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A durable exchange. `type`: topic, fanout, direct, headers, or one of a plugin's."""
+    """A durable exchange.
+
+    Attributes:
+        name: Its name.
+        type: Topic, fanout, direct, headers, or one of a plugin's.
+        arguments: Its arguments.
+
+    """
 
     name: str
     type: str = "topic"
@@ -34,7 +41,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A durable queue."""
+    """A durable queue.
+
+    Attributes:
+        name: Its name.
+        arguments: Its arguments.
+
+    """
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -55,7 +68,16 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`source`, an exchange, gives `destination` what fits `routing_key`; a headers exchange what fits `arguments`."""
+    """A binding from an exchange to a queue or another exchange.
+
+    Attributes:
+        source: The exchange.
+        destination: Where messages go that fit.
+        kind: The kind of the destination.
+        routing_key: The routing key, or its pattern, that a message must fit.
+        arguments: The headers that a message must fit, of a headers exchange.
+
+    """
 
     source: str
     destination: str
@@ -68,7 +90,16 @@ class Binding:
         return f"binding {what} from exchange {self.source!r} to {self.kind} {self.destination!r}"
 
     def takes(self, exchange_type: str, key: str) -> bool:
-        """Whether a message with the routing key `key` passes, from an exchange of that type."""
+        """Whether a message passes.
+
+        Args:
+            exchange_type: The type of the source.
+            key: The message's routing key.
+
+        Returns:
+            Whether it passes.
+
+        """
         if exchange_type == "fanout":
             return True
         if exchange_type == "direct":
@@ -81,7 +112,14 @@ Part = Exchange | Queue | Binding
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Exchanges, queues, and the bindings between them, in an order in which they can be declared."""
+    """Exchanges, queues, and the bindings between them, in an order in which they can be declared.
+
+    Attributes:
+        exchanges: The exchanges.
+        queues: The queues.
+        bindings: The bindings.
+
+    """
 
     exchanges: tuple[Exchange, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -101,7 +139,16 @@ class Layout:
         return [*self.nodes, *self.bindings]
 
     def queues_for(self, exchange: str, key: str) -> tuple[str, ...]:
-        """The queues that get a message published to `exchange` with the routing key `key`, each once."""
+        """The queues that get a message.
+
+        Args:
+            exchange: The exchange that it is published to.
+            key: Its routing key.
+
+        Returns:
+            The queues' names, each once.
+
+        """
         return tuple(dict.fromkeys(self._deliver(exchange, key, frozenset())))
 
     def _deliver(self, name: str, key: str, passed: frozenset[str]) -> Iterator[str]:
@@ -129,9 +176,17 @@ def fanout_queue(name: str, arguments: Mapping[str, Any]) -> Layout:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a binding with `pattern` takes a message with the routing key `key`. Words are parted by dots.
+    """Whether a binding takes a message, as a topic exchange compares. Words are parted by dots.
 
-    As a topic exchange compares: https://www.rabbitmq.com/tutorials/tutorial-five-python
+    See https://www.rabbitmq.com/tutorials/tutorial-five-python
+
+    Args:
+        pattern: The binding's routing key.
+        key: The message's routing key.
+
+    Returns:
+        Whether they match.
+
     """
     words = _words(key)
     reached = {0}  # how many words of the key the pattern so far can match
