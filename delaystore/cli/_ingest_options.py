@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore.cli._commands import Offered
-from delaystore.cli._options import DEFAULT_ERROR_QUEUE, environment_option, error_queue_option
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, AuditOption, environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
 from delaystore.settings import DelayedDeliverySettings
@@ -212,6 +212,7 @@ class IngressOptions:
         int,
         environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
     ] = DelayedDeliverySettings().max_body_bytes
+    audit: AuditOption = DelayedDeliverySettings().audit
 
     def configuration(self) -> "IngressConfiguration":
         """The same as a configuration. Raises ConfigurationError, which names the option."""
@@ -230,7 +231,7 @@ class IngressOptions:
     def delivery_settings(self) -> DelayedDeliverySettings:
         """The settings of the endpoint. Raises ConfigurationError, which names the option."""
         try:
-            return DelayedDeliverySettings(max_body_bytes=self.max_body_bytes)
+            return DelayedDeliverySettings(max_body_bytes=self.max_body_bytes, audit=self.audit)
         except ConfigurationError as error:
             raise ConfigurationError(f"--{str(error).replace('_', '-', 2)}") from None
 

@@ -158,7 +158,6 @@ class AsyncOperations:
     send_now = awaited(Operations.send_now)
     cancel_one = awaited(Operations.cancel_one)
     reschedule_one = awaited(Operations.reschedule_one)
-    cancel_all = awaited(Operations.cancel_all)
     pause = awaited(Operations.pause)
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)

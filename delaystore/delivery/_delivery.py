@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -147,7 +147,7 @@ class DelayedDelivery(Sender):
         way: Way = Way.PROGRAM,
     ) -> None:
         self._settings = settings or DelayedDeliverySettings()
-        self._actor = Actor(is_noted=self._settings.audit is Audit.ALL).acting(way=way)
+        self._actor = Actor(way=way, notes_all=self._settings.audit is Audit.ALL)
         self._endpoint = endpoint
         self._store = store
         self._transport = transport
@@ -581,6 +581,7 @@ class DelayedDelivery(Sender):
                 wake_up=self._wake_up,
                 call=self._calls.call,
                 due_time=self._factory.due_time,
+                actor=self._actor.acting(way=Way.OPERATIONS),
             )
         )
 
@@ -680,6 +681,17 @@ class DelayedDelivery(Sender):
             )
         self.prepare()
         return self._store
+
+    def replace_many(
+        self, messages: Sequence[DelayedMessage], replaced: Collection[str], changes: MessageChanges
+    ) -> None:
+        """As `send_many` into the store, but those of `replaced` take the places of the waiting messages of their ids.
+
+        All is one transaction; see `MessageChanges.replace_many`. `changes`: in whose name, by `changes_as`.
+        """
+        with self._factory.followed() as stamp, self._telling_breaker():
+            changes.replace_many(list(self._factory.checked(messages, Earliest(), stamp)), replaced)
+        self._store_breaker.success()
 
     def check(self, message: DelayedMessage) -> None:
         """Check a message as `send_many` does, and store nothing.

@@ -11,14 +11,13 @@ from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import MessageFilter
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.reading.incoming import RejectedMessageError, SagaCleared
 from delaystore.ingress.reading.reader import IncomingReader
 from delaystore.ingress.rejected import RejectedQueue
+from delaystore.operations.changes import CancelRequest, MessageChanges
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.records import Way
 from delaystore.transports.abc import OutcomeKind, Transport
 
 _READ_EVERY: Final = 0.5
@@ -105,7 +104,10 @@ logger = logging.getLogger("delaystore.ingress")
 
 
 class BatchProcessor:
-    """Processes batches, one at a time. `stopping`: nothing is tried again once it is set.
+    """Processes batches, one at a time.
+
+    `changes`: makes the changes of waiting messages that publishers ask for. `stopping`: nothing is tried again once it
+    is set.
 
     Where is a message if the process dies? In its queue, until it is acknowledged; from the store's commit, or the
     confirm of its copy, on also there.
@@ -114,6 +116,7 @@ class BatchProcessor:
     def __init__(
         self,
         delivery: DelayedDelivery,
+        changes: MessageChanges,
         reader: IncomingReader,
         storing: EntryStorage,
         passthrough: Passthrough,
@@ -122,6 +125,7 @@ class BatchProcessor:
         stopping: StopFlag,
     ) -> None:
         self._delivery = delivery
+        self._changes = changes
         self._reader = reader
         self._storing = storing
         self._passthrough = passthrough
@@ -299,21 +303,21 @@ class BatchProcessor:
     def _apply(self, entry: IngestEntry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
-        while self._cancel_some(entry.meaning.id_prefix, entry.incoming.queue):
+        while self._cancel_some(entry.meaning.id_prefix):
             pass
         entry.result = IngestResult.APPLIED
 
-    def _cancel_some(self, id_prefix: str, queue: str) -> bool:
-        """Cancel a page of them. Whether there may be more; what dispatchers have is left to them."""
+    def _cancel_some(self, id_prefix: str) -> bool:
+        """Cancel a page of them. Whether there may be more; claimed ones are left to their dispatchers.
+
+        No operation by filter does it, which would look at all waiting messages: ids are found by their index. What was
+        cancelled when the process dies stays so; the message that asks for it is in its queue, and asks again.
+        """
         ids = self._delivery.message_ids(id_prefix, _PAGE)
-        operations = self._delivery.operations
-        if ids and operations.are_available:
-            publisher = operations.acting_as(f"a publisher, by the ingress of {queue}", way=Way.INGRESS)
-            about = f"timeouts of the saga {id_prefix.removesuffix('/')}"
-            cancelled = publisher.cancel_all(ids, MessageFilter(id_prefix=id_prefix), about)
-        else:
-            cancelled = sum(self._delivery.cancel(each) is ManagementOutcome.DONE for each in ids)
-        return len(ids) == _PAGE and cancelled > 0
+        if not ids:
+            return False
+        results = self._changes.do_all([CancelRequest(message_id=each) for each in ids])
+        return len(ids) == _PAGE and any(result.outcome is ManagementOutcome.DONE for result in results)
 
 
 def _fails(error: Exception | str | None) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,7 @@ from delaystore.errors import (
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress.settings import IngressOnDuplicate
 from delaystore.message import DelayedMessage, waiting_at_most
-from delaystore.stores.records import Way
+from delaystore.operations.changes import MessageChanges
 from delaystore.text import FORWARDED_TO, HOPS
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
@@ -57,19 +57,21 @@ logger = logging.getLogger("delaystore.ingress")
 class EntryStorage:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
-    `on_stored` is called with the earliest due time of what was stored.
+    `changes`: makes the changes of waiting messages that publishers ask for. `on_stored` is called with the earliest
+    due time of what was stored.
     """
 
     def __init__(
         self,
         delivery: DelayedDelivery,
+        changes: MessageChanges,
         calls: StoreCalls,
         on_duplicate: IngressOnDuplicate,
         on_stored: Callable[[datetime], object],
     ) -> None:
         self._on_stored = on_stored
         self._delivery = delivery
-        self._replacing = delivery.changes_as(Way.INGRESS)
+        self._changes = changes
         self._calls = calls
         self._on_duplicate = on_duplicate
 
@@ -108,12 +110,13 @@ class EntryStorage:
             open_runs = [runs for runs in open_runs if runs]
 
     def _store_wave(self, entries: Sequence[IngestEntry]) -> None:
+        replaced: set[str] = set()
         for _ in range(_ROUNDS):
             try:
-                self._store_all(entries)
+                self._store_all(entries, replaced)
                 return
             except DuplicateMessageError:
-                entries = self._new_among(entries)
+                entries = self._new_among(entries, replaced)
             except MessageBeingDispatchedError:
                 entries = self._without_claimed(entries, entries)
             except InvalidMessageError:
@@ -130,23 +133,31 @@ class EntryStorage:
             if entry.is_claimed:
                 claimed[message_id] = entry
 
-    def _store_all(self, entries: Sequence[IngestEntry]) -> None:
+    def _store_all(self, entries: Sequence[IngestEntry], replaced: Collection[str]) -> None:
+        """Store all of `entries`, those of `replaced` in the place of the waiting messages of their ids.
+
+        In one transaction: until its commit the waiting messages stay as they are.
+        """
         if not entries:
             return
         messages = [entry.message for entry in entries]
         with self._calls.call("storing incoming messages"), waiting_at_most(_STORE_TIMEOUT):
-            self._delivery.send_many(messages)
+            if replaced:
+                self._delivery.replace_many(messages, replaced, self._changes)
+            else:
+                self._delivery.send_many(messages)
         for entry in entries:
             entry.result, entry.is_claimed = IngestResult.STORED, False
         self._on_stored(min([message.due_time for message in messages]))
 
     def _store_one(self, entry: IngestEntry) -> None:
+        replaced: set[str] = set()
         for _ in range(_ROUNDS):
             try:
-                self._store_all([entry])
+                self._store_all([entry], replaced)
                 return
             except DuplicateMessageError:
-                if not self._new_among([entry]):
+                if not self._new_among([entry], replaced):
                     return
             except MessageBeingDispatchedError:
                 if not self._without_claimed([entry], [entry]):
@@ -164,14 +175,16 @@ class EntryStorage:
             return False
         return True
 
-    def _new_among(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
+    def _new_among(self, entries: Sequence[IngestEntry], replaced: set[str]) -> list[IngestEntry]:
         """Return the entries to store, now that ids were found in the store; the others have a result.
+
+        The ids of messages that they are to replace are added to `replaced`.
 
         A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
         unclaimed is compared, as it is forwarded after its repetition was published.
         """
         unclaimed = self._delivery.get_unclaimed([entry.message.message_id for entry in entries])
-        return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id))]
+        return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id), replaced)]
 
     def _without_claimed(
         self, entries: Sequence[IngestEntry], doubtful: Sequence[IngestEntry]
@@ -196,7 +209,7 @@ class EntryStorage:
                 entry.failure = _CLAIMED.format(entry.message.message_id)
         return [entry for entry in entries if not entry.is_claimed]
 
-    def _is_new(self, entry: IngestEntry, waiting: DelayedMessage | None) -> bool:
+    def _is_new(self, entry: IngestEntry, waiting: DelayedMessage | None, replaced: set[str]) -> bool:
         message = entry.message
         if waiting is None:
             return True
@@ -208,7 +221,7 @@ class EntryStorage:
             entry.result = IngestResult.DISCARDED
             return False
         if self._on_duplicate is IngressOnDuplicate.REPLACE:
-            self._replacing.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
+            replaced.add(message.message_id)
         else:
             entry.meaning = renamed(message)
         return True

@@ -23,6 +23,7 @@ from delaystore.ingress.rejected import RejectedQueue
 from delaystore.ingress.settings import IngressSettings
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.records import Way
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
@@ -229,10 +230,12 @@ class Ingress:
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             opened.enter_context(IngressHeartbeats(self._delivery, self._transport, settings, self.health))
             declare = partial(declare_queue, connections, settings.rejected_queue, "quorum", lift_limit=True)
+            changes = self._delivery.changes_as(Way.INGRESS, f"a publisher, by the ingress of {self.queue}")
             intake = BatchProcessor(
                 self._delivery,
+                changes,
                 self._reader,
-                EntryStorage(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
+                EntryStorage(self._delivery, changes, self._calls, settings.on_duplicate, self._on_stored),
                 Passthrough(self._delivery, self._transport, settings.direct_below, timeout),
                 RejectedQueue(publisher, settings.rejected_queue, declare),
                 self._storing_breaker,

@@ -11,7 +11,14 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position, check_destination, utc, waiting_until
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
-from delaystore.operations.changes import AuditKept, MessageRequest, OperationListener, RequestResult, reschedule_action
+from delaystore.operations.changes import (
+    MOST_BYTES,
+    AuditKept,
+    MessageRequest,
+    OperationListener,
+    RequestResult,
+    reschedule_action,
+)
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Inquiry, Overview
 from delaystore.stores.abc import ManagementOutcome, Page
@@ -33,7 +40,8 @@ _ID_BYTES: Final = 5
 class Operations:
     """Search, preview, export and change the waiting messages of an endpoint; made by `DelayedDelivery.operations`.
 
-    Each change is noted in the store's audit trail, with who made it. Threads may share it.
+    Each change is noted in the store's audit trail, with who made it; by the way of a program (see `acting_as`) only if
+    the endpoint notes all. Threads may share it.
 
     Args:
         access: The endpoint.
@@ -372,21 +380,7 @@ class Operations:
         """
         return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at)
 
-    def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
-        """Cancel those of these few messages that wait unclaimed, in one transaction.
-
-        Args:
-            message_ids: Few enough for one transaction.
-            wanted: The filter by which they were found, for the audit entry.
-            about: What they are, in words, for the audit entry.
-
-        Returns:
-            How many were cancelled.
-
-        """
-        return self._access.messages.cancel_all(message_ids, wanted, about)
-
-    def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = 16 * 2**20) -> Sequence[RequestResult]:
+    def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = MOST_BYTES) -> Sequence[RequestResult]:
         """Do requests about single messages in one transaction, in order, and note each change by its asker.
 
         Args:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from delaystore.operations.changes import Actor, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore
-from delaystore.stores.records import AuditEntry, Way
+from delaystore.stores.records import AuditEntry
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
 
@@ -34,7 +34,7 @@ class EndpointAccess:
         wake_up: Wakes this process's dispatcher for a due time; None: for messages that may be due now.
         call: A call to the store for a purpose, which is ended when it takes too long.
         due_time: What `delay` and `at` mean.
-        actor: In whose name changes are made and noted.
+        actor: In whose name and by which way changes are made, and whether they are noted.
 
     """
 
@@ -46,7 +46,7 @@ class EndpointAccess:
     wake_up: Callable[[datetime | None], None]
     call: Callable[[str], Call]
     due_time: DueTime
-    actor: Actor = field(default_factory=lambda: Actor(way=Way.OPERATIONS, is_noted=True))
+    actor: Actor
 
     def operable(self) -> OperableDelayedMessageStore:
         """The store, set up; raises ConfigurationError where it offers no operations.
@@ -79,6 +79,8 @@ class EndpointAccess:
 
         """
         actor = self.actor
+        if not actor.is_noted:
+            return
         try:
             store = self.operable()
             with self.call("noting a change"):

@@ -6,16 +6,15 @@ that makes the change, and wakes the dispatcher of this process after it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, Self
 
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
-from delaystore.filters import MessageFilter
+from delaystore.errors import ConfigurationError, MessageBeingDispatchedError
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
@@ -55,15 +54,29 @@ class ChangeableStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who makes changes, by which way, and whether these are noted in the store's audit trail."""
+    """Who makes changes, by which way, and whether these are noted in the store's audit trail.
+
+    Attributes:
+        by: Who makes them.
+        way: By which way.
+        notes_all: Whether the endpoint notes the changes of programs, too (`audit="all"`).
+
+    """
 
     by: str = field(default_factory=user_at_host)
     way: Way = Way.PROGRAM
-    is_noted: bool = False
+    notes_all: bool = False
 
-    def change(self, action: ChangeAction) -> Change | None:
+    @property
+    def is_noted(self) -> bool:
+        """Whether the changes are noted: always by an operator's way, by another one if the endpoint notes all."""
+        return self.notes_all or self.way.is_operators
+
+    def change(self, action: ChangeAction, new_due_time: datetime | None = None) -> Change | None:
         """What the store is to note with a change; None: nothing."""
-        return Change(by=self.by, way=self.way, action=action) if self.is_noted else None
+        if not self.is_noted:
+            return None
+        return Change(by=self.by, way=self.way, action=action, new_due_time=new_due_time)
 
     def replacement(self, rule: KeyRule) -> Change | None:
         """What the store is to note with a message that is replaced by its key; None: nothing, or `rule` keeps it."""
@@ -71,10 +84,8 @@ class Actor:
         return self.change(ChangeAction.REPLACE) if replaces else None
 
     def acting(self, by: str | None = None, way: Way | None = None) -> Self:
-        """The same in another name, or by another way. What operators do is noted; the others' as before."""
-        way = way or self.way
-        is_noted = self.is_noted or way.is_operators
-        return replace(self, by=by or self.by, way=way, is_noted=is_noted)
+        """The same in another name, or by another way."""
+        return replace(self, by=by or self.by, way=way or self.way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +135,8 @@ class RequestResult:
     due_time: datetime | None = None
 
 
+MOST_BYTES: Final = 16 * 2**20
+"""Bytes of bodies that requests of one transaction look up, by default."""
 NOTHING_FOUND: Final = RequestResult(outcome=ManagementOutcome.NOT_FOUND)
 
 
@@ -176,11 +189,21 @@ class MessageRequest(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequest(MessageRequest):
-    """Delete a waiting message, unless a dispatcher has claimed it."""
+    """Delete a waiting message, unless a dispatcher has claimed it.
+
+    Attributes:
+        replaced_by: The message that the same transaction stores in its place, under its id; None: there is none.
+
+    """
+
+    replaced_by: DelayedMessage | None = None
 
     @override
     def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
-        change = actor.change(ChangeAction.CANCEL)
+        if self.replaced_by is None:
+            change = actor.change(ChangeAction.CANCEL)
+        else:
+            change = actor.change(ChangeAction.REPLACE, self.replaced_by.due_time)
         if change is None:
             outcome = store.cancel(message_id)
         else:
@@ -332,37 +355,46 @@ class MessageChanges:
         """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
         return self.reschedule(message_id, key=key, delay=0)
 
-    def cancel_all(self, message_ids: Sequence[str], wanted: MessageFilter, about: str) -> int:
-        """Cancel those of these messages that wait unclaimed, in one transaction, as one entry of the audit trail.
+    def replace_many(self, messages: Sequence[DelayedMessage], replaced: Collection[str]) -> None:
+        """Store messages, some of them in the place of waiting ones, in one transaction.
+
+        If the process dies before the commit, the earlier messages wait; after it, the new ones. A store without
+        transactions cancels the earlier ones first, one by one, each with its entry: until this returns, the caller
+        must have the new ones elsewhere.
 
         Args:
-            message_ids: Few enough for one transaction.
-            wanted: The filter by which they were found.
-            about: What they are, in words, as the entry has it.
+            messages: The new messages, at least one, each with an id of its own.
+            replaced: Ids of those that take the place of the waiting message of their id, if one waits. The entry of
+                each is the one of `send` with `on_key="replace"`.
 
-        Returns:
-            How many were cancelled.
+        Raises:
+            DuplicateMessageError: A message waits under another of their ids.
+            MessageBeingDispatchedError: A dispatcher has claimed a message of one of their ids.
+            StoreError: The store fails. In all three cases a store with transactions has changed nothing.
 
         """
-        store = self._store()
-        change = self.actor.change(ChangeAction.CANCEL)
-        with self._call("cancelling messages"), store.transaction() as transaction:
-            bound: Any = transaction if isinstance(transaction, AuditedStore) else store
-            done = sum(bound.cancel(each) is ManagementOutcome.DONE for each in message_ids)
-            if change is not None and done:
-                audited(bound, change.way).note_changes([change.of_many(bound.now(), about, done, wanted)])
-        return done
+        with self._transaction("replacing messages") as bound:
+            claimed: list[str] = []
+            for message in sorted(messages, key=lambda message: message.message_id):  # all lock them in one order
+                if message.message_id not in replaced:
+                    continue
+                request = CancelRequest(message_id=message.message_id, replaced_by=message)
+                if request.do(bound, self.actor).outcome is ManagementOutcome.BEING_DISPATCHED:
+                    claimed.append(message.message_id)
+            if claimed:
+                raise MessageBeingDispatchedError(claimed)
+            bound.store_many(messages)
+        self._changed(min(message.next_attempt for message in messages))
 
-    def do_all(self, requests: Sequence[MessageRequest], most_bytes: int) -> Sequence[RequestResult]:
+    def do_all(self, requests: Sequence[MessageRequest], most_bytes: int = MOST_BYTES) -> Sequence[RequestResult]:
         """Do the first of `requests` in one transaction: all, unless more than `most_bytes` bytes were looked up.
 
-        A store without transactions does them one by one.
+        Each change has its own entry, which is kept with it: a store without transactions does the requests one by one,
+        and killed between two of them it has no change without its entry.
         """
-        store = self._store()
         results: list[RequestResult] = []
         size = 0
-        with self._call("doing what was asked about messages"), store.transaction() as transaction:
-            bound: Any = transaction if isinstance(transaction, AuditedStore) else store
+        with self._transaction("doing what was asked about messages") as bound:
             for request in requests:
                 result = request.do(bound, self.actor)
                 results.append(result)
@@ -373,6 +405,13 @@ class MessageChanges:
         if due_times:
             self._changed(min(due_times))
         return results
+
+    @contextmanager
+    def _transaction(self, purpose: str) -> Iterator[Any]:
+        """A transaction of the store; the store itself, where its transactions change no waiting messages."""
+        store = self._store()
+        with self._call(purpose), store.transaction() as transaction:
+            yield transaction if isinstance(transaction, AuditedStore) else store
 
     def _do(self, purpose: str, request: MessageRequest, store: Any = None) -> ManagementOutcome:
         store = store or self._store()

@@ -292,6 +292,7 @@ class Way(StrEnum):
     PROGRAM = "program"
     """A program, by `DelayedDelivery` or in a transaction of its own."""
     INGRESS = "ingress"
+    """A publisher, by a message that an ingress takes in."""
     LOAD = "load"
     """A load of files or DataFrames by Spark."""
     CELERY = "celery"
@@ -299,7 +300,7 @@ class Way(StrEnum):
 
     @property
     def is_operators(self) -> bool:
-        """Whether operators use it; the other ways are those of programs."""
+        """Whether operators use it; the other ways are those of programs, and of publishers that an ingress serves."""
         return self not in (Way.PROGRAM, Way.INGRESS, Way.CELERY, Way.DRAMATIQ)
 
 
@@ -379,11 +380,21 @@ class MessageBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Who changes messages or a destination, by which way, and how: the store notes it in the change's transaction."""
+    """Who changes messages or a destination, by which way, and how: the store notes it in the change's transaction.
+
+    Attributes:
+        by: Who makes it.
+        way: By which way.
+        action: What is done.
+        new_due_time: Of a cancel for another message of the same id: when that one, which the same transaction stores,
+            is due. None: there is none.
+
+    """
 
     by: str
     way: Way
     action: ChangeAction
+    new_due_time: datetime | None = None
 
     def of_message(
         self, at: datetime, before: MessageBefore, due_time: datetime | None = None, new_id: str | None = None
@@ -393,10 +404,11 @@ class Change:
         Args:
             at: When it is changed, by the store's clock.
             before: The message as it was.
-            due_time: Its new due time; None: it is cancelled.
+            due_time: Its new due time; None: it is cancelled, and `new_due_time` says what takes its place.
             new_id: The id of the message that takes its place; None: none does.
 
         """
+        due_time = self.new_due_time if due_time is None else due_time
         place = "" if new_id in (None, before.message_id) else f" by {new_id}"
         since = "" if before.due_time is None else f" from {time_text(before.due_time)}"
         to = "" if due_time is None else f" to {time_text(due_time)}"

@@ -25,6 +25,7 @@ from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.records import Way
 from delaystore.stores.sql.dialects import mysql
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import PendingConfirm
@@ -88,7 +89,7 @@ class History:
         delivery = DelayedDelivery("sales", self.open_store())
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
         calls = StoreCalls(breaker, timedelta(minutes=1))
-        self.storing = EntryStorage(delivery, calls, self.rule, lambda _: None)
+        self.storing = EntryStorage(delivery, delivery.changes_as(Way.INGRESS), calls, self.rule, lambda _: None)
         actions = [*2 * (self.publish, self.take_in, self.settle), self.fetch, self.fetch, self.end]
         for self.step in range(STEPS):
             self.chance.choice(actions)()

@@ -194,7 +194,7 @@ def operations(of: type) -> dict[str, inspect.Signature]:
 )
 def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type) -> None:
     internal = {"prepare", "check", "check_startable", "health_with", "chunks", "operable_store"}
-    internal |= {"changes_as", "sending_as"}
+    internal |= {"changes_as", "sending_as", "replace_many"}
     expected = {name: sign for each in reversed(theirs.__mro__) for name, sign in operations(each).items()}
     assert operations(ours).keys() == expected.keys() - internal
     for name, signature in operations(ours).items():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +13,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from typing_extensions import override
 
-from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDelivery, SqlDelayedMessageStore
+from delaystore import (
+    AsyncDelayedDelivery,
+    AsyncSqlDelayedMessageStore,
+    DelayedDelivery,
+    SqlDelayedMessageStore,
+)
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
@@ -27,6 +34,7 @@ from delaystore.operations.changes import (
 )
 from delaystore.server.web import app
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import AuditEntry, Change, ChangeAction, Way
 from tests.integration.cli import CommandLine
@@ -83,6 +91,11 @@ def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
     def by_integration(message_id: str, at: datetime | None) -> None:
         changed(delivery.changes_as(Way.CELERY), message_id, at)
 
+    def by_ingress(message_id: str, at: datetime | None) -> None:
+        named = {"message_id": message_id}
+        request = CancelRequest(**named) if at is None else RescheduleRequest(at=at, **named)
+        delivery.changes_as(Way.INGRESS, "a publisher").do_all([request])
+
     def by_operations(message_id: str, at: datetime | None) -> None:
         operations = delivery.operations
         if at is NOW:
@@ -119,6 +132,7 @@ def ways(delivery: DelayedDelivery, sqlite_url: str, run: CommandLine) -> Ways:
         "transaction": by_transaction,
         "async": by_program_async,
         "celery": by_integration,
+        "ingress": by_ingress,
         "operations": by_operations,
         "control": by_requests,
         "cli": by_command,
@@ -174,6 +188,8 @@ def test_operators_are_noted_by_default_and_programs_are_not(sqlite_url: str) ->
         delivery.send("billing", b"x", at=NEW, message_id="new a", key="a", on_key="replace")
         delivery.reschedule("b", at=NEW)
         delivery.changes_as(Way.CELERY).cancel("c")
+        delivery.send("billing", b"x", at=OLD, message_id="c")
+        delivery.operations.acting_as(way=Way.INGRESS).cancel_one("c")
         assert list(delivery.operations.changes()) == []
         delivery.changes_as(Way.DJANGO, "ada").cancel("b")
         delivery.operations.send_now("d")
@@ -261,6 +277,52 @@ def test_a_pause_or_limit_that_cannot_be_noted_is_not_made(sqlite_url: str) -> N
             with pytest.raises(StoreError):
                 change()
         assert operations.destinations() == before
+
+
+class WithoutTransactions(InMemoryDelayedMessageStore):
+    """Notes changes, has transactions for single calls only, and dies at its `dies_at`th cancel."""
+
+    dies_at = 0
+    in_block = False
+
+    @override
+    def transaction(self) -> AbstractContextManager[Any]:
+        return super().transaction() if self.in_block else nullcontext(self)
+
+    @override
+    def store_many(self, *args: Any, **named: Any) -> int:
+        self.in_block = True
+        return super().store_many(*args, **named)
+
+    @override
+    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
+        self.dies_at -= 1
+        if not self.dies_at:
+            raise StoreError("it dies here")
+        self.in_block = True
+        return super().cancel(message_id, change=change)
+
+
+def test_killed_without_transactions_each_change_that_is_made_is_noted() -> None:
+    store = WithoutTransactions()
+    with DelayedDelivery("sales", store, None, ALL) as delivery:
+        changes = delivery.changes_as(Way.INGRESS, "a publisher")
+        for dies_at in (3, 2):
+            waiting = [a_message(f"{name}{dies_at}") for name in "abc"]
+            delivery.send_many(waiting)
+            store.dies_at, store.in_block = dies_at, False
+            ids = [message.message_id for message in waiting]
+            with pytest.raises(StoreError, match="it dies here"):
+                if dies_at == 3:
+                    changes.do_all([CancelRequest(message_id=each) for each in ids])
+                else:
+                    delivery.replace_many([replace(each, due_time=NEW) for each in waiting], ids, changes)
+        assert sorted(message.message_id for message in delivery.list().messages) == ["b2", "c2", "c3"]
+        assert sorted((each.message_id, each.action, each.new_due_time) for each in delivery.operations.changes()) == [
+            ("a2", "replace", NEW),
+            ("a3", "cancel", None),
+            ("b3", "cancel", None),
+        ]
 
 
 KILLED = """

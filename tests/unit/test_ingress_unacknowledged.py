@@ -23,6 +23,7 @@ from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores.records import Way
 from delaystore.transports.rabbitmq.raw import RawProperties
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -77,11 +78,12 @@ class Ground:
         self.store = Store()
         delivery = DelayedDelivery("sales", self.store)
         breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
-        storing = EntryStorage(delivery, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
+        changes = delivery.changes_as(Way.INGRESS)
+        storing = EntryStorage(delivery, changes, StoreCalls(breaker, timedelta(minutes=1)), rule, lambda _: None)
         reader, nothing = cast(IncomingReader, Reader()), Nothing()
         direct, rejecting = cast(Passthrough, nothing), cast(RejectedQueue, nothing)
         quiet = cast(RepeatedFailuresOverTimeCircuitBreaker, Breaker())
-        self.intake = BatchProcessor(delivery, reader, storing, direct, rejecting, quiet, StopFlag())
+        self.intake = BatchProcessor(delivery, changes, reader, storing, direct, rejecting, quiet, StopFlag())
         self.unacknowledged = UnacknowledgedEntries(IngressSettings(queue="orders"))
         self.entries: list[IngestEntry] = []
 

@@ -1,5 +1,6 @@
 """The audit trail: a change and its entry are made in one transaction, and all changes have the same form."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -67,6 +68,15 @@ class AuditTests(StoreTests):
             "old_due_time": NOON,
         }
         assert entry.about.startswith("message a from ")
+
+    def test_a_cancel_for_another_message_of_the_id_is_noted_with_the_new_due_time(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(MESSAGE)
+        change = replace(a_change(ChangeAction.REPLACE), new_due_time=LATER)
+        assert operable.cancel("a", change=change) is DONE
+        entry = only_entry(operable)
+        assert (entry.action, entry.old_due_time, entry.new_due_time) == ("replace", NOON, LATER)
 
     def test_a_new_due_time_is_noted_with_the_old_one(self, operable: OperableDelayedMessageStore) -> None:
         operable.store(MESSAGE)
