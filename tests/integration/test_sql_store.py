@@ -1,6 +1,8 @@
 """What the SQL store does beyond the contract: neighbours, other people's transactions, wake-ups, the scan mark."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -477,3 +479,19 @@ def test_one_clock_is_never_ahead_and_another_never_behind_however_long_an_answe
         exact = other.now()
         assert store.now() < exact, "it is behind by an answer"
         assert store.latest_now() >= exact
+
+
+SENDING = """
+import sys
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+with DelayedDelivery("sales", SqlDelayedMessageStore(sys.argv[1])) as delivery:
+    delivery.send("billing", b"x", delay=60)
+print(*{name.split(".")[2] for name in sys.modules if name.startswith("sqlalchemy.dialects.")})
+"""
+
+
+def test_a_program_loads_what_its_own_database_needs(sqlite_url: str) -> None:
+    with opened(sqlite_url) as store:
+        store.setup_infrastructure()
+    done = subprocess.run([sys.executable, "-c", SENDING, sqlite_url], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"sqlite", "_typing"}

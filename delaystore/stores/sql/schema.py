@@ -29,7 +29,6 @@ from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
     FIRST_SENT,
-    INNODB,
     KEY,
     MESSAGE_KEY,
     ExactText,
@@ -73,16 +72,16 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
         Column(FAILURES, Json()),
         Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)),
         *dialect.failing_columns(),
-        **INNODB,
+        **dialect.table_options,
     )
     Index(f"{name}_due", *in_order(table), _table=table)
     if leases:
-        Index(f"{name}_claims", table.c.claimed_until, sqlite_where=table.c.claimed_by.is_not(None), _table=table)
-    has_key = table.c[MESSAGE_KEY].is_not(None)
+        is_claimed = dialect.index_condition(table.c.claimed_by.is_not(None))
+        Index(f"{name}_claims", table.c.claimed_until, _table=table, **is_claimed)
     key = table.c[MESSAGE_KEY]
-    Index(f"{name}_keys", key, unique=True, postgresql_where=has_key, sqlite_where=has_key, _table=table)
-    order, failing = dialect.failing_order(table), dialect.is_failing(table)
-    Index(f"{name}_failing", *order, postgresql_where=failing, sqlite_where=failing, _table=table)
+    Index(f"{name}_keys", key, unique=True, _table=table, **dialect.index_condition(key.is_not(None)))
+    is_failing = dialect.index_condition(dialect.is_failing(table))
+    Index(f"{name}_failing", *dialect.failing_order(table), _table=table, **is_failing)
     return table
 
 
@@ -112,29 +111,29 @@ class OperatingTables:
     @memoized_property
     def destinations(self) -> Table:
         """What is paused or limited."""
-        return quoted_table(self._names[0], self._live.schema, *_destinations(), **INNODB)
+        return quoted_table(self._names[0], self._live.schema, *_destinations(), **self._dialect.table_options)
 
     @memoized_property
     def dispatchers(self) -> Table:
         """Heartbeats, also of ingresses."""
-        return quoted_table(self._names[1], self._live.schema, *_dispatchers(), **INNODB)
+        return quoted_table(self._names[1], self._live.schema, *_dispatchers(), **self._dialect.table_options)
 
     @memoized_property
     def activity(self) -> Table:
         """What dispatchers did."""
-        return quoted_table(self._names[2], self._live.schema, *_activity(), **INNODB)
+        return quoted_table(self._names[2], self._live.schema, *_activity(), **self._dialect.table_options)
 
     @memoized_property
     def operations(self) -> Table:
         """Operations on many messages."""
         began = derived_name(self._live.name, "_operations_began", self._dialect)
         index = Index(began, "began", "operation_id")
-        return quoted_table(self._names[3], self._live.schema, *_operations(), index, **INNODB)
+        return quoted_table(self._names[3], self._live.schema, *_operations(), index, **self._dialect.table_options)
 
     @memoized_property
     def changes(self) -> Table:
         """The audit trail."""
-        return quoted_table(self._names[4], self._live.schema, *_changes(), **INNODB)
+        return quoted_table(self._names[4], self._live.schema, *_changes(), **self._dialect.table_options)
 
     @property
     def all(self) -> list[Table]:

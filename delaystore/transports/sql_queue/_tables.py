@@ -22,7 +22,7 @@ from delaystore.errors import (
     UnsupportedMessageError,
 )
 from delaystore.message import MAX_MESSAGE_ID_BYTES, DelayedMessage
-from delaystore.stores.sql.codec import INNODB, Body, ExactText, Json, UtcDateTime, encode_mapping
+from delaystore.stores.sql.codec import Body, ExactText, Json, UtcDateTime, encode_mapping
 from delaystore.stores.sql.dialects import Claiming, StoreDialect, store_dialect_of
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.errors import translate, translated_errors
@@ -67,7 +67,7 @@ def queue_table(queue: str, schema: str | None, dialect: StoreDialect) -> Table:
         Column("enqueued_at", UtcDateTime, nullable=False),
         *leases,
         schema=None if schema is None else quoted_name(schema, quote=True),
-        **INNODB,
+        **dialect.table_options,
     )
 
 

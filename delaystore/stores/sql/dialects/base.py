@@ -333,6 +333,8 @@ class StoreDialect(SqlDialect):
 
     claiming: ClassVar[Claiming] = Claiming.ROW_LOCKS
     """How messages are claimed."""
+    table_options: ClassVar[Mapping[str, Any]] = {}
+    """Options of SQLAlchemy's Table. SQLAlchemy loads all that it has of each database that options name."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
 
@@ -626,6 +628,10 @@ class StoreDialect(SqlDialect):
         `health` report these; `health` only those that keep dispatchers from working.
         """
         return ()
+
+    def index_condition(self, condition: ColumnElement[bool]) -> Mapping[str, Any]:  # noqa: ARG002 - for overriders
+        """Options of an Index of the rows that meet `condition`; where no index can be of some rows, it is of all."""
+        return {}
 
     def has_condition(self, index: Index, found: Mapping[str, Any]) -> bool:
         """Whether an index that SQLAlchemy has found holds the rows that `index` is to hold."""

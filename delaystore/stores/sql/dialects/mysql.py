@@ -38,7 +38,7 @@ from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME, time_left
-from delaystore.stores.sql.codec import KEY, MESSAGE_KEY, JsonList, UtcDateTime
+from delaystore.stores.sql.codec import INNODB, KEY, MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -148,6 +148,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
     """MariaDB and MySQL."""
 
     default_driver: ClassVar[str | None] = "pymysql"  # SQLAlchemy's own must be compiled
+    table_options: ClassVar[Mapping[str, Any]] = INNODB
     async_drivers: ClassVar[Sequence[str]] = ("aiomysql", "asyncmy")
     connect_arguments: ClassVar[Mapping[str, Any]] = {
         "connect_timeout": CONNECT_TIMEOUT,

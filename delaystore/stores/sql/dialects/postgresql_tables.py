@@ -240,6 +240,10 @@ class PostgreSqlTables(StoreDialect, BulkTables):
                 execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_PARTITION_INDEXES[which]}")
 
     @override
+    def index_condition(self, condition: ColumnElement[bool]) -> Mapping[str, Any]:
+        return {"postgresql_where": condition}
+
+    @override
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
         """What the catalog says of them, and of the partitions."""
         exact = {column.name for table in tables for column in table.columns if isinstance(column.type, ExactText)}

@@ -327,6 +327,10 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return not _in_transaction(connection)
 
     @override
+    def index_condition(self, condition: ColumnElement[bool]) -> Mapping[str, Any]:
+        return {"sqlite_where": condition}
+
+    @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
         """The file."""
         file = _file_of(connection) or os.devnull  # a database in memory belongs to this process alone
