@@ -349,7 +349,7 @@ class DirectLoad:
 def _give_up(staging: Staging, rejects: RejectFolder | None) -> None:
     """Remove what a load that failed has left; what cannot be removed now is left to the next one."""
     with suppress(DelaystoreError):
+        staging.discard()
+    with suppress(DelaystoreError):  # after it: an attempt that still runs finds its load gone, and removes its file
         if rejects is not None:
             rejects.remove_pending()
-    with suppress(DelaystoreError):
-        staging.discard()

@@ -260,6 +260,8 @@ def cancel(
     cancelled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here.
     Creates no table and no file.
     """
+    from delaystore.operations.changes import CancelRequest
+
     wanted = which.filter()
     bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
@@ -268,13 +270,16 @@ def cancel(
         if is_bulk:
             bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
             return
-        outcomes = [({"message_id": each}, operations.cancel_one(each)) for each in message_ids or ()]
-        outcomes += [({"key": each}, operations.cancel_one(key=each)) for each in key or ()]
+        named: list[Mapping[str, str]] = [{"message_id": each} for each in message_ids or ()]
+        named += [{"key": each} for each in key or ()]
+        requests = [CancelRequest(message_id=each.get("message_id"), key=each.get("key")) for each in named]
+        results = operations.do_all(requests)  # in one transaction: after a mistake, none is cancelled
+        outcomes = [(each, result.outcome) for each, result in zip(named, results, strict=True)]
     if as_json:
-        print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
+        print_document({"results": [{**each, "outcome": outcome.value} for each, outcome in outcomes]})
     else:
-        for named, outcome in outcomes:
-            _report(outcome, named, "cancelled")
+        for each, outcome in outcomes:
+            _report(outcome, each, "cancelled")
     _exit_unless_done(*(outcome for _, outcome in outcomes))
 
 

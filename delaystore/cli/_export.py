@@ -21,7 +21,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import is_terminal, print_document, print_line, print_note, write_bytes
 from delaystore.cli._signals import StoppedError, stop_requests
-from delaystore.errors import ConfigurationError, StoreError
+from delaystore.errors import ConfigurationError, StoreError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.text import counted
 
@@ -142,6 +142,8 @@ def _run(chunks: "Export", sink: "ExportFile | _Printed", total: int | None, *, 
                     bar.show("exporting", sink.exported.messages, total)
                 if stop.made and chunks.after is not None:
                     raise StoppedError
+        except StoreSetupError:
+            raise
         except (StoppedError, StoreError) as error:
             if bar is not None:
                 bar.end()

@@ -114,7 +114,7 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
 JsonOption = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 
 
-DryRunOption = Annotated[bool, environment_option("--dry-run", "Change nothing; show what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
 
 
 def create_option(command: str) -> Any:

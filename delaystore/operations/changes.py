@@ -246,9 +246,15 @@ class LookUpRequest(MessageRequest):
         return RequestResult(outcome=ManagementOutcome.DONE, message_id=message_id, message=message)
 
 
+_LEAST_DELAY: Final = 5e-7
+"""Seconds; less is no delay on a clock of microseconds."""
+
+
 def reschedule_action(delay: timedelta | float | None) -> ChangeAction:
     """How the audit trail calls a reschedule by `delay`: with none at all it sends the message now."""
-    return ChangeAction.SEND_NOW if delay in (0, timedelta(0)) else ChangeAction.RESCHEDULE
+    if delay is None or isinstance(delay, timedelta):
+        return ChangeAction.RESCHEDULE if delay != timedelta(0) else ChangeAction.SEND_NOW
+    return ChangeAction.SEND_NOW if abs(delay) < _LEAST_DELAY else ChangeAction.RESCHEDULE
 
 
 def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | None = None) -> RequestResult:

@@ -574,3 +574,17 @@ def test_what_another_release_tells_of_an_ingress_is_read(store: SqlDelayedMessa
         connection.execute(text(f"UPDATE {table} SET record = :told"), {"told": json.dumps({**told, "mood": "fine"})})
     (found,) = store.ingresses()
     assert (found.queue, found.version, found.since, found.stored, found.rejected_depth) == ("q", "9", now, 0, None)
+
+
+def test_a_mistake_in_one_id_cancels_none(
+    sqlite_url: str, store_of_sqlite: SqlDelayedMessageStore, run: CommandLine
+) -> None:
+    store_of_sqlite.store(message(store_of_sqlite.now(), 60, message_id="a"))
+    named = ("--store", sqlite_url, "--endpoint", "sales")
+    for mistake in (("a", ""), ("a", "--key", "")):
+        assert "is empty" in run.refused("cancel", *mistake, *named)
+    assert store_of_sqlite.count() == 1
+    assert run("cancel", "a", "b", *named, "--json").document["results"] == [
+        {"message_id": "a", "outcome": "done"},
+        {"message_id": "b", "outcome": "not_found"},
+    ]

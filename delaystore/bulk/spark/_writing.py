@@ -188,10 +188,10 @@ class BatchWriter(DataSourceArrowWriter):
             return
         self._stop_renewing()
         try:
+            self._staging.discard()
+        finally:  # after it: a task that still runs finds its load gone, and removes its own file
             if self._rejects is not None:
                 self._rejects.remove_pending()
-        finally:
-            self._staging.discard()
 
     def _begin(self, key: LoadKey, renewal_seconds: float) -> FinishedLoad | None:
         """Begin the load. Spark aborts only a writer that it has, so what fails half-way is removed here."""

@@ -131,7 +131,7 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     assert document["queues_behind_out"] == 1
     assert document["waiting_in_plugin"] is None
     assert [sentence.partition(";")[0] for sentence in document["problems"]] == [
-        "nobody takes from 'orders.ingress'",
+        "no ingress consumes 'orders.ingress'",
         "1 in 'orders.ingress.expired'",
         "1 in 'orders.ingress.rejected'",
     ]
