@@ -423,9 +423,9 @@ class Change:
             new_due_time=due_time,
         )
 
-    def of_many(self, at: datetime, about: str, count: int, wanted: MessageFilter | None = None) -> AuditEntry:
+    def of_many(self, at: datetime, about: str, count: int) -> AuditEntry:
         """The entry of a change of `count` messages, which are `about` in words, in one transaction."""
-        return self._entry(at, about, count, wanted=wanted)
+        return self._entry(at, about, count)
 
     def of_destination(
         self, at: datetime, destination: str, *, until: datetime | None = None, max_rate: float | None = None
