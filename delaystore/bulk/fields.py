@@ -293,7 +293,7 @@ def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Recor
 
 
 def decoded(text: str, name: str) -> Mapping[str, Any]:
-    """The JSON object in `text`; UnfitValueError, calling it `name`, for what is none."""
+    """The JSON object in `text`; raises UnfitValueError, which names the column `name`, for any other text."""
     try:
         mapping = parse_json(text)
         if type(mapping) is not dict:

@@ -183,7 +183,7 @@ class LayoutCheck:
         version: The broker's version.
         snapshot: The virtual host; None: there is no management API.
         missing: The parts that do not exist, in the order to declare them in; bindings only where there is a snapshot.
-        findings: What is wrong.
+        findings: The defects that were found.
         unchecked: What could not be known, a sentence each.
 
     """
@@ -215,7 +215,7 @@ def check_layout(
     Args:
         broker: The virtual host.
         layout: The layout.
-        ends: Exchanges to which others may bind what they like.
+        ends: Exchanges to which other programs may bind any queue or exchange.
         declaring: Also check whether the user could declare it.
         words: The words of the findings.
 

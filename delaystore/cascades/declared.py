@@ -39,7 +39,7 @@ class DeclaredTopology:
     Attributes:
         stages: Layouts that are declared one after the other, each in its own order.
         words: The words of findings and errors.
-        ends: Exchanges to which others may bind what they like.
+        ends: Exchanges to which other programs may bind any queue or exchange.
         exchanges_stay: Whether an exchange that exists is not declared again, as its arguments may be its owner's.
         relevant: Which findings of a check matter.
 
@@ -64,7 +64,7 @@ class DeclaredTopology:
             declaring: Also check whether the user could declare it.
 
         Returns:
-            What is missing, and the findings that matter.
+            The missing parts, and the findings that matter.
 
         Raises:
             TransportUnavailableError, TransportError: The broker does not answer.
@@ -177,7 +177,7 @@ class Verification:
     Attributes:
         broker: Host, port and virtual host.
         version: The broker's version.
-        findings: What is wrong.
+        findings: The defects that were found.
         unchecked: What could not be known, a sentence each; `findings` say nothing of it.
 
     """
@@ -358,7 +358,7 @@ def delete_topology(
         on_deleted: Is called after each part.
 
     Returns:
-        What was deleted.
+        The deleted parts.
 
     Raises:
         TopologyInUseError: Messages are in the queues, or may be, or programs consume from them, without `force`.

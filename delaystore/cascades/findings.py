@@ -53,7 +53,7 @@ class Finding:
 
     Attributes:
         kind: The kind of problem.
-        subject: What it is about, for people.
+        subject: The part of the topology that the finding is about, in words.
         text: What is wrong and what to do.
         argument: The name of the argument that differs; None: it is no inequivalent exchange or queue.
         expected: The value that the argument should have; None: it should be absent.

@@ -198,7 +198,7 @@ def delete(
         on_deleted: Called after each part.
 
     Returns:
-        What was deleted.
+        The deleted parts.
 
     Raises:
         TopologyInUseError: Messages are in it, or programs consume from it, without `force`.
