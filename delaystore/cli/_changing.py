@@ -122,8 +122,9 @@ class BulkChange:
         if operation is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
         if operation.kind is not self.kind:
-            command = f"delaystore {WORDS[operation.kind].do} --resume {operation_id}"
-            raise ConfigurationError(f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{command}`")
+            raise ConfigurationError(
+                f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{resume_command(operation)}`"
+            )
         if operation.state is not OperationState.RUNNING:
             print_note(f"it has ended already: {operation.state}")
         return operation
@@ -190,11 +191,13 @@ def _matching(found: "Preview") -> str:
 
 
 def _interrupted(operation: Operation) -> str:
-    words = WORDS[operation.kind]
-    return (
-        f"interrupted: {counted(operation.changed, 'message')} {words.done} so far; go on with "
-        f"`delaystore {words.do} --resume {operation.operation_id}`"
-    )
+    done = f"{counted(operation.changed, 'message')} {WORDS[operation.kind].done}"
+    return f"interrupted: {done} so far; go on with `{resume_command(operation)}`"
+
+
+def resume_command(operation: Operation) -> str:
+    """The command that goes on with an operation."""
+    return f"delaystore {WORDS[operation.kind].do} --resume {operation.operation_id}"
 
 
 def _report_operation(operation: Operation, *, as_json: bool) -> None:
@@ -366,6 +369,9 @@ def operations(
     else:
         columns = ("operation", "began", "state", "changed", "what")
         print_table(columns, [_row(each) for each in found], right=("changed",), unbroken=columns[:-1])
+        for each in found:
+            if each.state is OperationState.RUNNING:
+                print_note(f"if no process works on {each.operation_id} any more, go on with `{resume_command(each)}`")
 
 
 def abandon(

@@ -149,6 +149,9 @@ def test_an_interrupted_operation_goes_on(
     assert [entry.count for entry in store.changes()] == [2_000]
     (running,) = run("operations", "--json").document["operations"]
     assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
+    resume = f"delaystore cancel --resume {operation_id}"
+    assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations").err
+    assert f"if no process works on it, {resume}" in run("status").out
     assert f"does not reschedule; use `delaystore cancel --resume {operation_id}`" in run.refused(
         "reschedule", "--resume", operation_id
     )

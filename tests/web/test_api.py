@@ -20,7 +20,9 @@ from delaystore.server.web import app
 from delaystore.server.web._site import BackgroundJob
 from delaystore.server.web.api.document import CALLS, document
 from delaystore.server.web.http import API
+from delaystore.server.web.store_calls import Calls
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from tests.faults.patience import wait_until
 from tests.web.pages import TOKENS, USERS, Browser, Page, browser
 from tests.web.test_pages import until_done
 
@@ -376,6 +378,75 @@ def test_null_is_no_value(call: Program, delivery: DelayedDelivery) -> None:
     assert call("GET", "/destinations") == {"destinations": []}
 
 
+def test_an_operation_that_began_too_late_for_the_answer_runs(
+    call: Program, delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery.send("billing", b"x", delay=HOUR)
+    site, held = call.here.client._transport.app.state.site, Event()  # type: ignore[attr-defined]
+    begin = InMemoryDelayedMessageStore.begin_operation
+
+    def late(*arguments: Any, **named: Any) -> None:
+        assert held.wait(30)
+        begin(*arguments, **named)
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "begin_operation", late)
+    site.calls = Calls(0.1)
+    said = call("POST", "/operations", json={"kind": "cancel", "filter": {"all": True}}, status=503)["detail"]
+    assert said == "There was no answer within 0.1 seconds; the change may still be made: look before you ask again."
+    held.set()
+    wait_until(lambda: delivery.count() == 0, "the operation")
+
+
+def test_an_operation_that_failed_says_why_and_is_logged(
+    call: Program, delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery.send("billing", b"x", delay=HOUR)
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise StoreUnavailableError("the connection was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(InMemoryDelayedMessageStore, "advance_operation", lost)
+        begun = call("POST", "/operations", json={"kind": "cancel", "filter": {"all": True}}, status=202)
+        path = f"/operations/{begun['operation_id']}"
+        wait_until(lambda: not call("GET", path)["runs_here"], "the failure")
+        assert call("GET", path)["problem"] == "the connection was lost"
+    (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
+    assert logged == (
+        f"operation {begun['operation_id']} (cancel: all messages), asked for by robot, was left undone: "
+        f"the connection was lost; resume it on its page, or by `delaystore cancel --resume {begun['operation_id']}`"
+    )
+    assert call("POST", path, json={}, status=202)["problem"] is None
+    wait_until(lambda: call("GET", path)["state"] == "done", "the operation")
+    assert "has ended already: done" in call("POST", path, json={}, status=409)["detail"]
+
+
+def test_a_process_that_ends_logs_the_operations_that_it_leaves(
+    call: Program, delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery.send("billing", b"x", delay=HOUR)
+    held, advance = Event(), InMemoryDelayedMessageStore.advance_operation
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        assert held.wait(30)
+        return advance(*arguments, **named)
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "advance_operation", slow)
+    begun = call("POST", "/operations", json={"kind": "cancel", "filter": {"all": True}}, status=202)
+    assert begun["runs_here"] is True
+    call.here.client._transport.app.state.site.stop()  # type: ignore[attr-defined]
+    held.set()
+    (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
+    assert f"`delaystore cancel --resume {begun['operation_id']}`" in logged
+
+
+def test_unknown_parameters_are_refused(call: Program) -> None:
+    said = call("GET", "/messages?destinaton=billing", status=400)["detail"]
+    assert said.startswith("This call has no parameter 'destinaton'; it has destination, ")
+    said = call("GET", "/operations?limit=3", status=400)["detail"]
+    assert said == "This call has no parameter 'limit'; it has none."
+
+
 def test_an_operation_is_not_resumed_with_what_is_not_understood(call: Program, delivery: DelayedDelivery) -> None:
     left = delivery.operations.begin_cancel(_everything()).operation_id
     said = call("POST", f"/operations/{left}", json={"filter": {"destination": "q1"}}, status=400)["detail"]
@@ -387,7 +458,7 @@ def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, 
     for _ in range(8):
         site.jobs.begin(BackgroundJob(about="waiting", by="me"), lambda _: str(held.wait(30)))
     new = {"kind": "cancel", "filter": {"all": True}}
-    assert "8 changes are going on already" in call("POST", "/operations", json=new, status=400)["detail"]
+    assert "8 changes are going on already" in call("POST", "/operations", json=new, status=429)["detail"]
     assert not delivery.operations.operations()
     held.set()
 

@@ -48,17 +48,27 @@ def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
         return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
 
 
-def follow(site: WebSite, operations: Operations, operation: Operation) -> None:
-    """Run `operation` in the background, unless this process does so already, or it has ended."""
+def follow(site: WebSite, operations: Operations, operation: Operation) -> Operation:
+    """Run `operation` in the background, unless this process does so already, or it has ended; returns it.
+
+    Called in the thread that has begun it: an operation that was kept too late for the answer is run nevertheless.
+    """
     if operation.state is not OperationState.RUNNING or site.jobs.on(operation.operation_id) is not None:
-        return
+        return operation
 
     def do(progress: Callable[[int], None]) -> str:
         ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
         site.cached.forget()
         return f"{counted(ended.changed, 'message')} changed"
 
-    site.jobs.begin(BackgroundJob(about=operation.kind.value, by=operations.by, subject=operation.operation_id), do)
+    job = BackgroundJob(
+        about=f"operation {operation.operation_id} ({operation.kind}: {operation.wanted})",
+        by=operations.by,
+        subject=operation.operation_id,
+        to_resume=f"resume it on its page, or by `delaystore {operation.kind} --resume {operation.operation_id}`",
+    )
+    site.jobs.begin(job, do)
+    return operation
 
 
 _TIMEOUT: Final = 10.0

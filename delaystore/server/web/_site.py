@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 from starlette.requests import Request
 
 from delaystore.delivery import DelayedDelivery, Sender
-from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.errors import DelaystoreError
 from delaystore.message import new_message_id
 from delaystore.operations import Operations
 from delaystore.server.web.http import is_api
@@ -34,13 +34,22 @@ class ProcessEndingError(DelaystoreError):
     """The process is about to end."""
 
 
+class TooManyJobsError(DelaystoreError):
+    """As many jobs run as may at the same time."""
+
+
 @dataclass(slots=True)
 class BackgroundJob:
-    """A background job. `about`: its heading. `subject`: the id of what it changes, as of an operation."""
+    """A background job.
+
+    `about`: its heading. `subject`: the id of what it changes, as of an operation. `to_resume`: what people do to have
+    it resumed if it ends undone.
+    """
 
     about: str
     by: str
     subject: str = ""
+    to_resume: str = ""
     path: str = "/"
     """The page to go on to."""
     job_id: str = field(default_factory=new_message_id)
@@ -72,7 +81,7 @@ class BackgroundJobs:
     def begin(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> BackgroundJob:
         """Have a thread `do` the job: it calls what it is given with the count so far, and returns the result.
 
-        Raises ConfigurationError where too many go on.
+        Raises TooManyJobsError.
         """
         with self._lock:
             self.check_room()
@@ -81,9 +90,9 @@ class BackgroundJobs:
         return job
 
     def check_room(self) -> None:
-        """Raise ConfigurationError where too many go on: ask before something is kept that a job is to do."""
+        """Raise TooManyJobsError where too many go on: ask before something is kept that a job is to do."""
         if len(self.running()) >= _MOST:
-            raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
+            raise TooManyJobsError(f"{_MOST} changes are going on already; wait until one has ended")
 
     def get(self, job_id: str) -> BackgroundJob | None:
         """The job of that id; None: this process does not know it."""
@@ -113,6 +122,8 @@ class BackgroundJobs:
         except DelaystoreError as error:
             job.error = error
             job.problem = str(error)
+            if job.to_resume and not self._stopping.is_set():
+                logger.warning("%s, asked for by %s, was left undone: %s; %s", job.about, job.by, error, job.to_resume)
         except Exception:
             logger.exception("%s failed", job.about)
             job.problem = "this is a mistake in delaystore; the server's log has the details"
@@ -195,9 +206,11 @@ class WebSite:
         return await self.calls(partial(method, self.operations(request)), seconds)
 
     def stop(self) -> None:
-        """End streams of events, and background jobs after their present step."""
+        """End streams of events, and background jobs after their present step; log those that are left undone."""
         self.stopping = True
         self.jobs.stop()
+        for job in self.jobs.running():
+            logger.warning("%s, asked for by %s, ends undone: %s", job.about, job.by, job.to_resume or "ask again")
 
 
 def _way_of(request: Request) -> Way:

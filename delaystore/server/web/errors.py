@@ -20,8 +20,9 @@ from delaystore.errors import (
     StoreUnavailableError,
     TransportError,
 )
-from delaystore.server.web._site import pages_of
+from delaystore.server.web._site import TooManyJobsError, pages_of
 from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
+from delaystore.server.web.store_calls import NoAnswerError
 
 TITLES: Final[Mapping[int, str]] = {
     400: "That cannot be",
@@ -46,6 +47,7 @@ _PLAIN: Final[Mapping[str, str]] = {
 _LONGEST: Final = 600
 """Characters of a sentence: what was given may stand in it, of any length."""
 _STATUS: Final = (
+    (TooManyJobsError, 429),
     (DuplicateMessageError, 409),
     (DuplicateKeyError, 409),
     (MessageBeingDispatchedError, 409),
@@ -57,6 +59,8 @@ _STATUS: Final = (
     (TransportError, 503),
     (ConfigurationError, 400),
 )
+_LATER: Final = (429, 503)
+"""Statuses of what may succeed a little later."""
 
 
 class Refusal(HTTPException):
@@ -93,8 +97,10 @@ async def answer_refusal(request: Request, error: Exception) -> Response:
 async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours."""
     assert isinstance(error, DelaystoreError)
-    status = status_of(error)
-    return await _answer(request, status, _sentence(str(error)), {"Retry-After": "5"} if status == 503 else None)
+    status, text = status_of(error), str(error)
+    if isinstance(error, NoAnswerError) and request.method != "GET":
+        text += "; the change may still be made: look before you ask again"
+    return await _answer(request, status, _sentence(text), {"Retry-After": "5"} if status in _LATER else None)
 
 
 async def answer_fault(request: Request, _error: Exception) -> Response:

@@ -22,6 +22,10 @@ _MOST: Final = 48
 """Calls at the same time; more are refused, as the store seems to hang."""
 
 
+class NoAnswerError(StoreUnavailableError):
+    """There was no answer in time; what was asked for may still be done."""
+
+
 class Calls:
     """Makes calls for one application."""
 
@@ -30,9 +34,9 @@ class Calls:
         self._room = BoundedSemaphore(_MOST)
 
     async def __call__(self, call: Callable[[], AnswerT], seconds: float | None = None) -> AnswerT:
-        """What `call` returns or raises; StoreUnavailableError where that takes longer than `seconds` seconds.
+        """What `call` returns or raises; NoAnswerError where that takes longer than `seconds` seconds.
 
-        `call` goes on then, in its thread: it may still be done.
+        `call` goes on then, in its thread.
         """
         if not self._room.acquire(blocking=False):
             raise StoreUnavailableError("too many requests wait for the store; try again in a moment")
@@ -41,7 +45,7 @@ class Calls:
         try:
             return await asyncio.wait_for(task, limit)
         except TimeoutError:
-            raise StoreUnavailableError(f"there was no answer within {limit:g} seconds") from None
+            raise NoAnswerError(f"there was no answer within {limit:g} seconds") from None
 
     def _counted(self, call: Callable[[], AnswerT]) -> AnswerT:
         try:

@@ -209,9 +209,17 @@ class ApiCall:
         """For Starlette."""
         head, brace, parameter = self.path.partition("{")
         path = f"{head}{{{parameter.removesuffix('}')}:path}}" if parameter.endswith("}") else self.path
-        route = Route(API + (path if brace else self.path), self.do, methods=[self.method])
+        route = Route(API + (path if brace else self.path), self._checked, methods=[self.method])
         route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)  # an id may hold line breaks
         return route
+
+    async def _checked(self, request: Request) -> Response:
+        """Answer the request. Raises Refusal for a parameter that this call has not: a filter would match more."""
+        unknown = sorted(set(request.query_params) - set(self.query))
+        if unknown:
+            known = f"it has {', '.join(self.query)}" if self.query else "it has none"
+            raise refusal(f"this call has no parameter {unknown[0][:80]!r}; {known}")
+        return await self.do(request)
 
     def document(self) -> dict[str, Any]:
         """For OpenAPI: the operation object."""

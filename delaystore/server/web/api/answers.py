@@ -175,7 +175,16 @@ class Previewed(msgspec.Struct):
     sample: list[Summary]
 
 
-OperationAnswer = answer_of(records.Operation, without=("after",))  # where it stands is its own affair
+OperationAnswer = answer_of(
+    records.Operation,
+    fields={
+        "runs_here": Annotated[
+            bool, Meta(description="False: the process that answers does not run it; if no process does, resume it.")
+        ],
+        "problem": Annotated[str | None, Meta(description="Why the process that answers does not run it any more.")],
+    },
+    without=("after",),  # where it stands is its own affair
+)
 OperationsAnswer = struct("Operations", "The last operations.", {"operations": many(OperationAnswer)})
 DestinationAnswer = answer_of(
     records.Destination,

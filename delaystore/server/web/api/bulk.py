@@ -1,5 +1,6 @@
 """Operations on all messages that match: preview, begin, look, resume, end."""
 
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -22,7 +23,7 @@ from delaystore.server.web.api._fields import (
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.http import API, href
 from delaystore.stores import documents
-from delaystore.stores.records import Operation
+from delaystore.stores.records import Operation, OperationState
 
 
 async def preview(request: Request) -> Response:
@@ -41,32 +42,35 @@ async def begin(request: Request) -> Response:
     for name in ("delay", "at"):
         if kind == "cancel" and getattr(given, name) is not None:
             raise refusal(f"unknown field {name!r}; a cancel takes kind and filter")
-    site = site_of(request)
-    site.jobs.check_room()
     if kind == "cancel":
-        operation = await site.run(request, Operations.begin_cancel, wanted)
+        begin = partial(Operations.begin_cancel, wanted=wanted)
     elif kind == "reschedule":
-        operation = await site.run(request, Operations.begin_reschedule, wanted, **given.when())
+        begin = partial(Operations.begin_reschedule, wanted=wanted, **given.when())
     else:
         raise Refusal(400, f"The kind must be cancel or reschedule, not {kind[:80]!r}.")
-    return _followed(request, operation)
+    site = site_of(request)
+    site.jobs.check_room()
+    return _accepted(request, await site.run(request, lambda operations: follow(site, operations, begin(operations))))
 
 
 async def listed(request: Request) -> Response:
     """The last ones."""
     found = await site_of(request).run(request, Operations.operations)
-    return JSONResponse({"operations": [_document(each) for each in found]})
+    return JSONResponse({"operations": [_document(request, each) for each in found]})
 
 
 async def get(request: Request) -> Response:
     """One of them."""
-    return JSONResponse(_document(await _asked_for(request)))
+    return JSONResponse(_document(request, await _asked_for(request)))
 
 
 async def resume(request: Request) -> Response:
     """Go on with it in the background."""
     await fields_of(request, NoFields)
-    return _followed(request, await _asked_for(request))
+    site, operation = site_of(request), await _asked_for(request)
+    if operation.state is not OperationState.RUNNING:
+        raise Refusal(409, f"The operation has ended already: {operation.state}.")
+    return _accepted(request, follow(site, site.operations(request), operation))
 
 
 async def abandon(request: Request) -> Response:
@@ -75,7 +79,7 @@ async def abandon(request: Request) -> Response:
     found = await site_of(request).run(request, Operations.abandon, operation_id)
     if found is None:
         raise _unknown(operation_id)
-    return JSONResponse(_document(found))
+    return JSONResponse(_document(request, found))
 
 
 async def _asked_for(request: Request) -> Operation:
@@ -86,15 +90,19 @@ async def _asked_for(request: Request) -> Operation:
     return found
 
 
-def _followed(request: Request, operation: Operation) -> Response:
-    site = site_of(request)
-    follow(site, site.operations(request), operation)
+def _accepted(request: Request, operation: Operation) -> Response:
     place = href(request, f"{API}/operations/{operation.operation_id}")
-    return JSONResponse(_document(operation), 202, {"Location": place})
+    return JSONResponse(_document(request, operation), 202, {"Location": place})
 
 
-def _document(operation: Operation) -> dict[str, object]:
-    return {name: value for name, value in documents.record(operation).items() if name != "after"}
+def _document(request: Request, operation: Operation) -> dict[str, object]:
+    jobs, subject = site_of(request).jobs, operation.operation_id
+    running = operation.state is OperationState.RUNNING
+    return {
+        **{name: value for name, value in documents.record(operation).items() if name != "after"},
+        "runs_here": running and jobs.on(subject) is not None,
+        "problem": jobs.failed_on(subject) if running else None,
+    }
 
 
 def _unknown(operation_id: str) -> Refusal:
@@ -147,7 +155,7 @@ CALLS: Final = (
         body=NoFields,
         answer=answers.OperationAnswer,
         status=(202,),
-        refusals=(404,),
+        refusals=(404, 409),
     ),
     ApiCall(
         method="DELETE",

@@ -57,8 +57,7 @@ async def begin(request: Request) -> Response:
     """Keep the operation in the store, and have it run."""
     site, fields = site_of(request), await fields_of(request)
     site.jobs.check_room()
-    operation = await site.run(request, begun, fields)
-    follow(site, site.operations(request), operation)
+    operation = await site.run(request, lambda operations: follow(site, operations, begun(operations, fields)))
     return site.pages.then(request, "/operation", {"id": operation.operation_id})
 
 
