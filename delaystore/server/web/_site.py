@@ -43,7 +43,7 @@ class BackgroundJob:
     """A background job.
 
     `about`: its heading. `subject`: the id of what it changes, as of an operation. `to_resume`: what people do to have
-    it resumed if it ends undone.
+    it resumed if it is left unfinished.
     """
 
     about: str
@@ -123,7 +123,9 @@ class BackgroundJobs:
             job.error = error
             job.problem = str(error)
             if job.to_resume and not self._stopping.is_set():
-                logger.warning("%s, asked for by %s, was left undone: %s; %s", job.about, job.by, error, job.to_resume)
+                logger.warning(
+                    "%s, asked for by %s, was left unfinished: %s; %s", job.about, job.by, error, job.to_resume
+                )
         except Exception:
             logger.exception("%s failed", job.about)
             job.problem = "this is a mistake in delaystore; the server's log has the details"
@@ -206,11 +208,15 @@ class WebSite:
         return await self.calls(partial(method, self.operations(request)), seconds)
 
     def stop(self) -> None:
-        """End streams of events, and background jobs after their present step; log those that are left undone."""
+        """End streams of events, and background jobs after their present step; log those that are left unfinished."""
+        if self.stopping:
+            return
         self.stopping = True
         self.jobs.stop()
         for job in self.jobs.running():
-            logger.warning("%s, asked for by %s, ends undone: %s", job.about, job.by, job.to_resume or "ask again")
+            logger.warning(
+                "%s, asked for by %s, is left unfinished: %s", job.about, job.by, job.to_resume or "ask again"
+            )
 
 
 def _way_of(request: Request) -> Way:
