@@ -193,6 +193,16 @@ def test_a_sql_queue_does_not_stay_on_a_standby(
     direct.close()
 
 
+def test_engines_leave_a_standby_whatever_engines_were_there_before(database: str) -> None:
+    """The address in memory of a former engine is used again, while its dialect may live on."""
+    dialects = []
+    for _ in range(500):
+        engine = create_engine(database)
+        SqlQueueTransport(engine)
+        assert len(list(engine.dialect.dispatch.handle_error)) == 2
+        dialects.append(engine.dialect)
+
+
 def test_somebodys_own_transaction_keeps_its_connection(
     database: str, primary: PostgreSQLNode, standby: PostgreSQLNode
 ) -> None:

@@ -59,9 +59,11 @@ class Connections:
         self._engine = engine
         self._options = {OWN: True} if isolation is None else {OWN: True, "isolation_level": isolation}
         renew_after_fork(engine)
+        # Listen to the dialect, which keeps these listeners: SQLAlchemy finds them by the target's address in memory,
+        # and an engine may have the address of a former one whose dialect lives on.
         for heard in (_leave_read_only_server, _close_what_was_cut):
-            if not event.contains(engine, "handle_error", heard):
-                event.listen(engine, "handle_error", heard)
+            if not event.contains(engine.dialect, "handle_error", heard):
+                event.listen(engine.dialect, "handle_error", heard)
 
     def connect(self) -> Connection:
         """A connection; `close` gives it back to the engine's pool."""
