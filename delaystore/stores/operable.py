@@ -465,7 +465,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:
         """Record that an ingress lives. The default keeps nothing.
 
-        Records that `ingresses` does not show any more are deleted at some time.
+        The records of ingresses of the same queue that have died are deleted: another one takes from it now. Records
+        that `ingresses` does not show any more for another reason are deleted at some time.
 
         Args:
             record: The ingress. The store's clock gives the time of the heartbeat, in place of `record.heartbeat`.
@@ -474,6 +475,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
     def retire_ingress(self, ingress_id: str) -> None:
         """Record that an ingress has ended. The default keeps nothing.
+
+        Its record is deleted, and those of ingresses of the same queue that have died.
 
         Args:
             ingress_id: The id in its record; one that is not known is ignored.

@@ -266,14 +266,16 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     def heartbeat_of_ingress(self, record: IngressRecord) -> None:
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            waiting.ingresses = {each.ingress_id: each for each in ingresses_to_show(waiting.ingresses.values(), now)}
             waiting.ingresses[record.ingress_id] = replace(record, heartbeat=now)
+            _delete_offline(waiting, record.queue, now)
 
     @override
     def retire_ingress(self, ingress_id: str) -> None:
-        waiting = self._waiting()
+        waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            waiting.ingresses.pop(ingress_id, None)
+            ended = waiting.ingresses.pop(ingress_id, None)
+            if ended is not None:
+                _delete_offline(waiting, ended.queue, now)
 
     @override
     def ingresses(self) -> Sequence[IngressRecord]:
@@ -317,6 +319,12 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
 
 def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord]:
     return [each for each in waiting.dispatchers.values() if now - each.heartbeat <= ALIVE]
+
+
+def _delete_offline(waiting: WaitingMessages, queue: str, now: datetime) -> None:
+    """Delete the records that are not shown any more, and all of ingresses of `queue` that have died."""
+    shown = ingresses_to_show(waiting.ingresses.values(), now)
+    waiting.ingresses = {each.ingress_id: each for each in shown if each.queue != queue or not each.is_offline(now)}
 
 
 def _note(waiting: WaitingMessages, operation: Operation, change: Change | None) -> None:

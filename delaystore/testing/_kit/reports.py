@@ -256,3 +256,35 @@ class IngressReportTests(StoreTests):
             ("last", True),
             ("new", False),
         ]
+
+    def test_an_ingress_that_died_stays_away_once_another_one_has_taken_from_its_queue(
+        self,
+        operable: OperableDelayedMessageStore,
+        colleague: OperableDelayedMessageStore,
+        pass_time: Callable[[float], None],
+    ) -> None:
+        for ingress_id, queue in (("died", "a"), ("died earlier", "a"), ("elsewhere", "b")):
+            operable.heartbeat_of_ingress(an_ingress(ingress_id, queue))
+        pass_time(ALIVE.total_seconds() + 1)
+        colleague.heartbeat_of_ingress(an_ingress("next", "a"))
+        colleague.retire_ingress("next")
+        assert ingress_ids(operable) == ["elsewhere"]
+
+    def test_an_ingress_that_died_beside_another_one_goes_with_the_end_of_that(
+        self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
+    ) -> None:
+        for ingress_id, queue in (("died", "a"), ("ends", "a"), ("elsewhere", "b")):
+            operable.heartbeat_of_ingress(an_ingress(ingress_id, queue))
+        pass_time(ALIVE.total_seconds() + 1)
+        operable.retire_ingress("ends")
+        assert ingress_ids(operable) == ["elsewhere"]
+
+    def test_ingresses_that_live_on_one_queue_stay_when_one_of_them_ends(
+        self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
+    ) -> None:
+        operable.heartbeat_of_ingress(an_ingress("late", "a"))
+        pass_time(ALIVE.total_seconds() / 2)
+        operable.heartbeat_of_ingress(an_ingress("ends", "a"))
+        operable.heartbeat_of_ingress(an_ingress("lives", "a"))
+        operable.retire_ingress("ends")
+        assert ingress_ids(operable) == ["late", "lives"]

@@ -37,10 +37,11 @@ class IngressReports(OperatorQueries):
     """Those of one endpoint."""
 
     def heartbeat(self, record: IngressRecord) -> None:
-        """Write the record."""
+        """Write the record, and delete those of ingresses of its queue that have died."""
         self.begin_writing()
         known = {"dispatcher_id": _PREFIX + record.ingress_id}
         self.upsert(self._tables.dispatchers, known, {"beat": self._bound.now(), "record": _document(record)})
+        self._delete_offline(record.queue)
 
     def forget(self) -> None:
         """Delete what is old."""
@@ -48,9 +49,27 @@ class IngressReports(OperatorQueries):
         self._execute(delete(table).where(are_ingresses(table), table.c.beat < self._bound.now() - GONE_FOR))
 
     def retire(self, ingress_id: str) -> None:
-        """Forget one, if it is known."""
+        """Forget one, if it is known, and those of its queue that have died."""
+        self.begin_writing()
         table = self._tables.dispatchers
-        self._execute(delete(table).where(table.c.dispatcher_id == _PREFIX + ingress_id))
+        its_own = table.c.dispatcher_id == _PREFIX + ingress_id
+        row = self._execute(select(table).where(its_own)).first()
+        if row is not None:
+            self._execute(delete(table).where(its_own))
+            self._delete_offline(_queue_of(row))
+
+    def _delete_offline(self, queue: str | None) -> None:
+        """Delete the records of ingresses of `queue` that have died: another one takes from it, or did until now.
+
+        Each by its primary key, in the order of ids, so that two ingresses that do this never wait for one another; and
+        only if it has not reported again meanwhile.
+        """
+        table = self._tables.dispatchers
+        is_offline = table.c.beat < self._bound.now() - ALIVE
+        rows = self._execute(select(table).where(are_ingresses(table), is_offline).order_by(table.c.dispatcher_id))
+        for row in rows.all():
+            if _queue_of(row) == queue:
+                self._execute(delete(table).where(table.c.dispatcher_id == row.dispatcher_id, is_offline))
 
     def all(self) -> Sequence[IngressRecord]:
         """Those that `ingresses_to_show` shows."""
@@ -79,6 +98,12 @@ def _known(row: Any, kind: type[DispatcherRecord | IngressRecord]) -> dict[str, 
         if known.get(name) is not None:
             known[name] = read(known[name])
     return known | {"heartbeat": row.beat}
+
+
+def _queue_of(row: Any) -> str | None:
+    """The queue of the ingress of a row."""
+    queue: str | None = json.loads(row.record).get("queue")
+    return queue
 
 
 def _ingress_record(row: Any) -> IngressRecord:
