@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli import _load_options as of_load
+from delaystore.cli._changing import By
 from delaystore.cli._load_options import (
     option_of,
     options_as_typed,
@@ -99,6 +100,7 @@ def send(
     rows: of_load.RowsOfFile,
     dry_run: of_load.LoadDryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
+    by: By = None,
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,7 +124,15 @@ def send(
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
         options = replace(rows, on_key=on_key, max_wait=max_wait).given(where, destination, _TYPED)
         send_file(
-            file, options, where, mapping=mapping or (), kind=kind, create=create, dry_run=dry_run, as_json=as_json
+            file,
+            options,
+            where,
+            mapping=mapping or (),
+            kind=kind,
+            create=create,
+            by=by,
+            dry_run=dry_run,
+            as_json=as_json,
         )
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
@@ -138,7 +148,7 @@ def send(
     content = _body(body, body_file)
     longest = _longest(key, on_key, max_wait)
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
-        sent = opened.delivery.send(
+        sent = opened.delivery.sending_as(Way.CLI, by).send(
             destination,
             content,
             delay=after,
@@ -236,13 +246,14 @@ def send_file(
     mapping: Sequence[str],
     kind: str | None,
     create: bool,
+    by: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
 
     `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
-    `kind`: as typed.
+    `kind`: as typed. `by`: the name under which the audit trail has what is replaced; None: that of this user.
     """
     _check_arrow()
     from delaystore.bulk.options import replacing
@@ -252,7 +263,8 @@ def send_file(
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
-        request.given = replace(request.given, noted_as=replacing(Way.CLI))
+        noted_as = replacing(Way.CLI)
+        request.given = replace(request.given, noted_as=replace(noted_as, by=by or noted_as.by))
         with closing(open_load_store(request.given)) as store:
             if not create:
                 require_existing(store, where, dry_run=dry_run)

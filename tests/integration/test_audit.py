@@ -244,11 +244,18 @@ def test_a_file_of_messages_notes_how_many_it_replaces(
     done = run("send", "billing", "--file", str(file), "--on-duplicate", "replace")
     assert done.code == 0, done.err
     (entry,) = delivery.operations.changes()
-    assert (entry.way, entry.action, entry.count) == ("cli", "replace", 2)
-    done = run("send", "billing", "x", "--key", "k", "--on-key", "replace", "--at", NEW.isoformat())
+    assert (entry.by, entry.way, entry.action, entry.count) == ("ada", "cli", "replace", 2)
+    for name, option in (("ada", ()), ("grace", ("--by", "grace"))):
+        done = run("send", "billing", "x", "--key", "k", "--on-key", "replace", "--at", NEW.isoformat(), *option)
+        assert done.code == 0, done.err
+        entry = delivery.operations.changes(1)[0]
+        assert (entry.by, entry.way, entry.action, entry.new_due_time) == (name, "cli", "replace", NEW)
+    keyed = tmp_path / "keyed.csv"
+    keyed.write_text(f"message_id,due_time,body,k\nd,{NEW.isoformat()},y,k\n")
+    done = run(*("send", "billing", "--file", str(keyed), "--key-column", "k", "--on-key", "replace", "--by", "grace"))
     assert done.code == 0, done.err
     entry = delivery.operations.changes(1)[0]
-    assert (entry.way, entry.action, entry.message_id, entry.new_due_time) == ("cli", "replace", "c", NEW)
+    assert (entry.by, entry.way, entry.action) == ("grace", "cli", "replace")
 
 
 def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:
