@@ -346,7 +346,7 @@ def marked(due_time: datetime) -> datetime:
     """The due time of a waiting message once a sender knows that it waits: a microsecond earlier.
 
     A dispatcher that has sent the message already, and could not remove it, then no longer takes it for that one, and
-    sends it again. The earliest due time moves the other way.
+    sends it again. The earliest due time moves the other way. People see the time without marks, see `unmarked`.
     """
     return due_time - _MARK if due_time > EARLIEST_DUE_TIME else EARLIEST_DUE_TIME + _MARK
 
@@ -354,6 +354,25 @@ def marked(due_time: datetime) -> datetime:
 def are_same_time(one: datetime, other: datetime) -> bool:
     """Whether two times differ by nothing but marks: one for each sender that knows of the message, see `marked`."""
     return abs(one - other) < MARKS
+
+
+def unmarked(message: Any) -> datetime:
+    """The due time that the sender of a waiting message gave, as people and the audit trail see it: without marks.
+
+    It is the next attempt, which no mark changes. One that has failed, was postponed or is parked has another next
+    attempt, and its due time stays as it is.
+
+    Args:
+        message: The message, or a row that has the columns of one.
+
+    Returns:
+        The due time.
+
+    """
+    next_attempt: datetime = message.next_attempt
+    due_time: datetime = message.due_time
+    are_times = isinstance(next_attempt, datetime) and isinstance(due_time, datetime)  # a bad row may hold none
+    return next_attempt if are_times and are_same_time(next_attempt, due_time) else due_time
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, FailedAttempt, are_same_time
+from delaystore.message import DelayedMessage, FailedAttempt, are_same_time, unmarked
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -110,7 +110,7 @@ def summary(message: DelayedMessage) -> dict[str, Any]:
     return {
         "message_id": message.message_id,
         "destination": message.destination,
-        "due_time": instant(message.due_time),
+        "due_time": instant(unmarked(message)),
         "next_attempt": _next_attempt(message),
         "failure_count": message.failure_count,
         "size": len(message.body),

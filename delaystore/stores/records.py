@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, FailedAttempt
+from delaystore.message import DelayedMessage, FailedAttempt, unmarked
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.text import limit_text, time_text
 
@@ -360,6 +360,7 @@ class MessageBefore:
     """What the audit trail says of a message as it was before a change.
 
     `destination` and `due_time` are None if it was not seen before it was changed: a dispatcher had just let go of it.
+    `due_time`: without marks, see `delaystore.message.unmarked`.
     """
 
     message_id: str
@@ -373,7 +374,7 @@ class MessageBefore:
         return cls(
             message_id=message.message_id,
             destination=message.destination,
-            due_time=message.due_time,
+            due_time=unmarked(message),
             key=message.key,
         )
 

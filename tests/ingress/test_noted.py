@@ -12,17 +12,13 @@ from sqlalchemy import create_engine, text
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.settings import TransactionMode
+from delaystore.stores import documents
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, Ground, await_settled, endpoint, running
 from tests.integration.test_sql_operating import downgrade
 
 OLD: Final = datetime(2040, 1, 31, 9, tzinfo=UTC)
 PUBLISHER: Final = f"a publisher, by the ingress of {QUEUE}"
-
-
-def is_marked(due_time: datetime | None, before: datetime) -> bool:
-    """Whether it is `before`, apart from the microseconds that a look-up of unclaimed messages changes."""
-    return due_time is not None and abs(due_time - before) < timedelta(milliseconds=1)
 
 
 def clear(ground: Ground, saga: str) -> None:
@@ -52,7 +48,7 @@ def test_a_cancel_and_a_replacement_are_noted_as_a_programs_with_all_only(
             return
         assert noted.keys() == {"a", f"{saga}/1", f"{saga}/2"}
         assert {(each.by, each.way, each.count) for each in noted.values()} == {(PUBLISHER, "ingress", 1)}
-        assert all(is_marked(each.old_due_time, OLD) for each in noted.values())
+        assert {each.old_due_time for each in noted.values()} == {OLD}
         assert {name: each.action for name, each in noted.items()} == {
             "a": "replace",
             f"{saga}/1": "cancel",
@@ -61,7 +57,7 @@ def test_a_cancel_and_a_replacement_are_noted_as_a_programs_with_all_only(
         by_program = entries_of_a_program(delivery, replacing.due_time)
         for name, each in zip(("a", f"{saga}/1"), by_program, strict=True):
             ours, theirs = noted[name], each
-            said = replace(ours, at=OLD, by="", way=None, about="", old_due_time=OLD)
+            said = replace(ours, at=OLD, by="", way=None, about="")
             assert said == replace(theirs, at=OLD, by="", way=None, about="", key=None)
 
 
@@ -117,7 +113,29 @@ def test_the_earlier_message_waits_until_the_new_one_does(ground: Ground, sqlite
         assert replaced.body == b"new"
         (entry,) = delivery.operations.changes()
         assert (entry.action, entry.new_due_time) == ("replace", replaced.due_time)
-        assert is_marked(entry.old_due_time, waiting.due_time)
+        assert entry.old_due_time == waiting.next_attempt
+
+
+def test_a_repetition_changes_neither_the_due_time_that_is_shown_nor_the_audit_trail(
+    ground: Ground, sqlite_url: str
+) -> None:
+    shown = list[object]()
+    with (
+        endpoint(sqlite_url, audit="all") as delivery,
+        running(delivery, ground.url, on_duplicate="replace") as ingress,
+    ):
+        for number in range(3):
+            ground.publish(b"same", delay=LONG, message_id="a")
+            await_settled(ingress, number + 1)
+            waiting = delivery.get("a")
+            assert waiting is not None
+            shown.append(documents.waiting(waiting))
+        assert shown == shown[:1] * 3
+        assert list(delivery.operations.changes()) == []
+        ground.publish(b"new", delay=LONG, message_id="a")
+        await_settled(ingress, 4)
+        (entry,) = delivery.operations.changes()
+        assert documents.instant(entry.old_due_time) == documents.waiting(waiting)["due_time"]
 
 
 def test_on_tables_without_an_audit_trail_a_saga_is_cleared(ground: Ground, sqlite_url: str) -> None:

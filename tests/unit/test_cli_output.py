@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -15,7 +16,7 @@ from delaystore.cli._output import about, body_preview, counted, print_document,
 from delaystore.cli._progress import ProgressBar
 from delaystore.cli._setup import FoundEndpoint
 from delaystore.dispatcher.health import DispatchReport
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, marked
 from delaystore.stores import documents
 from delaystore.stores.abc import Count
 from delaystore.stores.sql.schema import endpoint_tables
@@ -51,6 +52,17 @@ def test_a_waiting_message_is_one_document_with_stable_keys() -> None:
         "properties": {},
         "body": "größe",
     }
+
+
+@pytest.mark.parametrize("senders", [1, 3])
+def test_a_due_time_is_shown_as_its_sender_gave_it(senders: int) -> None:
+    """A store marks it for each sender that it tells of the message; see `delaystore.message.marked`."""
+    shown = WAITING
+    for _ in range(senders):
+        shown = replace(shown, due_time=marked(shown.due_time), next_attempt=WAITING.next_attempt)
+    assert documents.waiting(shown) == documents.waiting(WAITING)
+    retried = replace(shown, next_attempt=shown.due_time + timedelta(minutes=1), failure_count=1)
+    assert documents.waiting(retried)["due_time"] == shown.due_time.isoformat()
 
 
 def test_a_body_that_is_no_text_is_base64() -> None:

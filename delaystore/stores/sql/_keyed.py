@@ -36,7 +36,7 @@ from delaystore.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left
+from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left, unmarked
 from delaystore.processes import pause, yield_to_loop
 from delaystore.stores.records import MessageBefore
 from delaystore.stores.shared import (
@@ -140,7 +140,8 @@ class OneStatement(Keyed):
     @memoized_property
     def _lock(self) -> Select[Any]:
         table = self._table
-        found = select(table.c.message_id, table.c.destination, table.c.due_time).where(self._has_key)
+        names = ("message_id", "destination", "due_time", "next_attempt")
+        found = select(*(table.c[name] for name in names)).where(self._has_key)
         return found if self._dialect.claiming is Claiming.LEASES else found.with_for_update()
 
     @override
@@ -174,7 +175,7 @@ class OneStatement(Keyed):
         if row is None:
             return None
         return MessageBefore(
-            message_id=row.message_id, destination=row.destination, due_time=row.due_time, key=message.key
+            message_id=row.message_id, destination=row.destination, due_time=unmarked(row), key=message.key
         )
 
     @override
@@ -339,7 +340,7 @@ class LockedRow(Keyed):
         values = {f"new_{name}": value for name, value in _new_row(message, first_sent).items()}
         connection.execute(self._replace, {"id": found, **values})
         replaced = MessageBefore(
-            message_id=found, destination=row.destination, due_time=row.due_time, key=row.message_key
+            message_id=found, destination=row.destination, due_time=unmarked(row), key=row.message_key
         )
         return Placed(message.message_id, message.next_attempt, replaced)
 

@@ -6,14 +6,15 @@ from typing import cast
 
 import pytest
 
-from delaystore.errors import DelaystoreError
+from delaystore.errors import DelaystoreError, DuplicateMessageError
 from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import KeyRule, OnKey
+from delaystore.message import KeyRule, OnKey, are_same_time
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore, AuditedStore, OperableDelayedMessageStore
 from delaystore.stores.records import AuditEntry, Change, ChangeAction, Operation, OperationKind, OperationState, Way
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import FAR, HOUR, ME, NOON, TICK, StoreTests, a_message, claimed
+from delaystore.text import time_text
 
 DONE, BEING_DISPATCHED, NOT_FOUND = ManagementOutcome
 MESSAGE = a_message("a", NOON, destination="billing")
@@ -83,6 +84,25 @@ class AuditTests(StoreTests):
         assert operable.reschedule("a", LATER, change=a_change(ChangeAction.SEND_NOW)) is DONE
         entry = only_entry(operable)
         assert (entry.action, entry.old_due_time, entry.new_due_time) == ("send-now", NOON, LATER)
+
+    def test_the_old_due_time_is_noted_without_the_marks_of_senders_who_were_told_of_the_message(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many([MESSAGE, a_message("b")])
+        operable.store(failing := a_message("c", failure_count=2, next_attempt=LATER))
+        for message_id in "abc":
+            with pytest.raises(DuplicateMessageError):
+                operable.store(a_message(message_id))
+        marked_twice = operable.get_unclaimed(["a", "b", "c"])
+        assert marked_twice["a"].due_time != NOON
+        assert operable.cancel("a", change=a_change()) is DONE
+        assert operable.reschedule("b", LATER, change=a_change(ChangeAction.RESCHEDULE)) is DONE
+        assert operable.cancel("c", change=a_change()) is DONE
+        noted = {each.message_id: each for each in operable.changes()}
+        assert (noted["a"].old_due_time, noted["b"].old_due_time) == (NOON, NOON)
+        assert noted["a"].about == f"message a from {time_text(NOON)}"
+        assert noted["c"].old_due_time == marked_twice["c"].due_time
+        assert are_same_time(marked_twice["c"].due_time, failing.due_time)
 
     def test_without_a_change_nothing_is_noted(self, operable: OperableDelayedMessageStore) -> None:
         operable.store(MESSAGE)
@@ -232,6 +252,16 @@ class AuditTests(StoreTests):
 @needs("operations", "keys")
 class AuditOfKeysTests(StoreTests):
     """Entries of messages that take the place of others, by their key."""
+
+    @pytest.mark.parametrize("on_key", [OnKey.REPLACE, OnKey.DEBOUNCE])
+    def test_a_replacement_is_noted_without_the_marks_of_the_message_replaced(
+        self, operable: OperableDelayedMessageStore, on_key: OnKey
+    ) -> None:
+        store, change = _keyed(operable), a_change(ChangeAction.REPLACE)
+        store.store_keyed(a_message("a", NOON, key="k"), KeyRule(on_key))
+        assert store.store_keyed(a_message("b", NOON, key="k"), KeyRule(OnKey.KEEP)) == "a"
+        store.store_keyed(a_message("c", LATER, key="k"), KeyRule(on_key), change=change)
+        assert only_entry(operable).old_due_time == NOON
 
     @pytest.mark.parametrize("on_key", [OnKey.REPLACE, OnKey.DEBOUNCE])
     def test_a_replacement_is_noted(self, operable: OperableDelayedMessageStore, on_key: OnKey) -> None:

@@ -216,7 +216,7 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C"
 
 -- # keyed: lock
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C" FOR UPDATE
 

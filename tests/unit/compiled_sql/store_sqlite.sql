@@ -201,7 +201,7 @@ FROM "sales_delayed"
 WHERE "sales_delayed".message_key = ?
 
 -- # keyed: lock
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt
 FROM "sales_delayed"
 WHERE "sales_delayed".message_key = ?
 

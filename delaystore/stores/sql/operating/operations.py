@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import Position, check_message_id, new_message_id, utc
+from delaystore.message import Position, check_message_id, new_message_id, unmarked, utc
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import (
     HELD_KEPT,
@@ -81,7 +81,8 @@ class AuditTrail(OperatorQueries):
         """
         self.begin_writing()
         table = self._sql.table
-        columns = [table.c.message_id, table.c.destination, table.c.due_time, table.c[MESSAGE_KEY]]
+        names = ("message_id", "destination", "due_time", "next_attempt", MESSAGE_KEY)
+        columns = [table.c[name] for name in names]
         search = select(*columns).where(table.c.message_id == literal(message_id, table.c.message_id.type))
         candidates = self._dialect.candidates
         if candidates is None or not candidates.reads_older_rows(self._bound.connection):
@@ -97,7 +98,7 @@ class AuditTrail(OperatorQueries):
 def before_of(row: Any) -> MessageBefore:
     """What an entry says of the message of `row`, as it was."""
     return MessageBefore(
-        message_id=row.message_id, destination=row.destination, due_time=row.due_time, key=row.message_key
+        message_id=row.message_id, destination=row.destination, due_time=unmarked(row), key=row.message_key
     )
 
 
