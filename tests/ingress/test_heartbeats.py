@@ -98,7 +98,8 @@ def test_an_ingress_tells_why_it_takes_nothing_in_and_what_it_keeps_back(ground:
 def test_an_ingress_that_is_killed_is_gone_until_another_takes_its_place(
     ground: Ground, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.stores.records.ALIVE", timedelta(seconds=1))
+    for module in ("records", "sql.operating._reports"):
+        monkeypatch.setattr(f"delaystore.stores.{module}.ALIVE", timedelta(seconds=1))
     with reader(database_url) as known:
         with IngressProcess(database_url, ground.url) as process:
             wait_until(known, "it is told of")
@@ -108,6 +109,7 @@ def test_an_ingress_that_is_killed_is_gone_until_another_takes_its_place(
         with endpoint(database_url) as delivery, running(delivery, ground.url):
             wait_until(lambda: known()[0].ingress_id != killed.ingress_id, "another took its place")
             assert [each.pid for each in known()] == [os.getpid()]
+        assert known() == [], "the killed one does not come back with the end of the other"
 
 
 @pytest.mark.parametrize("kind", ["fails", "hangs"])
