@@ -39,7 +39,7 @@ from delaystore.integrations.django._change_list import (
     StateFilter,
 )
 from delaystore.integrations.django.models import WaitingMessage
-from delaystore.message import waiting_until
+from delaystore.message import unmarked, waiting_until
 from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, MessageRequest, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
@@ -234,7 +234,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
 
     def due_time(self, obj: WaitingMessage) -> str:
         """When it is due, in Django's current time zone."""
-        return _local(obj.message.due_time)
+        return _local(unmarked(obj.message))
 
     def next_attempt(self, obj: WaitingMessage) -> str:
         """When a dispatcher tries it next."""
@@ -317,7 +317,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
             media=self.media if form is None else self.media + form.media,
             counted=selection.counted(),
             confirmation=_confirmation(selection),
-            listed=[(message, _local(message.due_time)) for message in listed],
+            listed=[(message, _local(unmarked(message))) for message in listed],
         )
 
     def _page(self, request: HttpRequest, action: MessageAction, **more: Any) -> HttpResponse:
