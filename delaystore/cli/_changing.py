@@ -27,7 +27,7 @@ from delaystore.cli._output import can_ask, confirm, print_document, print_line,
 from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, unmarked
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Operation, OperationKind, OperationState, Way
@@ -175,7 +175,7 @@ def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -
 
 
 def _print_sample(sample: Sequence[DelayedMessage]) -> None:
-    rows = [(message.message_id, message.destination, time_text(message.due_time)) for message in sample]
+    rows = [(message.message_id, message.destination, time_text(unmarked(message))) for message in sample]
     print_table(("id", "destination", "due"), rows, unbroken=("due",))
 
 

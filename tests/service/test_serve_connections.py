@@ -140,9 +140,9 @@ def test_connections_that_cannot_be_accepted_are_no_flood_of_log_lines(sqlite_ur
     with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
         delivery.send("billing", b"x", delay=60)
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
-    with ExitStack() as opened:
-        with descriptors(28):  # fewer than a page takes connections
-            page = opened.enter_context(served(environment=environment))
+    with served(environment=environment) as page:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(page.process.pid, resource.RLIMIT_NOFILE, (28, most))  # fewer than a page takes connections
         with ExitStack() as stack:
             connections(stack, page.url, 60)
             wait_until(lambda: in_use(page.process.pid) >= 28, "all descriptors")
