@@ -41,7 +41,10 @@ class OnDuplicate(StrEnum):
     IGNORE = "ignore"
     """Keep the waiting message; of two in the load, keep one."""
     REPLACE = "replace"
-    """Replace the waiting message, once no dispatcher has claimed it. Two in the load are an error."""
+    """Replace the waiting message as a whole, once no dispatcher has claimed it. Two in the load are an error.
+
+    The waiting message's own key is no conflict; if another message has the row's key, the rule of keys decides.
+    """
 
 
 class UnknownColumns(StrEnum):

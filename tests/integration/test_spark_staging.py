@@ -51,15 +51,16 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey, are_same_time, marked
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, FailedAttempt, KeyRule, OnKey, are_same_time, marked
 from delaystore.processes import user_at_host
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.records import FailedDelivery
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.dispatching import wait_until
 from tests.integration.loading import DEAD, DUE, HERE, batch, end_lease, load, row, rows, staged, staging_of, tables
-from tests.integration.sql_stores import connected, message, opened, url_for
+from tests.integration.sql_stores import connected, execute, message, opened, query, url_for
 from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
@@ -341,17 +342,86 @@ def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str)
     assert found["later"] == row("later", 9, key="k")
 
 
-def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMessageStore, database_url: str) -> None:
-    store.store(row("m-00001", body=b"first"))
+def fail(store: SqlDelayedMessageStore, message_id: str) -> None:
+    """Have a dispatcher fail with the message, and note why."""
+    with store.transaction() as dispatcher:
+        (claimed,) = [each for each in dispatcher.fetch_due(LATEST_DUE_TIME, 100) if each.message_id == message_id]
+        attempt = FailedAttempt(store.now(), "Refused", "no")
+        failure = FailedDelivery(message=claimed, next_attempt=claimed.due_time, attempt=attempt)
+        assert dispatcher.count_failures([failure]) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "on_key"), [(None, OnKey.REJECT), ("new", OnKey.REJECT), *(("old", on_key) for on_key in OnKey)]
+)
+def test_a_message_is_replaced_as_a_whole(
+    store: SqlDelayedMessageStore, database_url: str, key: str | None, on_key: OnKey
+) -> None:
+    """Its own key is no conflict, whatever the rule of keys says; nothing of the former message is left."""
+    long_ago = "2001-01-01 00:00:00.000000"
+    store.store(row("m-00001", 99, body=b"first", headers={"a": 1}, key="old"))
+    fail(store, "m-00001")
+    execute(database_url, f"UPDATE sales_delayed SET first_sent = '{long_ago}'")
+    messages = [row("m-00000"), row("m-00001", 1, body=b"second", key=key), row("m-00002", 2)]
+    rule = KeyRule(on_key, timedelta(days=9000) if on_key is OnKey.DEBOUNCE else None)
+    finished = load(database_url, "one", messages, OnDuplicate.REPLACE, key_rule=rule)
+    assert (finished.stored, finished.skipped) == (3, 0)
+    assert everything(store) == {message.message_id: message for message in messages}
+    assert store.message_id_of("old") == ("m-00001" if key == "old" else None)
+    unlike_new = "failures IS NOT NULL OR failures_of IS NOT NULL OR (first_sent IS NULL) <> (message_key IS NULL)"
+    assert not query(database_url, f"SELECT * FROM sales_delayed WHERE {unlike_new} OR first_sent = '{long_ago}'")
+    assert [entry.count for entry in store.changes()] == [1]
+
+
+@pytest.mark.parametrize("on_key", OnKey)
+def test_a_key_of_another_message_goes_by_its_rule_where_messages_are_replaced(
+    store: SqlDelayedMessageStore, database_url: str, on_key: OnKey
+) -> None:
+    waiting = [row("a", 1, key="of a"), row("b", 2, key="of b")]
+    store.store_many(waiting)
+    messages = [row("a", 3, body=b"new", key="of b"), row("other", 4)]
+    if on_key is OnKey.REJECT:
+        with pytest.raises(DuplicateKeyError, match="the message 'b' already waits with the key 'of b'"):
+            load(database_url, "one", messages, OnDuplicate.REPLACE, key_rule=KeyRule(on_key))
+        assert list(everything(store).values()) == waiting
+        assert store.changes() == []
+        return
+    finished = load(database_url, "one", messages, OnDuplicate.REPLACE, key_rule=KeyRule(on_key))
+    if on_key is OnKey.KEEP:
+        assert (finished.stored, finished.skipped) == (1, 1)
+        assert list(everything(store).values()) == [*waiting, messages[1]]
+        assert store.changes() == []
+    else:
+        assert (finished.stored, finished.skipped) == (2, 0)
+        assert list(everything(store).values()) == messages
+        assert [entry.count for entry in store.changes()] == [2]
+
+
+@pytest.mark.parametrize("others", [[row("a")], [row("a", 2, key="l")]])
+def test_an_id_that_is_twice_in_a_load_with_keys_is_named(
+    store: SqlDelayedMessageStore, database_url: str, others: list[DelayedMessage]
+) -> None:
+    store.store(row("a", 9, key="k"))
+    with pytest.raises(DuplicateMessageError, match="twice in the load: message_id 'a'"):
+        load(database_url, "one", [row("a", 1, key="k"), *others], OnDuplicate.REPLACE, key_rule=KeyRule(OnKey.REPLACE))
+    assert list(everything(store).values()) == [row("a", 9, key="k")]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_message_is_replaced_once_no_dispatcher_holds_it(
+    store: SqlDelayedMessageStore, database_url: str, key: str | None
+) -> None:
+    store.store(row("m-00001", body=b"first", key=key))
+    messages = [*rows(1, body=b"new"), row("m-00001", 1, body=b"new", key=key), row("m-00002", 2, body=b"new")]
     with ThreadPoolExecutor() as pool:
         with store.transaction() as dispatcher:
             (held,) = dispatcher.fetch_due(DUE, 1)
-            replacing = pool.submit(load, database_url, "one", rows(3, body=b"new"), OnDuplicate.REPLACE)
+            replacing = pool.submit(load, database_url, "one", messages, OnDuplicate.REPLACE)
             with pytest.raises(TimeoutError):
                 replacing.result(timeout=1)
             assert dispatcher.remove(held)
         assert replacing.result(timeout=60).stored == 3
-    assert everything(store) == {message.message_id: message for message in rows(3, body=b"new")}
+    assert everything(store) == {message.message_id: message for message in messages}
 
 
 @pytest.mark.long_runs("partitions", "mariadb", "sqlite")

@@ -4,6 +4,7 @@ import sys
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, ClassVar, Final
@@ -29,12 +30,25 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from delaystore.bulk.options import MAX_LOAD_ID_BYTES, OnDuplicate
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.message import MAX_KEY_BYTES
-from delaystore.stores.sql.codec import COLUMNS, INNODB, KEY, MESSAGE_KEY, NAMES, ExactText, UtcDateTime, completed
+from delaystore.stores.sql.codec import (
+    COLUMNS,
+    FAILURES,
+    FAILURES_OF,
+    FIRST_SENT,
+    INNODB,
+    KEY,
+    MESSAGE_KEY,
+    NAMES,
+    ExactText,
+    UtcDateTime,
+    completed,
+)
 from delaystore.stores.sql.dialects import SqlDialect
 from delaystore.stores.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.stores.sql.dialects.mysql import MySqlDialect
@@ -189,6 +203,10 @@ class StagingDialect(StoreDialect):
     def take_time(self, connection: Connection) -> None:
         """Let the statements of the transaction take as long as they need."""
 
+    def ended_by_interrupt(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+        """A block in a transaction. If a KeyboardInterrupt ends it, the server's statement and its locks end, too."""
+        return nullcontext()
+
     def create(self, connection: Connection, staging: Table) -> None:
         """Create the staging, tuned for being filled once and read once."""
         staging.create(connection)
@@ -235,8 +253,12 @@ class StagingDialect(StoreDialect):
         """The insert that sets the columns `changed`, perhaps none, of rows whose message_id waits already."""
 
     def _values(self, live: Table, new: Any, changed: Sequence[str]) -> dict[str, Any]:
-        """The columns `changed` of a row that is replaced; its dispatcher must not take it for the former one."""
-        return {name: new[name] for name in changed} | {DUE_TIME: self.unlike(new[DUE_TIME], live.c[DUE_TIME])}
+        """The columns `changed` of a row that is replaced; its dispatcher must not take it for the former one.
+
+        Nothing else of the former message is left: the new one has no key, as `promoting` inserts none.
+        """
+        former = dict.fromkeys((MESSAGE_KEY, FIRST_SENT, FAILURES, FAILURES_OF))
+        return {name: new[name] for name in changed} | former | {DUE_TIME: self.unlike(new[DUE_TIME], live.c[DUE_TIME])}
 
     def is_claimed(
         self,
@@ -253,6 +275,19 @@ class MySqlStaging(StagingDialect, MySqlDialect):
     """MariaDB and MySQL: inserts of many rows each. DDL commits what went before it."""
 
     without_time_limit: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
+
+    @override
+    @contextmanager
+    def ended_by_interrupt(self, connection: Connection) -> Iterator[None]:
+        """PyMySQL only closes its connection, and a server does not notice that while a statement waits for a lock."""
+        driver: Any = connection.connection.dbapi_connection
+        session = int(driver.thread_id())
+        try:
+            yield
+        except KeyboardInterrupt:
+            with suppress(SQLAlchemyError), connection.engine.connect() as other:
+                other.exec_driver_sql(f"KILL {session}")
+            raise
 
     @override
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:

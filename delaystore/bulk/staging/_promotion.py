@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
@@ -23,14 +23,16 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
-from delaystore.message import KeyRule, OnKey
+from delaystore.message import DelayedMessage, KeyRule, OnKey
+from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Change
+from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
-from delaystore.stores.sql.rows import to_readable_message
+from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
@@ -44,6 +46,7 @@ LISTED: Final = 500_000
 """Ids of waiting messages that are kept in memory at once."""
 _POLL: Final = 0.5
 _WAITING: Final = "already waiting in the store"
+_TWICE: Final = "twice in the load"
 _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
@@ -75,6 +78,7 @@ class Promotion:
         self._staging = database.staging(token)
         self._partition: PendingPartition | None = None
         self._earliest: datetime | None = None
+        self._replaced = 0
 
     def run(self) -> FinishedLoad:
         """Promote, once; see the contract."""
@@ -202,37 +206,35 @@ class Promotion:
         earliest = self._check(connection) if self._partition is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
-            self._note_replaced(bound)
+            self._replaced = self._count_replaced(connection)
             stored, keyed, left_out = self._store(bound)
+            self._note_replaced(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
 
-    def _note_replaced(self, bound: BoundSqlStore) -> None:
-        """Note how many waiting messages are about to be replaced, as one entry of the audit trail.
+    def _count_replaced(self, connection: Connection) -> int:
+        """How many waiting messages rows without a key are about to replace; 0 where that is not noted.
 
-        The entry is in the promotion's transaction: it is there if, and only if, the messages are replaced. A new bulk
-        partition replaces no message_id, so its rows are not compared with the waiting messages.
+        A new bulk partition replaces no message_id, so its rows are not compared with the waiting messages.
         """
-        change, connection, sql = self._noted_as, bound.connection, bound.parts.statements
-        if change is None:
-            return
-        replaced, staging = 0, self._staging
-        if self._on_duplicate is OnDuplicate.REPLACE and self._partition is None:
-            live = self._database.live
-            ids = select(staging.c.message_id).where(self._has_no_key())
-            counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
-            replaced += int(connection.execute(counted).scalar_one())
-        if self._key_rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE):
-            live = sql.table
-            keys = select(staging.c[MESSAGE_KEY]).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
-            counted = select(func.count()).select_from(live).where(live.c[MESSAGE_KEY].in_(keys))
-            replaced += int(connection.execute(counted).scalar_one())
-        if replaced:
+        replaces = self._on_duplicate is OnDuplicate.REPLACE and self._partition is None
+        if self._noted_as is None or not replaces:
+            return 0
+        live, ids = self._database.live, select(self._staging.c.message_id).where(self._has_no_key())
+        counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
+        return int(connection.execute(counted).scalar_one())
+
+    def _note_replaced(self, bound: BoundSqlStore) -> None:
+        """Note how many waiting messages were replaced, as one entry of the audit trail.
+
+        The entry is in the promotion's transaction: it is there if, and only if, the messages are replaced.
+        """
+        if self._noted_as is not None and self._replaced:
             batch = "" if self._key.batch is None else f", batch {self._key.batch}"
             about = f"messages of the load {self._key.load_id}{batch}"
-            bound.note_changes([change.of_many(bound.now(), about, replaced)])
+            bound.note_changes([self._noted_as.of_many(bound.now(), about, self._replaced)])
 
     @contextmanager
     def _holding(self) -> Iterator[BoundSqlStore]:
@@ -324,19 +326,71 @@ class Promotion:
 
         One after the other: a bulk partition knows no keys. Returns how many were stored, and how many left out.
         """
-        staging, stored, left_out = self._staging, 0, 0
+        connection, staging, stored, left_out = bound.connection, self._staging, 0, 0
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
-        keyed = select(*columns).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
-        for row in bound.connection.execute(keyed.order_by(*in_order(staging))).all():
+        keyed = select(*columns).where(self._has_key()).order_by(*in_order(staging))
+        rows = connection.execute(keyed).all()
+        if not rows:
+            return 0, 0
+        due_times = self._due_times_of_replaced(connection)
+        replaced = self._holders_of_keys(connection)
+        for row in rows:
             message = to_readable_message(row, row.message_key)
             try:
-                is_stored = bound.store_keyed(message, self._key_rule) == message.message_id
+                if message.message_id in due_times:
+                    message = unlike(message, message.message_id, due_times[message.message_id])
+                    is_stored = self._put_in_place(bound, message)
+                    if is_stored:
+                        replaced.add(message.message_id)
+                else:
+                    is_stored = bound.store_keyed(message, self._key_rule) == message.message_id
             except DuplicateMessageError:
-                if self._on_duplicate is not OnDuplicate.IGNORE:
+                if self._on_duplicate is OnDuplicate.REPLACE:
+                    raise _DuplicatesError from None  # it has come since the due times were read
+                if self._on_duplicate is OnDuplicate.ERROR:
                     raise
                 is_stored = False
             stored, left_out = stored + is_stored, left_out + (not is_stored)
+        self._replaced += len(replaced)
         return stored, left_out
+
+    def _due_times_of_replaced(self, connection: Connection) -> Mapping[str, datetime]:
+        """The due times of the waiting messages whose ids rows with a key have, by id; none unless they are replaced.
+
+        Raises DuplicateMessageError for such an id that is twice in the load.
+        """
+        if self._on_duplicate is not OnDuplicate.REPLACE:
+            return {}
+        live, staging = self._database.live, self._staging
+        ids = select(staging.c.message_id).where(self._has_key())
+        repeated = twice(select(staging.c.message_id).where(self._chosen(), staging.c.message_id.in_(ids)))
+        if found := connection.execute(repeated).scalars().all():
+            raise DuplicateMessageError(found, _TWICE, _ONE_EACH)
+        waiting = select(live.c.message_id, live.c.due_time).where(live.c.message_id.in_(ids))
+        return {row.message_id: time_or_earliest(row.due_time) for row in connection.execute(waiting)}
+
+    def _holders_of_keys(self, connection: Connection) -> set[str]:
+        """The ids of the waiting messages whose keys rows have that replace them; none where that is not noted."""
+        if self._noted_as is None or self._key_rule.on_key not in (OnKey.REPLACE, OnKey.DEBOUNCE):
+            return set()
+        live = self._database.live
+        keys = select(self._staging.c[MESSAGE_KEY]).where(self._has_key())
+        return set(connection.execute(select(live.c.message_id).where(live.c[MESSAGE_KEY].in_(keys))).scalars())
+
+    def _put_in_place(self, bound: BoundSqlStore, message: DelayedMessage) -> bool:
+        """Store a message with a key in the place of the waiting one of its id, whose own key is no conflict.
+
+        False: another message has the key, and is kept; then the one of the id is kept, too.
+        """
+        try:
+            with self._database.dialect.savepoint(bound.connection):
+                if bound.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
+                    raise MessageBeingDispatchedError([message.message_id])
+                if bound.store_keyed(message, self._key_rule) != message.message_id:
+                    raise _KeyKeptError
+        except _KeyKeptError:
+            return False
+        return True
 
     def _are_claimed(self) -> bool:
         """Whether dispatchers have the duplicates that were found; False: they have gone. DuplicateMessageError: they
@@ -349,7 +403,7 @@ class Promotion:
             if not repeated and self._on_duplicate is OnDuplicate.ERROR:
                 known = connection.execute(waiting_already(staged, self._database.live)).scalars().all()
         if repeated:
-            raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
+            raise DuplicateMessageError(repeated, _TWICE, _ONE_EACH) from None
         waiting = list(self._database.store.get_unclaimed(known)) if known else []
         if waiting:
             raise DuplicateMessageError(waiting, _WAITING, _NOT_AGAIN) from None
@@ -362,6 +416,9 @@ class Promotion:
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)
+
+    def _has_key(self) -> ColumnElement[bool]:
+        return self._chosen() & self._staging.c[MESSAGE_KEY].is_not(None)
 
     def _chosen(self) -> ColumnElement[bool]:
         return self._staging.c[ATTEMPT].in_(list(self._expected))
@@ -402,3 +459,7 @@ class _ConflictError(Exception):
 
 class _DuplicatesError(_ConflictError):
     """A message_id is there twice."""
+
+
+class _KeyKeptError(Exception):
+    """Rolls back to the savepoint: the waiting message of a key is kept."""
