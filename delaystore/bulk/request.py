@@ -298,7 +298,7 @@ class DirectLoad:
                 rejects, finished = attempt.rejects, promote([attempt], staging, folder, given.on_duplicate)
             else:
                 rejects = kept_rejects(self._request.load_id, given)
-        except Exception:
+        except BaseException:  # also an interrupt: the next load need not wait until the lease of this one has ended
             _give_up(staging, folder)
             raise
         return LoadReport(

@@ -24,7 +24,7 @@ from delaystore.cli._options import (
     parse_due,
 )
 from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
-from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
+from delaystore.cli._signals import StoppedAtOnceError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, unmarked
@@ -95,16 +95,23 @@ class BulkChange:
             raise ConfigurationError("--dry-run goes with a filter or --all; leave it out")
         return not named
 
-    def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[], Operation]) -> None:
-        """Do what the options say; `begin` makes a new operation. Raises typer.Exit where not all of it was done."""
+    def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[str], Operation]) -> None:
+        """Do what the options say; `begin` makes an operation of a new id. Raises typer.Exit where not all was done."""
+        from delaystore.operations import new_operation_id
+
         if self.dry_run:
             preview(operations, self.wanted, as_json=self.as_json)
             return
         total = opened.delivery.estimate_count().messages
         if self.resume is None and not self.yes:
             self._confirm(operations)
+        operation_id = self.resume or new_operation_id()
         with stop_requests() as stop:  # before it begins: a stop then still names the operation to resume
-            operation = begin() if self.resume is None else self._resumed(operations, self.resume)
+            try:
+                with stop.interrupting():
+                    operation = begin(operation_id) if self.resume is None else self._resumed(operations, operation_id)
+            except StoppedAtOnceError:
+                operation = _as_left(operations, operation_id, stop)
             self._run(operations, operation, total, stop)
 
     def _confirm(self, operations: "Operations") -> None:
@@ -142,21 +149,32 @@ class BulkChange:
                 nonlocal last
                 last = now
                 bar.show(words.doing, now.examined, max(total, now.examined))
-                if stop.made and now.state is OperationState.RUNNING:
-                    raise StoppedError
+                if now.state is OperationState.RUNNING:
+                    stop.interrupt()
 
             try:
-                watch(operation)
-                ended = operations.run(operation.operation_id, watch)
-            except (StoppedError, StoreError) as error:
+                with stop.interrupting():
+                    watch(operation)
+                    ended = operations.run(operation.operation_id, watch)
+            except StoreError:
                 bar.end()
                 print_note(_interrupted(last))
-                if isinstance(error, StoreError):
-                    raise
-                raise typer.Exit(stop.exit_code) from None
+                raise
+            except StoppedAtOnceError:
+                bar.end()
+                ended = _as_left(operations, operation.operation_id, stop)
         _report_operation(ended, as_json=self.as_json)
         if ended.held or ended.state is OperationState.ABANDONED:
             raise typer.Exit(1)
+
+
+def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> Operation:
+    """The operation as a stop has left it, if it has ended by now; else says how to go on, and raises typer.Exit."""
+    left = operations.operation(operation_id)
+    if left is not None and left.state is not OperationState.RUNNING:
+        return left
+    print_note("interrupted: nothing is changed" if left is None else _interrupted(left))
+    raise typer.Exit(stop.exit_code) from None
 
 
 def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -> None:
@@ -271,7 +289,7 @@ def cancel(
     with where.open() as opened:
         operations = acting(opened, by)
         if is_bulk:
-            bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
+            bulk.make(opened, operations, lambda new: operations.begin_cancel(wanted, operation_id=new))
             return
         named: list[Mapping[str, str]] = [{"message_id": each} for each in message_ids or ()]
         named += [{"key": each} for each in key or ()]
@@ -316,7 +334,11 @@ def reschedule(
     with where.open() as opened:
         operations = acting(opened, by)
         if is_bulk:
-            bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
+
+            def begin(new: str) -> Operation:
+                return operations.begin_reschedule(wanted, delay=after, at=instant, operation_id=new)
+
+            bulk.make(opened, operations, begin)
             return
         named = id_or_key(message_id, key)
         outcome = operations.reschedule_one(message_id, key=key, delay=after, at=instant)

@@ -37,7 +37,7 @@ from delaystore.cli._options import (
     standard_input,
 )
 from delaystore.cli._output import print_document, print_line, print_note
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import StoppedAtOnceError, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError, StoreError, TransportError
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.registry import installing
@@ -295,8 +295,9 @@ def _stored(
 
         load = DirectLoad(request, store, watch)
         try:
-            return load.dry_run(stored=stored) if dry_run else load.run()
-        except DelaystoreError:
+            with stop.interrupting():
+                return load.dry_run(stored=stored) if dry_run else load.run()
+        except (DelaystoreError, StoppedAtOnceError):
             if not stop.made:
                 raise
             meanwhile = None if dry_run else finished_meanwhile(request, store)

@@ -28,6 +28,14 @@ class StoppedError(Exception):
     """A signal has asked to stop: raised between two steps, by the listener that is called after each."""
 
 
+class StoppedAtOnceError(KeyboardInterrupt):
+    """A signal has asked to stop: raised in the middle of a step.
+
+    psycopg ends a statement at a KeyboardInterrupt alone: it asks the server to, and waits for the answer. So the
+    transaction is rolled back, or its commit is over, when a caller catches this.
+    """
+
+
 @dataclass(slots=True)
 class StopRequest:
     """Whether a signal has asked this process to stop."""
@@ -35,6 +43,22 @@ class StopRequest:
     made: bool = False
     exit_code: int = 0
     """128 and the signal's number; 0 without a request."""
+    _interrupts: bool = False
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Within the block a request raises StoppedAtOnceError, wherever the main thread is; an earlier one, too."""
+        self._interrupts = True
+        try:
+            self.interrupt()
+            yield
+        finally:
+            self._interrupts = False
+
+    def interrupt(self) -> None:
+        """Raise StoppedAtOnceError, if a request was made and the process is in a block that it interrupts."""
+        if self.made and self._interrupts:
+            raise StoppedAtOnceError
 
 
 def end_by_default(number: int) -> None:
@@ -68,6 +92,7 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
         signal.signal(signal.SIGINT, signal.default_int_handler)
         end_by_default(signal.SIGTERM)
         also()
+        request.interrupt()
 
     before = {number: signal.signal(number, request_stop) for number in _STOP_SIGNALS}
     try:

@@ -6,7 +6,7 @@ May be changed freely: everything but the names that programs reach through `Del
 May import: the ground, `stores`, `transports`, `dispatcher`.
 """
 
-from delaystore.operations._operations import Operations
+from delaystore.operations._operations import Operations, new_operation_id
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
 from delaystore.operations.changes import OperationListener
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
@@ -30,4 +30,5 @@ __all__ = [
     "Overview",
     "Preview",
     "Recent",
+    "new_operation_id",
 ]

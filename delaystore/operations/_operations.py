@@ -37,6 +37,11 @@ _ID_BYTES: Final = 5
 """Few, so that people can type the id. The store refuses one that is taken."""
 
 
+def new_operation_id() -> str:
+    """Return an id for an operation."""
+    return token_hex(_ID_BYTES)
+
+
 class Operations:
     """Search, preview, export and change the waiting messages of an endpoint; made by `DelayedDelivery.operations`.
 
@@ -180,20 +185,26 @@ class Operations:
 
     # operations on many messages
 
-    def begin_cancel(self, wanted: MessageFilter) -> Operation:
+    def begin_cancel(self, wanted: MessageFilter, *, operation_id: str | None = None) -> Operation:
         """Keep in the store that all messages that match are to be cancelled; `run` does it.
 
         Args:
             wanted: The filter.
+            operation_id: An id that no operation has, for callers that may be interrupted; None: a new one.
 
         Returns:
             The operation, whose id `run` takes.
 
         """
-        return self._begin(OperationKind.CANCEL, wanted)
+        return self._begin(OperationKind.CANCEL, wanted, operation_id)
 
     def begin_reschedule(
-        self, wanted: MessageFilter, *, delay: timedelta | float | None = None, at: datetime | None = None
+        self,
+        wanted: MessageFilter,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        operation_id: str | None = None,
     ) -> Operation:
         """Keep in the store that all messages that match get a new due time and fresh retries; `run` does it.
 
@@ -201,6 +212,7 @@ class Operations:
             wanted: The filter.
             delay: The due time of all of them, as a timedelta or seconds from now; or else give `at`.
             at: Their due time as an aware datetime.
+            operation_id: As for `begin_cancel`.
 
         Returns:
             The operation, whose id `run` takes.
@@ -208,12 +220,14 @@ class Operations:
         """
         due_time = waiting_until(self._access.due_time(delay, at), "the new due time")
         sends_now = reschedule_action(delay) is ChangeAction.SEND_NOW
-        return self._begin(OperationKind.RESCHEDULE, wanted, due_time, began=due_time if sends_now else None)
+        began = due_time if sends_now else None
+        return self._begin(OperationKind.RESCHEDULE, wanted, operation_id, due_time, began)
 
     def _begin(
         self,
         kind: OperationKind,
         wanted: MessageFilter,
+        operation_id: str | None,
         due_time: datetime | None = None,
         began: datetime | None = None,
     ) -> Operation:
@@ -221,7 +235,7 @@ class Operations:
         store = self._access.operable()
         with self._access.call("beginning an operation"):
             operation = Operation(
-                operation_id=token_hex(_ID_BYTES),
+                operation_id=operation_id or new_operation_id(),
                 kind=kind,
                 wanted=wanted,
                 by=self.by,

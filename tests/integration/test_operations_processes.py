@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.filters import EVERYTHING
 from delaystore.stores.records import OperationState
+from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, started
-from tests.integration.sql_stores import message, opened
+from tests.integration.sql_stores import connected, message, opened, query
 
 MANY = 20_000
 
@@ -64,6 +66,33 @@ def test_an_interrupted_cancel_says_how_far_it_is_and_goes_on(
     assert resumed.returncode == 0
     assert json.loads(out)["changed"] == MANY
     assert store.count() == 0
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_a_locked_table(
+    environment: dict[str, str], postgresql_url: str, number: signal.Signals, *, has_begun: bool
+) -> None:
+    """The audit trail is written with the operation, and with each of its steps."""
+    with opened(postgresql_url) as store, connected(postgresql_url) as holder:
+        store.store(message(store.now(), 3600, "a"))
+        which, said = ["--all"], "nothing is changed"
+        if has_begun:
+            begun = DelayedDelivery("sales", store).operations.begin_cancel(EVERYTHING).operation_id
+            go_on = f"go on with `delaystore cancel --resume {begun}`"
+            which, said = ["--resume", begun], f"0 messages cancelled so far; {go_on}"
+        holder.execute(text("LOCK TABLE sales_delayed_changes IN EXCLUSIVE MODE"))
+        process = started(["cancel", *which], {**environment, "DELAYSTORE_STORE": postgresql_url})
+        try:
+            waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            wait_until(lambda: bool(query(postgresql_url, waiting)) or process.poll() is not None)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert (process.returncode, out) == (128 + number, "")
+        assert err.endswith(f"interrupted: {said}\n")
+        assert store.count() == 1
 
 
 def test_an_interrupted_pause_is_a_pause(store: SqlDelayedMessageStore, environment: dict[str, str]) -> None:

@@ -15,19 +15,21 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark import SparkContext
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.pool import Pool
 
 from delaystore.bulk import request
 from delaystore.bulk.options import StoreOptions
-from delaystore.bulk.staging import list_loads
+from delaystore.bulk.staging import FinishedLoad, list_loads
 from delaystore.bulk.staging._runs import SqlStaging
 from delaystore.cli import _send
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, command_line, started
+from tests.integration.sql_stores import connected, message, opened, query, url_for
 from tests.integration.test_documents import blocks, shell
+from tests.long import long
 from tests.servers import PostgreSQLDatabases
 
 HEADER = "message_id,due_time,body\n"
@@ -238,6 +240,59 @@ def test_an_interrupt_leaves_nothing(run: CommandLine, sqlite_url: str) -> None:
     assert err.endswith("stopped; nothing was loaded\n")
     assert waiting(sqlite_url) == {}
     assert list_loads(options) == []
+
+
+WAITING = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE info LIKE 'INSERT INTO %' AND time_ms > 500",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "rule"),
+    [
+        ("postgresql", signal.SIGINT, ["--on-duplicate", "replace", "--unknown-columns", "headers"]),
+        ("postgresql", signal.SIGTERM, ["--key-column", "k", "--on-key", "replace"]),
+        long("mariadb", signal.SIGINT, ["--on-duplicate", "replace", "--unknown-columns", "headers"]),
+    ],
+)
+def test_a_signal_ends_the_wait_for_a_locked_row(
+    run: CommandLine, request: pytest.FixtureRequest, kind: str, number: signal.Signals, rule: list[str]
+) -> None:
+    url = url_for(request, kind)
+    Path("a.csv").write_text("message_id,delay,body,k\nfirst,60,new,\na,60,new,key\n")
+    with opened(url) as store, connected(url) as holder:
+        store.store(message(store.now(), 3600, "a", key="key"))
+        holder.execute(text("SELECT * FROM sales_delayed WHERE message_id = 'a' FOR UPDATE"))
+        process = started(["send", "q", "--file", "a.csv", *rule], {**run.environment, "DELAYSTORE_STORE": url})
+        try:
+            wait_until(lambda: bool(query(url, WAITING[kind])) or process.poll() is not None)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert (process.returncode, out, err) == (128 + number, "", "stopped; nothing was loaded\n")
+        holder.rollback()
+        assert list_loads(StoreOptions(store=url, endpoint="sales")) == []
+        assert [each.body for each in store.list().messages] == [b"pay"]
+
+
+def test_a_stop_after_the_commit_comes_too_late(
+    run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote = SqlStaging.promote
+
+    def stopped(*arguments: Any) -> FinishedLoad:
+        finished = promote(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        return finished
+
+    monkeypatch.setattr(SqlStaging, "promote", stopped)
+    Path("a.csv").write_text(csv_of(3))
+    sent = run("send", "billing", "--file", "a.csv", "--load-id", "L")
+    assert (sent.code, sent.err) == (0, "too late to stop: the messages were stored meanwhile\n")
+    assert sent.out.startswith("3 messages loaded")
+    assert len(waiting(sqlite_url)) == 3
 
 
 def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine, tmp_path: Path) -> None:

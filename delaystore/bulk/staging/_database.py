@@ -43,7 +43,7 @@ class LoadDatabase:
     @contextmanager
     def writing(self) -> Iterator[BoundSqlStore]:
         """A transaction that writes: what its block reads stays true until its commit, where rows are locked."""
-        with self.store.transaction() as bound:
+        with self.store.transaction() as bound, self.dialect.ended_by_interrupt(bound.connection):
             self.dialect.begin_writing(bound.connection)
             yield bound
 
