@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, Self
 
 from delaystore.errors import ConfigurationError
 from delaystore.filters import ALL, MessageFilter
-from delaystore.message import DelayedMessage, Position, UnreadableMessage
+from delaystore.message import DelayedMessage, Position, UnreadableMessage, unmarked
 from delaystore.stores.sql.codec import encode_mapping
 from delaystore.text import parse_json
 
@@ -48,7 +48,7 @@ def _texts(message: DelayedMessage, refused: frozenset[str] = frozenset()) -> di
     texts = {
         "message_id": message.message_id,
         "destination": message.destination,
-        "due_time": message.due_time.isoformat(),
+        "due_time": unmarked(message).isoformat(),
     }
     try:
         text = message.body.decode()

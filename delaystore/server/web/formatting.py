@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from delaystore.message import are_same_time
+from delaystore.message import are_same_time, unmarked
 from delaystore.stores.abc import Count
 from delaystore.text import counted, duration_text, hex_dump, parse_json, roughly
 
@@ -114,6 +114,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "instant": instant,
     "from_now": from_now,
     "field_time": field_time,
+    "due_time": unmarked,
     "value_text": value_text,
     "is_same_time": are_same_time,
 }
