@@ -18,6 +18,8 @@ from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
+from delaystore.errors import InvalidMessageError
+
 logger = logging.getLogger("delaystore")
 Thing = TypeVar("Thing")
 LONGEST_HOLD: Final = 10.0
@@ -126,6 +128,13 @@ def user_at_host() -> str:
     except (OSError, KeyError):  # a user without a name, as in a container
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
+
+
+def actor_name(by: str | None) -> str | None:
+    """`by`, the name under which a change is noted, or None. Raises InvalidMessageError if it is empty or no text."""
+    if by is not None and (not isinstance(by, str) or not by.strip()):
+        raise InvalidMessageError(f"who acts? {by!r} is no name")
+    return by
 
 
 def most_connections() -> int:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
-from delaystore.processes import user_at_host
+from delaystore.processes import actor_name, user_at_host
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
 
@@ -173,9 +173,9 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     return read
 
 
-def replacing(way: Way) -> Change:
-    """What the audit trail says of messages that this user's load replaces."""
-    return Change(by=user_at_host(), way=way, action=ChangeAction.REPLACE)
+def replacing(way: Way, by: str | None = None) -> Change:
+    """What the audit trail says of messages that a load replaces in the name of `by`; None: of this user."""
+    return Change(by=actor_name(by) or user_at_host(), way=way, action=ChangeAction.REPLACE)
 
 
 def new_load_id() -> str:

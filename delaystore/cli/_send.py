@@ -263,8 +263,7 @@ def send_file(
 
     with _found(file, kind) as found:
         request = LoadRequest(found, options, parse_columns(mapping))
-        noted_as = replacing(Way.CLI)
-        request.given = replace(request.given, noted_as=replace(noted_as, by=by or noted_as.by))
+        request.given = replace(request.given, noted_as=replacing(Way.CLI, by))
         with closing(open_load_store(request.given)) as store:
             if not create:
                 require_existing(store, where, dry_run=dry_run)

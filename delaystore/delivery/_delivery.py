@@ -41,7 +41,7 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage, KeyRule, OnKey, Position
 from delaystore.operations import EndpointAccess, Operations
 from delaystore.operations.changes import Actor, MessageChanges
-from delaystore.processes import off_the_loop, renew_in_children
+from delaystore.processes import actor_name, off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.operable import OperableDelayedMessageStore
@@ -436,12 +436,15 @@ class DelayedDelivery(Sender):
         Returns:
             The changes by that way.
 
+        Raises:
+            InvalidMessageError: `by` is no name.
+
         """
-        return self._changes.acting(by, way)
+        return self._changes.acting(actor_name(by), way)
 
     def sending_as(self, way: Way, by: str | None = None) -> Sender:
         """Send by another way than this program's own: what a message replaces is noted as with `changes_as`."""
-        return _SenderAs(self, self._actor.acting(by, way))
+        return _SenderAs(self, self._actor.acting(actor_name(by), way))
 
     @property
     def operations(self) -> Operations:

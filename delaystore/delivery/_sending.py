@@ -13,6 +13,7 @@ from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, new_message_id
 from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
+from delaystore.processes import actor_name
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore
 from delaystore.stores.records import Way
@@ -433,7 +434,7 @@ class EnlistedDelivery(Sender):
 
     def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
         """As `DelayedDelivery.changes_as`, in your transaction."""
-        return self._changes.acting(by, way)
+        return self._changes.acting(actor_name(by), way)
 
     @override
     def _keep(self, message: DelayedMessage) -> None:

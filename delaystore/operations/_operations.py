@@ -21,6 +21,7 @@ from delaystore.operations.changes import (
 )
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Inquiry, Overview
+from delaystore.processes import actor_name
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import (
@@ -96,9 +97,7 @@ class Operations:
             InvalidMessageError: `by` is no name.
 
         """
-        if by is not None and (not isinstance(by, str) or not by.strip()):
-            raise InvalidMessageError(f"who acts? {by!r} is no name")
-        return Operations(replace(self._access, actor=self._access.actor.acting(by, way)), self._inquiry)
+        return Operations(replace(self._access, actor=self._access.actor.acting(actor_name(by), way)), self._inquiry)
 
     @property
     def are_available(self) -> bool:

@@ -256,6 +256,8 @@ def test_a_file_of_messages_notes_how_many_it_replaces(
     assert done.code == 0, done.err
     entry = delivery.operations.changes(1)[0]
     assert (entry.by, entry.way, entry.action) == ("grace", "cli", "replace")
+    for what in (("x", "--delay", "9"), ("--file", str(keyed), "--key-column", "k")):
+        assert "who acts? ' ' is no name" in run.refused("send", "billing", *what, "--by", " ")
 
 
 def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:
