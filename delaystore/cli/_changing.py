@@ -130,7 +130,7 @@ class BulkChange:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
         if operation.kind is not self.kind:
             raise ConfigurationError(
-                f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{resume_command(operation)}`"
+                f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{operation.resume_command}`"
             )
         if operation.state is not OperationState.RUNNING:
             print_note(f"it has ended already: {operation.state}")
@@ -210,12 +210,7 @@ def _matching(found: "Preview") -> str:
 
 def _interrupted(operation: Operation) -> str:
     done = f"{counted(operation.changed, 'message')} {WORDS[operation.kind].done}"
-    return f"interrupted: {done} so far; go on with `{resume_command(operation)}`"
-
-
-def resume_command(operation: Operation) -> str:
-    """The command that goes on with an operation."""
-    return f"delaystore {WORDS[operation.kind].do} --resume {operation.operation_id}"
+    return f"interrupted: {done} so far; go on with `{operation.resume_command}`"
 
 
 def _report_operation(operation: Operation, *, as_json: bool) -> None:
@@ -393,7 +388,7 @@ def operations(
         print_table(columns, [_row(each) for each in found], right=("changed",), unbroken=columns[:-1])
         for each in found:
             if each.state is OperationState.RUNNING:
-                print_note(f"if no process works on {each.operation_id} any more, go on with `{resume_command(each)}`")
+                print_note(f"if no process works on {each.operation_id} any more, go on with `{each.resume_command}`")
 
 
 def abandon(

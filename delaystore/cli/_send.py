@@ -253,7 +253,7 @@ def send_file(
     """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
 
     `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
-    `kind`: as typed. `by`: the name under which the audit trail has what is replaced; None: that of this user.
+    `kind`: as typed. `by`: the name under which the audit trail notes the replaced messages; None: the user's own.
     """
     _check_arrow()
     from delaystore.bulk.options import replacing

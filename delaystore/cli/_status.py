@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._changing import resume_command
 from delaystore.cli._health import Deadline, HealthOptions, StoreReport, shown_error_queue_option
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, EndpointOptions, JsonOption, WatchOptions
 from delaystore.cli._output import about, print_document, printable, table_lines, write
@@ -198,7 +197,7 @@ def _facts(report: StoreReport, criteria: "HealthCriteria") -> Iterator[tuple[st
     yield from _rejected(seen)
     for running in seen.operations or ():
         changed = f"{running.changed:,} changed so far, by {running.by}"
-        hint = f"; if no process works on it, {resume_command(running)}"
+        hint = f"; if no process works on it, {running.resume_command}"
         yield "operation", f"{running.operation_id}: {running.kind} ({running.wanted}): {changed}{hint}"
     yield from _problems(report)
 

@@ -99,6 +99,11 @@ class Operation:
             return ChangeAction.CANCEL
         return ChangeAction.SEND_NOW if self.due_time == self.began else ChangeAction.RESCHEDULE
 
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with it."""
+        return f"delaystore {self.kind} --resume {self.operation_id}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:

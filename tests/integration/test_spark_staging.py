@@ -357,7 +357,7 @@ def fail(store: SqlDelayedMessageStore, message_id: str) -> None:
 def test_a_message_is_replaced_as_a_whole(
     store: SqlDelayedMessageStore, database_url: str, key: str | None, on_key: OnKey
 ) -> None:
-    """Its own key is no conflict, whatever the rule of keys says; nothing of the former message is left."""
+    """The replaced message's own key is no conflict under any rule of keys, and nothing of that message is left."""
     long_ago = "2001-01-01 00:00:00.000000"
     store.store(row("m-00001", 99, body=b"first", headers={"a": 1}, key="old"))
     fail(store, "m-00001")

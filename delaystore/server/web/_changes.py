@@ -65,7 +65,7 @@ def follow(site: WebSite, operations: Operations, operation: Operation) -> Opera
         about=f"operation {operation.operation_id} ({operation.kind}: {operation.wanted})",
         by=operations.by,
         subject=operation.operation_id,
-        to_resume=f"resume it on its page, or by `delaystore {operation.kind} --resume {operation.operation_id}`",
+        to_resume=f"resume it on its page, or by `{operation.resume_command}`",
     )
     site.jobs.begin(job, do)
     return operation

@@ -42,8 +42,8 @@ class TooManyJobsError(DelaystoreError):
 class BackgroundJob:
     """A background job.
 
-    `about`: its heading. `subject`: the id of what it changes, as of an operation. `to_resume`: what people do to have
-    it resumed if it is left unfinished.
+    `about`: its heading. `subject`: the id of the operation that it runs. `to_resume`: a sentence on how to resume the
+    job if it is left unfinished.
     """
 
     about: str

@@ -23,7 +23,7 @@ _MOST: Final = 48
 
 
 class NoAnswerError(StoreUnavailableError):
-    """There was no answer in time; what was asked for may still be done."""
+    """The store gave no answer in time; the call goes on, and may still succeed."""
 
 
 class Calls:
