@@ -1,7 +1,7 @@
 """Trace a message across its delay: the span that forwards it links to the span that sent it.
 
 Run it with `python examples/traced_sending.py`. Instead of printing spans, export them, as with
-`opentelemetry-exporter-otlp`; `docs/telemetry.md` has the metrics, too.
+`opentelemetry-exporter-otlp`; `docs/reference/metrics.md` has the metrics, too.
 """
 
 import tempfile

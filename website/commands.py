@@ -14,8 +14,8 @@ _NAME: Final = "delaystore"
 _MORE: Final = re.compile(r"  \[(?:env var: ([A-Z_, ]+?))?(?:; )?((?:default: |required|[\dx<>=]).*)?\]$", re.DOTALL)
 _INTRODUCTION: Final = """# The command line
 
-What `delaystore COMMAND --help` says, for every command. [Operating](../operating.md) shows them at work, and
-[the guide](../command-line.md) says what all of them have in common.
+What `delaystore COMMAND --help` says, for every command. [Operating](../how-to/deploy.md) shows them at work, and
+[the guide](command-line.md) says what all of them have in common.
 
 Each option is an environment variable as well: [all variables](variables.md).
 """

@@ -23,7 +23,7 @@ secrets: `DELAYSTORE_STORE=@/run/secrets/store`.
 
 ## Of the web page
 
-These have no option, since whoever lists processes would see them. [The web page](../web.md) explains them.
+These have no option, since whoever lists processes would see them. [The web page](../how-to/web-page.md) explains them.
 
 | variable | what it does |
 |---|---|

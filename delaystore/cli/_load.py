@@ -59,7 +59,7 @@ def load(
 
     All of them or none, each once. An endpoint without tables is an error, unless --create is given: for the first
     time. Stopped or killed at any point, nothing of it is seen; run it again with the same --load-id. With --transport,
-    messages that it cannot carry are rejected. Needs Java 17; see docs/spark.md for clusters.
+    messages that it cannot carry are rejected. Needs Java 17; see docs/how-to/spark.md for clusters.
     """
     given = rows.given(where, destination)
     if cleanup:

@@ -1,4 +1,4 @@
-"""What docs/celery.md shows runs as it stands, but for the addresses of servers."""
+"""What docs/how-to/celery.md shows runs as it stands, but for the addresses of servers."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ engine.dispose()
 
 @pytest.mark.long
 def test_its_programs_and_commands_run(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> None:
-    app, per_task, transaction = blocks("docs/celery.md", "python")
-    _install, _dispatch, drain = blocks("docs/celery.md", "bash")
+    app, per_task, transaction = blocks("docs/how-to/celery.md", "python")
+    _install, _dispatch, drain = blocks("docs/how-to/celery.md", "bash")
     app = app.replace("postgresql+psycopg://localhost/app", postgresql_url).replace("amqp://localhost", rabbitmq_url)
     (tmp_path / "shop.py").write_text(f"{app}\n{per_task}")
     (tmp_path / "business.py").write_text(BEFORE.replace("{store}", postgresql_url) + transaction + AFTER)

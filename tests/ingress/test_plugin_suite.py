@@ -1,7 +1,7 @@
 """The cases by which the delayed-message plugin is tested itself (its test/plugin_SUITE.erl), against an ingress.
 
 Each has the plugin's name for it, and is written anew. Delays are longer, as delaystore is reached over a network. What
-differs is said in docs/ingress-messages.md.
+differs is said in docs/reference/ingress-messages.md.
 """
 
 import time

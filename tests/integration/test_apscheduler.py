@@ -334,7 +334,7 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
     with scheduler(postgresql_url) as one:
         add(one, "one")
         add(one, "again and again", "interval")
-    commands = "\n".join(blocks("docs/apscheduler.md", "bash"))
+    commands = "\n".join(blocks("docs/how-to/leaving-apscheduler.md", "bash"))
     commands = commands.replace(
         "delaystore migrate preview --endpoint app", "! delaystore migrate preview --endpoint app"
     )
@@ -351,17 +351,17 @@ def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPat
     mail.remind = lambda address, days: calls.append((address, days))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
     monkeypatch.setitem(sys.modules, "app.mail", mail)
-    consumer, _ = blocks("docs/apscheduler.md", "python")
+    consumer, _ = blocks("docs/how-to/leaving-apscheduler.md", "python")
     names: dict[str, Any] = {}
     exec(dedent(consumer), names)
-    (body,) = blocks("docs/apscheduler.md", "json")
+    (body,) = blocks("docs/how-to/leaving-apscheduler.md", "json")
     names["on_message"](body.encode())
     assert calls == [("ada@example.org", 3)]
 
 
 def test_the_documents_sender_sends_what_the_consumer_takes() -> None:
-    _, sender = blocks("docs/apscheduler.md", "python")
-    (shown,) = blocks("docs/apscheduler.md", "json")
+    _, sender = blocks("docs/how-to/leaving-apscheduler.md", "python")
+    (shown,) = blocks("docs/how-to/leaving-apscheduler.md", "json")
     delivery = DelayedDelivery("app", InMemoryDelayedMessageStore())
     when = datetime(2030, 1, 1, tzinfo=UTC)
     exec(dedent(sender), {"json": json, "delivery": delivery, "address": "ada@example.org", "when": when})

@@ -89,7 +89,7 @@ def test_tasks_are_copied_from_the_queue_or_the_worker_and_come_back_as_they_wer
     (tmp_path / "scheduled.json").write_text(scheduled)
     ends = "--from file://$PWD/scheduled.jsonl --to sqlite:///scheduled.db --endpoint tasks"
     of_worker = f"{CONVERT} < scheduled.json > scheduled.jsonl\ndelaystore migrate run {ends} --yes"
-    *_, of_queue = blocks("docs/migrating.md", "bash")
+    *_, of_queue = blocks("docs/how-to/migrating.md", "bash")
     parts = urlsplit(rabbitmq_url)
     management = (rabbitmq.management_url or "").replace("://", f"://{parts.username}:{parts.password}@")
     of_queue = of_queue.replace("http://guest:guest@localhost:15672", management)

@@ -21,7 +21,7 @@ from tests.integration.cli import PATIENCE, started
 from tests.servers import RabbitMQ, ServerMissingError
 from tests.servers.node import find_node, node_environment
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "control.md").read_text()
 STORE, BROKER = "postgresql+psycopg://localhost/app", "amqp://localhost"
 
 

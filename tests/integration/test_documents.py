@@ -46,7 +46,7 @@ def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys
 
 
 @pytest.mark.parametrize(
-    "url", re.findall(r"`((?:amqp|postgresql|mysql)\S*://[^`\s.]+)`", text_of("docs/high-availability.md"))
+    "url", re.findall(r"`((?:amqp|postgresql|mysql)\S*://[^`\s.]+)`", text_of("docs/explanation/high-availability.md"))
 )
 def test_the_urls_for_high_availability_can_be_read(url: str) -> None:
     if url.startswith("amqp"):
@@ -58,7 +58,7 @@ def test_the_urls_for_high_availability_can_be_read(url: str) -> None:
 
 
 def test_the_observer_counts_what_is_dispatched() -> None:
-    (program,) = (block for block in blocks("docs/health.md", "python") if "DispatchObserver" in block)
+    (program,) = (block for block in blocks("docs/how-to/monitoring.md", "python") if "DispatchObserver" in block)
     names: dict[str, Any] = {"wait_until": wait_until}
     exec(f"{program}    wait_until(lambda: metrics.messages['billing', 'delivered'])\n", names)
     assert names["metrics"].messages["billing", "delivered"] == 1
@@ -66,7 +66,7 @@ def test_the_observer_counts_what_is_dispatched() -> None:
 
 
 def test_the_columns_of_keys_can_be_made_before(postgresql_url: str) -> None:
-    (statements,) = blocks("docs/keys.md", "sql")
+    (statements,) = blocks("docs/how-to/keys.md", "sql")
     with opened(postgresql_url) as store:
         undo = "DROP COLUMN message_key, DROP COLUMN first_sent; UPDATE sales_delayed_version SET version_num = '0002'"
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -97,7 +97,7 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path) -> None:
-    (commands,) = blocks("docs/native-delays.md", "bash")
+    (commands,) = blocks("docs/explanation/native-delays.md", "bash")
     commands = commands.replace("amqp://localhost", rabbitmq_url)
     commands = commands.replace("http://localhost:15672", rabbitmq.management_url or "")
     with closing(open_transport(rabbitmq_url)) as transport:
@@ -109,7 +109,7 @@ def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_u
 
 
 def test_the_program_for_native_delays_runs(postgresql_url: str, rabbitmq_url: str) -> None:
-    (program,) = blocks("docs/native-delays.md", "python")
+    (program,) = blocks("docs/explanation/native-delays.md", "python")
     program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
     names: dict[str, Any] = {}
     exec(program.replace("amqp://localhost", rabbitmq_url), names)
@@ -125,7 +125,7 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
     assert shell(f"delaystore delays create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
-    *walk, _ = blocks("docs/migrating.md", "bash")  # the last is about Celery
+    *walk, _ = blocks("docs/how-to/migrating.md", "bash")  # the last is about Celery
     commands = "\n".join(walk)
     commands = commands.replace("postgresql+psycopg://localhost/app", postgresql_url)
     done = shell(commands.replace("amqp://localhost", rabbitmq_url), tmp_path)
@@ -169,7 +169,7 @@ def test_make_targets_that_documents_name_exist() -> None:
 
 @pytest.mark.long
 def test_operating_runs_as_it_says(tmp_path: Path) -> None:
-    done = shell("\n".join(blocks("docs/operating.md", "bash")), tmp_path)
+    done = shell("\n".join(blocks("docs/how-to/deploy.md", "bash")), tmp_path)
     assert done.returncode == 0, done.stderr
     for text in ("order-17", "order-18", "none is running", "limited to 200/s"):
         assert text in done.stdout + done.stderr
@@ -179,7 +179,7 @@ def test_the_unit_for_systemd_is_one(tmp_path: Path) -> None:
     verifier = shutil.which("systemd-analyze")
     if verifier is None:
         pytest.skip("systemd is not installed")
-    (unit,) = blocks("docs/operating.md", "ini")
+    (unit,) = blocks("docs/how-to/deploy.md", "ini")
     path = tmp_path / "delaystore@.service"
     path.write_text(unit.replace("/opt/app/.venv/bin/delaystore", sys.executable))
     done = subprocess.run([verifier, "verify", str(path)], capture_output=True, text=True, check=False)

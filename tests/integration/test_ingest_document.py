@@ -1,4 +1,4 @@
-"""What docs/ingress.md says runs as it stands, with a broker that shows exchanges of the plugin."""
+"""What docs/how-to/ingress.md says runs as it stands, with a broker that shows exchanges of the plugin."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ def commands_of(document: str) -> list[str]:
 @pytest.mark.long
 def test_the_commands_of_the_ingress_run(broker: Broker, tmp_path: Path) -> None:
     at = f"export DELAYSTORE_BROKER={broker.url} DELAYSTORE_MANAGEMENT={broker.management_url}\n"
-    create, look, delete, rename, old, prepare, replace, plan = commands_of("docs/ingress.md")
+    create, look, delete, rename, old, prepare, replace, plan = commands_of("docs/how-to/ingress.md")
     own = create.replace("amqp://localhost", broker.url).replace("http://localhost:15672", broker.management_url)
     done = shell(own + look + delete, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""docs/leaving-nservicebus-timeouts.md, both of its ways, with a table and a queue as NServiceBus makes them."""
+"""docs/how-to/leaving-nservicebus-timeouts.md, both of its ways, with a table and a queue as NServiceBus makes them."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.integration.ingress_brokers import Broker
 from tests.integration.walks import Walk
 from tests.servers import RabbitMQVhosts
 
-PAGE: Final = "docs/leaving-nservicebus-timeouts.md"
+PAGE: Final = "docs/how-to/leaving-nservicebus-timeouts.md"
 NATIVE: Final = "To native delays"
 MANAGER: Final = "delaystore as the timeout manager"
 TABLE: Final = """

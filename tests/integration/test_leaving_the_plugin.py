@@ -1,4 +1,4 @@
-"""docs/leaving-the-plugin.md, each of its ways from top to bottom, with a queue and a message that waits in the plugin.
+"""docs/how-to/leaving-the-plugin.md, each of its ways from top to bottom, with a queue and a message that waits in the plugin.
 
 Where no broker has the plugin, a stand-in shows its exchange, and holds what waits: see `plugin_exchanges`.
 """
@@ -51,7 +51,7 @@ def page(plugin: PluginExchange, postgresql_url: str, tmp_path: Path) -> Walk:
         "amqp://localhost": plugin.broker.url,
         "/%2F": f"/{quote(plugin.virtual_host, safe='')}",
     }
-    return Walk("docs/leaving-the-plugin.md", BEFORE, real, tmp_path)
+    return Walk("docs/how-to/leaving-the-plugin.md", BEFORE, real, tmp_path)
 
 
 def running(page: Walk, plugin: PluginExchange, commands: str, queue: str) -> AbstractContextManager[None]:

@@ -28,7 +28,7 @@ from tests.servers import RabbitMQVhosts
 DATA = ("text", "json", "toml", "ini", "sql", "yaml", "mermaid")
 """Languages of blocks that are shown, or that a page's own test reads."""
 
-LONG = ("docs/django.md", "docs/operating.md", "docs/tutorial.md")
+LONG = ("docs/how-to/django.md", "docs/how-to/deploy.md", "docs/tutorials/first-message.md")
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def asyncpg_url(postgresql_url: str) -> str:
 
 
 @pytest.mark.long_runs(
-    "docs/leaving-celery-eta.md",
-    "docs/taskiq.md",
-    "docs/dramatiq.md",
-    "docs/error-queue.md",
-    "docs/keys.md",
-    "docs/command-line.md",
+    "docs/how-to/leaving-celery-eta.md",
+    "docs/how-to/taskiq.md",
+    "docs/how-to/dramatiq.md",
+    "docs/how-to/error-queue.md",
+    "docs/how-to/keys.md",
+    "docs/reference/command-line.md",
 )
 @pytest.mark.parametrize(
     "page", [long(page) if page in LONG else page for page in pages_with_code() if page not in OWN_TESTS]

@@ -1,4 +1,4 @@
-"""docs/scale.md: its commands run as they stand, but for addresses, and what it says of backups holds."""
+"""docs/how-to/backup.md: its commands run as they stand, but for addresses, and what it says of backups holds."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tests.servers import PostgreSQL
 from tests.servers.postgresql import PROGRAMS, connect
 from tests.servers.programs import find_program
 
-DOCUMENT = Path(__file__).parents[2] / "docs/scale.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/how-to/backup.md"
 ADD_TABLE = "CREATE TABLE sales_delayed_more (LIKE sales_delayed INCLUDING ALL) INHERITS (sales_delayed)"
 FILL_TABLE = """INSERT INTO sales_delayed_more SELECT 'more-' || message_id, destination, due_time, next_attempt,
 failure_count, headers, properties, body FROM ONLY sales_delayed"""

@@ -1,4 +1,4 @@
-"""docs/testing.md and examples/test_reminders.py: what a user is told to write passes, under the user's pytest."""
+"""docs/how-to/testing.md and examples/test_reminders.py: what a user is told to write passes, under the user's pytest."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "testing.md"
+DOCUMENT = ROOT / "docs" / "how-to" / "testing.md"
 # by its module, once: the installed entry point may be an older one
 PLUGIN = ("-p", "no:delaystore", "-p", "delaystore.testing.plugin", "-p", "no:cacheprovider")
 

@@ -112,7 +112,7 @@ def test_the_configuration_goes_with_the_secrets(
 def test_what_the_ingress_of_the_configuration_reads_is_made_as_the_page_says(
     secrets: Path, rabbitmq: RabbitMQVhosts, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs/service.md").read_text().replace("\\\n", "")
+    page = (ROOT / "docs/tutorials/any-language.md").read_text().replace("\\\n", "")
     (command,) = re.findall(r"^podman compose .* exec delaystore delaystore (.*)$", page, re.MULTILINE)
     own = {
         "@/run/secrets/transport": f"@{secrets / 'transport'}",

@@ -1,4 +1,4 @@
-"""docs/service.md, from top to bottom, with a real broker, a real database and a program of Node's."""
+"""docs/tutorials/any-language.md, from top to bottom, with a real broker, a real database and a program of Node's."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ def test_the_page_runs_from_top_to_bottom(
     if shutil.which("npm") is None:
         assert os.environ.get("CI") != "true"
         pytest.skip("Node is not installed")
-    text = (ROOT / "docs/service.md").read_text()
+    text = (ROOT / "docs/tutorials/any-language.md").read_text()
     for given, own in {
         "postgresql+psycopg://localhost/app": postgresql_url,
         "amqp://localhost": rabbitmq_url,

@@ -60,7 +60,7 @@ def vacuum(bench: Bench) -> None:
 
 
 def rebuild_indexes(bench: Bench) -> None:
-    """Do what docs/scale.md tells operators to do about indexes that have grown out of all proportion."""
+    """Do what docs/how-to/backup.md tells operators to do about indexes that have grown out of all proportion."""
     for name in tables_of(bench):
         bench.database.execute(f"REINDEX TABLE CONCURRENTLY {name}")
 

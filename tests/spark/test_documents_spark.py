@@ -1,4 +1,4 @@
-"""The examples in docs/spark.md run as they stand, but for the addresses of servers and folders."""
+"""The examples in docs/how-to/spark.md run as they stand, but for the addresses of servers and folders."""
 
 import json
 from contextlib import closing
@@ -13,7 +13,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.test_documents import blocks, shell
 from tests.spark.java import QUICK_JAVA
 
-DOCUMENT = "docs/spark.md"
+DOCUMENT = "docs/how-to/spark.md"
 STORE = "postgresql+psycopg://localhost/app"
 
 

@@ -130,7 +130,7 @@ def test_properties_are_put_together_as_they_lie_on_the_wire() -> None:
 
 
 def test_each_command_and_each_code_is_in_the_document() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    document = (Path(__file__).parents[2] / "docs" / "reference" / "control.md").read_text()
     unknown = read({"destroy": "m1"})
     assert isinstance(unknown, Answer)
     assert all(f'`{{"{name}": ' in document for name in json.loads(unknown.body)["error"]["known"])

@@ -391,7 +391,7 @@ def test_forms_that_are_none(given: Any, says: str) -> None:
 
 
 def test_the_document_has_each_form_and_each_start() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "ingress-messages.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "ingress-messages.md").read_text()
     rows = [row.split("|")[1].strip() for row in page.splitlines() if row.startswith("|")]
     assert [form.name for form in FORMS] == [row.strip("`") for row in rows if row.strip("`") in FORM_NAMES]
     assert {f"`{start}`" for start in CountFrom} <= {row.removesuffix(" (default)") for row in rows}

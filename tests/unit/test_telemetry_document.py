@@ -1,4 +1,4 @@
-"""docs/telemetry.md: its programs run, its table has every metric, and its alerts are those of the rules."""
+"""docs/reference/metrics.md: its programs run, its table has every metric, and its alerts are those of the rules."""
 
 import re
 import socket
@@ -11,7 +11,7 @@ from delaystore.dispatcher import DispatchReport
 from delaystore.server.telemetry import _names as names
 from tests.integration.test_documents import ROOT, blocks, text_of
 
-DOCUMENT = "docs/telemetry.md"
+DOCUMENT = "docs/reference/metrics.md"
 RULES = ROOT / "deploy" / "prometheus" / "delaystore.rules.yml"
 
 

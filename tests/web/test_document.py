@@ -1,4 +1,4 @@
-"""What docs/web.md says runs."""
+"""What docs/how-to/web-page.md says runs."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.web.pages import browser
 
 
 def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
-    serve, _, calls = blocks("docs/web.md", "bash")
+    serve, _, calls = blocks("docs/how-to/web-page.md", "bash")
     port = str(free_port())
     asked = "curl -sf http://127.0.0.1:8765/api/v1/changes > /dev/null"
     wait = f"for n in $(seq 300); do {asked} && break; sleep 0.1; done\n"
@@ -28,7 +28,7 @@ def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_its_users_log_in(tmp_path: Path) -> None:
-    _, users, _ = blocks("docs/web.md", "bash")
+    _, users, _ = blocks("docs/how-to/web-page.md", "bash")
     port = str(free_port())
     setup = "delaystore setup --store sqlite:///app.db --endpoint sales\n"
     asked = f"curl -s -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:{port}/"
@@ -51,7 +51,7 @@ def decoded(text: str) -> list[Any]:
 
 def test_it_is_mounted_behind_the_application_s_own_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = blocks("docs/web.md", "python")
+    (program,) = blocks("docs/how-to/web-page.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
     with DelayedDelivery("sales", SqlDelayedMessageStore("sqlite:///app.db")), names["delivery"]:

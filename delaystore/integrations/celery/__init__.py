@@ -1,4 +1,4 @@
-"""Celery's `eta` and `countdown` through the store, instead of in a worker's memory; see docs/celery.md."""
+"""Celery's `eta` and `countdown` through the store, instead of in a worker's memory; see docs/how-to/celery.md."""
 
 from typing import TYPE_CHECKING
 

@@ -37,7 +37,7 @@ OTHER: Final = "other"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, as it is created, and as docs/telemetry.md describes it.
+    """One metric, as it is created, and as docs/reference/metrics.md describes it.
 
     An observable counter is counted elsewhere, and read. `bounds`: of a histogram's buckets.
     """
