@@ -260,8 +260,7 @@ class DelayedMessageStore(ABC):
         message = self.fetch_next_due_timeout(at) if limit > 0 else None
         return [] if message is None else [message]
 
-    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:  # noqa: ARG002 -
-    for overriders
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:  # noqa: ARG002 - for overriders
         """`fetch_due` with a bound on the bodies. The dispatcher calls this; the default ignores the bound.
 
         Args:
