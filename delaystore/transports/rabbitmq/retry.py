@@ -65,8 +65,8 @@ class Original:
     Attributes:
         exchange: The exchange that it was sent to.
         routing_key: Its routing key.
-        properties: As the sender gave them, with headers and expiration, without what retries and dead-lettering added;
-            only NServiceBus' headers TimeSent and DelayInSeconds stay.
+        properties: As the sender gave them, with headers and expiration, without the headers that retries and
+            dead-lettering added; only NServiceBus' headers TimeSent and DelayInSeconds stay.
         attempt: How often it was delayed for another attempt; 0 at its first delivery.
         expires: When its time to live ends; None: never, or it was not retried, and the broker expires it.
 
@@ -143,7 +143,7 @@ def failed_properties(first: Original, failure: Mapping[str, Any]) -> spec.Basic
 
 
 def _publishable(first: Original, expiration: str) -> spec.BasicProperties:
-    """The original's properties, with those that RabbitMQ would refuse or act upon moved into headers.
+    """The original's properties, with properties that RabbitMQ would refuse or act upon moved into headers.
 
     `expiration`: the header for the time to live.
     """
@@ -234,7 +234,7 @@ class NextStep:
     """The next step for a message: publish it to `address` with `properties`, then acknowledge the original.
 
     Attributes:
-        result: What becomes of the message.
+        result: The result for the message.
         address: Where to publish it; None, with RetryResult.EXPIRED: publish nothing; acknowledge the original, or
             reject it without requeueing.
         properties: The properties of the copy.
@@ -283,7 +283,7 @@ def retry_later(
         bind: Bind the queue to the cascade's end, each time. False: that is done (`delaystore delays bind`).
 
     Returns:
-        What became of the message.
+        The result for the message.
 
     Raises:
         ConfigurationError: The arguments cannot work.
