@@ -109,7 +109,7 @@ _TIME: Final = re.compile(
 """The extended or the basic format of ISO 8601, whole; or 14 digits with an offset, as in LDAP. `fromisoformat` alone
 takes any character between date and time, also a digit: it would read 20301130100000Z as 00:00."""
 _SHORT: Final = re.compile(rf"(\d{{8}})(\d{{4}})({_OFFSET})", re.ASCII)
-"""Without a T: of which century, in X.509, or to the minute?"""
+"""Without a T: the century is unknown, as in X.509, or it is a time to the minute."""
 _DIGITS: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?", re.ASCII)
 
 
@@ -398,7 +398,7 @@ RAW_COLUMNS: Final = "delaystore.raw-columns"
 UNREAD_HEADERS: Final = "delaystore.unread-headers"
 """In place of headers that this program cannot read: why it cannot."""
 UNDECODED: Final = "delaystore.raw"
-"""In place of a SQL queue's headers or properties that are no JSON of ours: their text."""
+"""In place of a SQL queue's headers or properties that are not our JSON: their text."""
 HEADERS_IN_BODY: Final = "delaystore.headers-in-body"
 """Bytes of the body's first line, which holds headers and properties that the error queue cannot take."""
 USER_ID: Final = "delaystore.user-id"

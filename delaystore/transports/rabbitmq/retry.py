@@ -276,7 +276,7 @@ def retry_later(
         delay: A timedelta or seconds, rounded up to the cascade's unit.
         queue: The consumer's queue.
         topology: A cascade that exists (`delaystore delays create`).
-        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        limit: How often a message is delayed. After that it goes to `error_queue`, for any delay. None: no limit.
         error_queue: A queue, or an address as `parse_address` reads it.
         error: Why it failed, for NServiceBus' failure headers in the error queue.
         expired: What to do with a message whose time to live, counted from its original send, ends before the delay.
@@ -337,7 +337,7 @@ def next_step(
         delay: A timedelta or seconds, rounded up to the cascade's unit.
         queue: The consumer's queue.
         topology: A cascade that exists.
-        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        limit: How often a message is delayed. After that it goes to `error_queue`, for any delay. None: no limit.
         error_queue: A queue, or an address as `parse_address` reads it.
         error: Why it failed, for NServiceBus' failure headers in the error queue.
         now: The present, an aware datetime; None: by this computer's clock.
