@@ -82,8 +82,8 @@ class Creation:
         broker: Host, port and virtual host.
         version: The broker's version.
         missing: The parts that did not exist before; without a management API, bindings are left out: they are unknown.
-        declared: How many parts were declared, including those that existed.
-        unchecked: What could not be known, a sentence each.
+        declared: Number of declared parts, including existing ones.
+        unchecked: Facts that could not be found out, a sentence each.
 
     """
 
@@ -118,7 +118,7 @@ class CreationPlan:
 
     Args:
         broker: The virtual host.
-        topology: What to declare.
+        topology: The parts to declare.
 
     Raises:
         TopologyRefusedError: A finding blocks the creation.
@@ -178,7 +178,7 @@ class Verification:
         broker: Host, port and virtual host.
         version: The broker's version.
         findings: The defects that were found.
-        unchecked: What could not be known, a sentence each; `findings` leave it out.
+        unchecked: Facts that could not be found out, a sentence each; `findings` leave it out.
 
     """
 

@@ -428,7 +428,7 @@ class ErrorQueue:
             stopping: Asked before each batch; True ends the run.
 
         Returns:
-            What was done, and which messages stay and why.
+            The result, and the messages that stay with their reasons.
 
         Raises:
             ConfigurationError: The transport cannot inspect queues.

@@ -58,13 +58,13 @@ def create(
 
     Args:
         broker: The virtual host.
-        topology: What to declare.
+        topology: The parts to declare.
         ingress_exchange: False: everything but the exchange to publish to.
         dry_run: Declare nothing, and report the parts that would be declared.
         on_declared: Called after each part.
 
     Returns:
-        What was declared.
+        The declared parts.
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was declared. It is a TransportSetupError.
@@ -500,7 +500,7 @@ def replace_exchange(
         on_declared: Called after each part.
 
     Returns:
-        What was declared.
+        The declared parts.
 
     Raises:
         TransportSetupError: Messages wait in the plugin that would be lost, or the exchange has changed since the
