@@ -103,7 +103,7 @@ class AuditKept:
 
     @classmethod
     def of(cls, dispatchers: Sequence[DispatcherRecord]) -> Self:
-        """That of these."""
+        """The common settings of these dispatchers."""
         audit = sorted({each.audit for each in dispatchers if each.audit is not None})
         retention = min((each.retention for each in dispatchers if each.retention is not None), default=None)
         return cls(audit=audit, retention=retention)
