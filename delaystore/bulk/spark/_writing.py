@@ -53,7 +53,7 @@ def _freeze() -> None:
 class TaskReport(AttemptReport, WriterCommitMessage):
     """The result of a task attempt.
 
-    `key`: which batch of which stream; None: no stream. `again`: of a load that was finished before, its rows now; of
+    `key`: the stream and its batch; None: no stream. `again`: of a load that was finished before, its rows now; of
     such a batch of a stream, its messages.
     """
 

@@ -322,7 +322,7 @@ class Promotion:
         return stored
 
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
-        """Store messages with a key, the first due first, so that of two with one key the later is the new one.
+        """Store messages with a key, the first due first: the later one of two with one key is the new one.
 
         One after the other: a bulk partition knows no keys. Returns how many were stored, and how many left out.
         """

@@ -234,7 +234,7 @@ def open_load_store(options: StoreOptions) -> LoadStore:
 
 
 def open_staging(options: StoreOptions, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
-    """A staging for one run of a load by several processes, each of which connects for itself.
+    """A staging for one run of a load by several processes; each has its own connections.
 
     `owner`: the process with which the load ends; None: the parent of the one that calls `begin`. Connects to nothing.
     Raises as `open_load_store`.

@@ -75,7 +75,7 @@ _CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was loaded. `reading`: see `reading_of`. `modified`: when the file was changed, nanoseconds after 1970."""
+    """The loaded file. `reading`: see `reading_of`. `modified`: when the file was changed, nanoseconds after 1970."""
 
     size: int
     modified: int

@@ -138,7 +138,7 @@ class Instant(TypeDecorator[datetime]):
 
     @override
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """To an aware UTC datetime; a value of which the driver could not make one comes as it is."""
+        """To an aware UTC datetime; a value that the driver could not convert comes as it is."""
         if not isinstance(value, datetime):
             return value
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
