@@ -50,7 +50,7 @@ def _values() -> Iterator[tuple[str, str, str]]:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """What stands below each field of the class."""
+    """The name and the docstring of each field of the class."""
     (definition,) = ast.parse(inspect.getsource(DelayedDeliverySettings)).body
     assert isinstance(definition, ast.ClassDef)
     for field, text in zip(definition.body, definition.body[1:], strict=False):
