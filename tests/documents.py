@@ -28,7 +28,6 @@ RUN: Final = ("bash", "python")
 OWN_TESTS: Final = {
     "README.md": "tests/integration/test_documents.py",
     "docs/how-to/leaving-apscheduler.md": "tests/integration/test_apscheduler.py",
-    "docs/how-to/celery.md": "tests/celery/test_document.py",
     "docs/reference/control.md": "tests/integration/test_control_document.py",
     "docs/how-to/ingress.md": "tests/integration/test_ingest_document.py",
     "docs/reference/ingress-messages.md": "tests/ingress/test_rejected_document.py",

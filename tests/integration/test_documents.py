@@ -66,7 +66,7 @@ def test_the_observer_counts_what_is_dispatched() -> None:
 
 
 def test_the_columns_of_keys_can_be_made_before(postgresql_url: str) -> None:
-    (statements,) = blocks("docs/how-to/keys.md", "sql")
+    (statements,) = blocks("docs/reference/keys.md", "sql")
     with opened(postgresql_url) as store:
         undo = "DROP COLUMN message_key, DROP COLUMN first_sent; UPDATE sales_delayed_version SET version_num = '0002'"
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
