@@ -78,7 +78,7 @@ RULES: Final = (
     _rule("word", r"\bbut for\b", "except"),
     _rule("word", r"\blikewise\b", "also"),
     _rule("word", r"\breckon(?:s|ed|ing)?\b", "compute"),
-    _rule("word", r"\bnor\b", "and ... not"),
+    _rule("word", r"^(?!.*\bneither\b).*\bnor\b", "and ... not"),
     _rule("word", r"\blets? in\b", "accepts"),
     _rule("word", r"\b(?:is|are) at hand\b", "is in progress"),
     _rule("word", r"\bof (?:yours|your own|its own|their own|ours)\b", "your, its own ..."),
@@ -133,7 +133,10 @@ def of_markdown(path: str, text: str) -> Iterator[Prose]:
             table = token.map[0] + 1
         if token.type == "inline":
             kinds = {"heading_open": "heading", "td_open": "cell", "th_open": "column"}
-            yield Prose(path, table, kinds.get(before.type, "text"), _plain(token.children or []))
+            kind = kinds.get(before.type, "text")
+            if kind == "cell" and all(child.type == "image" for child in token.children or []):
+                kind = "text"
+            yield Prose(path, table, kind, _plain(token.children or []))
 
 
 def _plain(children: Iterable[Token]) -> str:
