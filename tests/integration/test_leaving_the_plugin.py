@@ -1,4 +1,4 @@
-"""docs/how-to/leaving-the-plugin.md, each of its ways from top to bottom, with a queue and a message that waits in the plugin.
+"""Each way of docs/how-to/leaving-the-plugin.md from top to bottom, with a message that waits in the plugin.
 
 Where no broker has the plugin, a stand-in shows its exchange, and holds what waits: see `plugin_exchanges`.
 """

@@ -1,4 +1,4 @@
-"""docs/how-to/testing.md and examples/test_reminders.py: what a user is told to write passes, under the user's pytest."""
+"""The tests of docs/how-to/testing.md and examples/test_reminders.py pass under a user's pytest."""
 
 import os
 import re

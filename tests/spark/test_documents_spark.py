@@ -1,4 +1,4 @@
-"""The examples in docs/how-to/load-files.md and spark.md run as they stand, but for the addresses of servers and folders."""
+"""The examples of load-files.md and spark.md run as they stand, except for addresses of servers and folders."""
 
 import json
 from contextlib import closing
