@@ -134,7 +134,9 @@ def test_the_reference_has_each_command_and_setting(site: Path) -> None:
 
 @built
 def test_the_glossary_and_the_decisions_are_pages(site: Path) -> None:
-    words = re.findall(r"^\| ([a-z ,;-]+) \| [^|]+ \| [^|]*\|$", (HOUSE / "docs/reference/glossary.md").read_text(), re.MULTILINE)
+    words = re.findall(
+        r"^\| ([a-z ,;-]+) \| [^|]+ \| [^|]*\|$", (HOUSE / "docs/reference/glossary.md").read_text(), re.MULTILINE
+    )
     words = [word for word in words if word != "word"]
     assert len(words) > 40
     glossary = (site / "reference/glossary.html").read_text()
@@ -186,7 +188,17 @@ def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, sch
 
 
 @built
-@pytest.mark.parametrize("name", ["index", "tutorials/first-message", "how-to/keys", "reference/glossary", "reference/delivery", "reference/commands"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index",
+        "tutorials/first-message",
+        "how-to/keys",
+        "reference/glossary",
+        "reference/delivery",
+        "reference/commands",
+    ],
+)
 def test_a_page_fits_a_telephone(browser: Browser, address: str, name: str) -> None:
     """What is too wide, a table or a program, scrolls by itself."""
     with opened(browser, address, viewport=NARROW) as page:
