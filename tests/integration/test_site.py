@@ -81,6 +81,16 @@ def test_each_document_is_in_the_menu_once() -> None:
 
 
 @built
+def test_each_page_is_there_as_markdown_and_listed(site: Path) -> None:
+    listed = re.findall(r"^- \[[^]]+\]\(([^)]+)\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert listed == menu_pages()
+    delivery = (site / "reference/delivery.md").read_text()
+    assert "### `cancel(message_id: str | None = None" in delivery
+    assert ":::" not in delivery
+    assert [page for page in listed if not (site / page).read_text().startswith("# ")] == []
+
+
+@built
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text()] == []  # whose script is elsewhere
