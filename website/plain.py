@@ -105,5 +105,5 @@ def _signature(found: Any) -> str:
 
 def _parameter(parameter: Any) -> str:
     annotated = f"{parameter.name}: {parameter.annotation}" if parameter.annotation is not None else parameter.name
-    is_given = isinstance(parameter.default, str) and parameter.default != "()"
+    is_given = parameter.default is not None and str(parameter.default) not in ("()", "{}")
     return f"{annotated} = {parameter.default}" if is_given else annotated
