@@ -193,8 +193,13 @@ def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)[)#]", document.read_text()):
+        text = document.read_text()
+        for target in re.findall(r"\]\(([^)#:]+)[)#]", text) + re.findall(r"^\[\w+\]: (\.[^\s#]+)", text, re.MULTILINE):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 140
 
 
 def test_make_targets_that_documents_name_exist() -> None:
