@@ -28,7 +28,12 @@ from tests.servers import RabbitMQVhosts
 DATA = ("text", "json", "toml", "ini", "sql", "yaml", "mermaid")
 """Languages of blocks that are shown, or that a page's own test reads."""
 
-LONG = ("docs/how-to/django.md", "docs/how-to/deploy.md", "docs/tutorials/first-message.md")
+LONG = (
+    "docs/how-to/django.md",
+    "docs/how-to/deploy.md",
+    "docs/tutorials/first-message.md",
+    "docs/tutorials/order-reminder.md",
+)
 
 
 @pytest.fixture
