@@ -198,6 +198,11 @@ def of_help() -> Iterator[Prose]:
             yield Prose(f"`{command.name} --help`", 0, "text", " ".join(re.sub(r"`[^`]+`", CODE, text).split()))
 
 
+def register_rules() -> None:
+    """Make the rules known to the engine; call it once, before `findings`."""
+    CheckRegistry().register_many((*_rules(), *checks_of_proselint))
+
+
 def findings(prose: Sequence[Prose]) -> Iterator[Finding]:
     """Each place in the prose of one file that breaks a rule."""
     enabled = {"delaystore": True, **dict.fromkeys(_OF_PROSELINT, True)}
@@ -273,8 +278,7 @@ def main() -> int:
     if arguments.figures:
         print_figures(prose)
         return 0
-    registry = CheckRegistry()
-    registry.register_many((*_rules(), *checks_of_proselint))
+    register_rules()
     found = [finding for _, file in groupby(prose, lambda each: each.path) for finding in findings(list(file))]
     for finding in found:
         print(finding)
