@@ -44,6 +44,7 @@ OWN_TESTS: Final = {
     "docs/how-to/transactions.md": "tests/integration/test_enlist_document.py",
     "docs/how-to/web-page.md": "tests/web/test_document.py",
     "docs/reference/http-api.md": "tests/web/test_document.py",
+    "docs/troubleshooting/symptoms.md": "tests/ingress/test_symptoms_document.py",
     "docs/writing-a-store.md": "tests/integration/test_documents.py",
 }
 """Pages that need more than a shell, such as workers, Spark or tables of others, and which test runs theirs."""
@@ -79,7 +80,7 @@ _ANYTHING: Final = {
 }
 """What a fresh id, a time, and `...` stand for."""
 _VARIES: Final = re.compile(rf"{_ANYTHING['id']}|{_ANYTHING['time']}|\.\.\.")
-_ERASED: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\x1b\[1A\x1b\[2K")
+_ERASED: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r?\x1b\[1A\x1b\[2K")
 """A progress bar's line, which the terminal does not show any more."""
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
