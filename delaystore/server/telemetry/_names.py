@@ -57,7 +57,9 @@ _LATENESS: Final = (
 )
 _AMOUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
-MESSAGES: Final = Metric("delaystore.messages", "counter", "{message}", "Messages that dispatch passes handled, by outcome.")
+MESSAGES: Final = Metric(
+    "delaystore.messages", "counter", "{message}", "Messages that dispatch passes handled, by outcome."
+)
 LATENESS: Final = Metric(
     "delaystore.lateness", "histogram", "s", "Time from the due time to the broker's confirm.", _LATENESS
 )
@@ -90,9 +92,7 @@ BREAKER_STATE: Final = Metric(
 )
 STORE_AVAILABLE: Final = Metric("delaystore.store.available", "gauge", "1", "Whether the store answers: 1, or 0.")
 BACKLOG: Final = Metric("delaystore.backlog", "gauge", "{message}", "Waiting messages; estimated above 100,000.")
-OLDEST_OVERDUE: Final = Metric(
-    "delaystore.oldest_overdue", "gauge", "s", "Age of the oldest overdue message; 0: none."
-)
+OLDEST_OVERDUE: Final = Metric("delaystore.oldest_overdue", "gauge", "s", "Age of the oldest overdue message; 0: none.")
 FAILING: Final = Metric(
     "delaystore.failing", "gauge", "{message}", "Waiting messages that have failed before; counted up to 10,000."
 )
