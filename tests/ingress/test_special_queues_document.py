@@ -1,35 +1,15 @@
-"""docs/reference/special-queues.md: the queues have these names, and its commands list, send and delete in them."""
+"""docs/reference/special-queues.md: its commands list, send and delete in the queues."""
 
 import re
 import shlex
 
 import pytest
 
-from delaystore.cascades.moving.mover import MoveSettings
-from delaystore.cascades.policies import undeliverable_name
-from delaystore.ingress.control._queue import ControlNames
-from delaystore.ingress.settings import IngressNames
-from delaystore.settings import DelayedDeliverySettings
-from delaystore.transports.rabbitmq.topology import topology_named
 from tests.documents import ROOT
 from tests.ingress.ground import QUORUM, Ground
 from tests.integration.cli import CommandLine
 
 TEXT = (ROOT / "docs/reference/special-queues.md").read_text()
-
-
-def test_the_queues_have_the_names_of_the_code() -> None:
-    ingress = IngressNames.of("EXCHANGE")
-    own = {
-        DelayedDeliverySettings().error_queue,
-        ingress.rejected,
-        ingress.expired,
-        ControlNames("ENDPOINT.control").rejected,
-        MoveSettings().poison_queue,
-        undeliverable_name(topology_named("nservicebus-v2")),
-        undeliverable_name(topology_named("custom:PREFIX")),
-    }
-    assert {name for name in own if f"`{name}`" not in TEXT} == set()
 
 
 @pytest.mark.parametrize("queue", ["delays.poison", "ENDPOINT.control.rejected", "EXCHANGE.ingress.rejected"])
