@@ -67,5 +67,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All public names, also those that are not imported yet. No import: a signal handler must come first."""
+    """All public names, also names that are not imported yet. No import: a signal handler must come first."""
     return sorted({*globals(), *__all__})

@@ -300,7 +300,7 @@ def _report_change(listener: StateListener | None, before: BreakerState, after: 
 
 
 def report_critical_error(action: CriticalErrorAction | None, description: str, error: Exception) -> None:
-    """Log `description` as critical and call the user's `action`; what that raises is logged, never passed on."""
+    """Log `description` as critical and call the user's `action`; its exceptions are logged, never passed on."""
     logger.critical("%s: %s", description, error)
     if action is None:
         return

@@ -40,7 +40,7 @@ def in_background(name: str, action: Callable[[], object]) -> bool:
 class StopFlag:
     """As threading.Event, but a signal handler may `set` it although it interrupts the thread that waits.
 
-    Condition's own lock can be taken again by its holder; that of threading.Event cannot.
+    Condition's own lock can be taken again by its holder; threading.Event's cannot.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class TaskCalls:
     """A block of a task whose calls may be ended, an asynchronous context manager.
 
     Drivers answer a cancellation as well as they can: they ask the server to end the statement, and leave the
-    connection. It reaches what has no socket yet, too: the look-up of a name, or a login.
+    connection. It reaches calls without a socket, too: the look-up of a name, or a login.
     """
 
     __slots__ = ("_cancelling", "_is_open", "_loop", "_scope", "_task", "_token")
@@ -103,7 +103,7 @@ class TaskCalls:
         return self._scope.expired() and self._task.cancelling() == self._cancelling + 1
 
     def end(self, goes_on: Callable[[], bool]) -> None:
-        """Cancel what the task waits for, if the call that it is about `goes_on` by then; any thread may."""
+        """Cancel the task's wait, if the call that it is about `goes_on` by then; any thread may."""
         try:
             self._loop.call_soon_threadsafe(self._end, goes_on)
         except RuntimeError:  # the loop has been closed meanwhile, and its tasks with it
@@ -117,7 +117,7 @@ class TaskCalls:
 _current_tasks: Final[ContextVar[TaskCalls | None]] = ContextVar("delaystore_task_calls", default=None)
 logger: Final = logging.getLogger("delaystore.stores")
 WATCH_NAME: Final = "delaystore.watch"
-"""It lives as long as the process; `delaystore-...` are threads that end with what has started them."""
+"""It lives as long as the process; `delaystore-...` are threads that end with their starter."""
 _LOOK_EVERY: Final = 0.25
 
 
@@ -191,7 +191,7 @@ class CallsInProgress(Generic[W]):
 SLOW: Final = 5.0
 """Seconds from which a call is slow."""
 CUT_AFTER: Final = 3.0
-"""Seconds that a server has for ending a call by itself, once it was asked to."""
+"""Seconds that a server has for ending a call, once it was asked to."""
 
 
 class Interruptible(Protocol):
@@ -222,7 +222,7 @@ class Call:
     """One call in progress, a context manager that belongs to its thread, or its task on an event loop.
 
     Args:
-        purpose: What the call is for, as in "storing a message".
+        purpose: The purpose of the call, as in "storing a message".
         limit: Seconds after which it is ended. None: never.
         watcher: Is called while it goes on. None: nothing is.
 
@@ -265,7 +265,9 @@ class Call:
         return self._watcher is watcher
 
     def wait_for(self, waits_for: Interruptible | None) -> None:
-        """Note what the call waits for from now on; None: nothing that could be ended. If it is overdue, end that."""
+        """Note the object that the call waits for from now on; None: nothing that could be ended. If it is overdue,
+        end that.
+        """
         with self._lock:
             former, self._waits_for = self._waits_for, waits_for
             if self.overdue and waits_for is not None:
@@ -275,7 +277,7 @@ class Call:
 
     @property
     def waits_for(self) -> Interruptible | None:
-        """What it waits for at present; None: nothing that could be ended."""
+        """The object that it waits for at present; None: nothing that could be ended."""
         return self._waits_for
 
     def look(self) -> None:
@@ -356,7 +358,7 @@ def calls_of(watcher: CallWatcher) -> list[Call]:
 
 
 _current: Final[ContextVar[Call | None]] = ContextVar("delaystore_call", default=None)
-"""A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has that of its task."""
+"""A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has its task's."""
 current_call: Final = _current.get
 """Returns the innermost call in progress of the calling thread, or task; None: there is none."""
 _watch: Final = CallsInProgress[Call]()
@@ -412,11 +414,11 @@ class Question(Generic[T]):
         """Wait for the answer.
 
         Returns:
-            What `ask` returned.
+            The result of `ask`.
 
         Raises:
             StoreUnavailableError: There is no answer in time.
-            Exception: What `ask` raised.
+            Exception: `ask` raised it.
 
         """
         self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))

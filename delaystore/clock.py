@@ -13,7 +13,7 @@ from typing_extensions import override
 _QUICK: Final = 0.005
 """Seconds for an answer."""
 _QUESTIONS: Final = 3
-"""At most so many, one after the other, until an answer is quick."""
+"""Maximum number, one after the other, until an answer is quick."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -78,7 +78,7 @@ class ExtrapolatedClock(Clock):
 
     @override
     def now(self) -> datetime:
-        """The present instant, aware. Asks if the last answer is too old, and raises what `read` raises."""
+        """The present instant, aware. Asks if the last answer is too old, and raises the errors of `read`."""
         reading = self._reading
         if reading is None or reading.age > self._fresh_for:
             reading = self._ask()
@@ -94,7 +94,7 @@ class ExtrapolatedClock(Clock):
         self._reading = reading
 
     def forget(self, *, older_than: float = 0.0) -> None:
-        """Ask again next time, unless the last answer is younger than so many seconds."""
+        """Ask again next time, unless the last answer is younger than this number of seconds."""
         reading = self._reading
         if reading is not None and reading.age >= older_than:
             self._reading = None

@@ -26,7 +26,7 @@ _deadline: Final = ContextVar("deadline", default=math.inf)
 
 @contextmanager
 def waiting_at_most(seconds: float) -> Iterator[None]:
-    """Let what the block stores wait no longer for dispatchers and transactions that have its ids or keys.
+    """Let calls in the block wait no longer for dispatchers and transactions that have its ids or keys.
 
     One statement may wait for a second more, the shortest wait of some databases.
     """
@@ -52,7 +52,7 @@ class OnKey(StrEnum):
     REPLACE = "replace"
     """The new one takes its place: message_id, content and due time."""
     DEBOUNCE = "debounce"
-    """As `replace`, but due no later than `max_wait` after the first of those that have replaced one another."""
+    """As `replace`, but due no later than `max_wait` after the first of the messages that have replaced one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,9 @@ def with_attempt(failures: Sequence[FailedAttempt], attempt: FailedAttempt) -> S
 
 
 def failures_in(text: str | None) -> Sequence[FailedAttempt]:
-    """The failed attempts in the lines of `text`, the oldest first; what cannot be read, as a cut line, is left out."""
+    """The failed attempts in the lines of `text`, the oldest first; lines that cannot be read, such as a cut one,
+    are left out.
+    """
     found: list[FailedAttempt] = []
     for line in (text or "").splitlines():
         try:
@@ -172,7 +174,7 @@ EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
 """A day before the last of datetime, so that every session's time zone can show it."""
 PARKED: Final = LATEST_DUE_TIME
-"""The next attempt of a message that would be due, but for its destination, which is paused."""
+"""The next attempt of a message that would be due, but whose destination is paused."""
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "content_type": str,
@@ -191,7 +193,7 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
 PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
 """The numbers that AMQP 0-9-1 allows. The transport checks `expiration`, as its limits are the broker's."""
 FAR_TIMESTAMPS: Final = range(int(LATEST_DUE_TIME.timestamp()) + 1, 2**64)
-"""Seconds since 1970 that no datetime of ours holds, and AMQP does: a program may have given milliseconds."""
+"""Seconds since 1970 that AMQP holds and our datetimes do not: a program may have given milliseconds."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
@@ -228,7 +230,7 @@ class DelayedMessage:
             dispatcher has fetched lacks it. Comparisons ignore it.
 
     Raises:
-        InvalidMessageError: At construction. The text names what is wrong.
+        InvalidMessageError: At construction. The text names the fault.
 
     """
 
@@ -272,10 +274,10 @@ class UnreadableMessage(DelayedMessage):
     """A stored row that holds no message.
 
     A store returns it in place of the message, so that a bad row does not stop the others. `headers` holds the raw text
-    under `delaystore.raw-headers` and `delaystore.raw-properties`, and what the row held in place of an id, a
+    under `delaystore.raw-headers` and `delaystore.raw-properties`, and the row's values in place of an id, a
     destination, a time or a count under `delaystore.raw-columns`, as JSON; these attributes are substitutes then.
-    `reason` says what was wrong. `stored_id`: what the store has in place of a message_id; None: it is the message_id.
-    The dispatcher moves it to the error queue.
+    `reason` names the fault. `stored_id`: the text that the store has in place of a message_id; None: it is the
+    message_id. The dispatcher moves it to the error queue.
     """
 
     reason: str
@@ -407,7 +409,7 @@ def check_key(key: str) -> None:
 def check_destination(destination: str) -> None:
     """Raise InvalidMessageError unless `destination` is a queue name or an address string of bearable length.
 
-    It has no control characters either; the transport checks those that an address writes percent-encoded.
+    It has no control characters either; the transport checks percent-encoded ones of an address.
     """
     is_address = isinstance(destination, str) and destination.startswith("/")
     _check_text(destination, "destination", MAX_ADDRESS_BYTES if is_address else MAX_DESTINATION_BYTES)

@@ -32,7 +32,7 @@ def renew_in_children(thing: Thing, renew: Callable[[Thing], object]) -> None:
 
     Args:
         thing: The object.
-        renew: Called with it. It must not refer to the object itself, which would then live for ever.
+        renew: Called with it. It must not refer to the object itself, which would then live forever.
 
     """
     _renewals[thing] = renew
@@ -48,7 +48,7 @@ class _ForkHolds:
         """Start afresh, at first and in a forked child: the lock is taken there, by a thread that it does not have."""
         self._changed = threading.Condition()
         self._holders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        """The threads, by what they are using."""
+        """The threads, by the object that they use."""
         self._forking = False
         self._cut = False
 
@@ -225,7 +225,7 @@ class Listener(socket.socket):
 ResultT = TypeVar("ResultT")
 _may_pause: Final[ContextVar[bool]] = ContextVar("delaystore_may_pause", default=True)
 AT_ONCE: Final = 200
-"""After so many things, such as rows, the loop may do something else: a few milliseconds."""
+"""After this number of items, such as rows, the loop may do something else: a few milliseconds."""
 
 
 def on_a_loop() -> bool:
@@ -302,7 +302,7 @@ async def in_thread(name: str, work: Callable[[], ResultT]) -> ResultT:
         work: The function. It goes on if the await is cancelled.
 
     Returns:
-        What it returns.
+        Its result.
 
     """
     loop = asyncio.get_running_loop()

@@ -62,10 +62,10 @@ def needed_for(what: str, extra: str | None = None) -> Iterator[None]:
 
 
 def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> MissingDependencyError:
-    """The error that says what to install for `what`.
+    """The error with the packages to install for `what`.
 
-    `extra`: which one, where several bring the library; None: the table's. Raises `error` itself for what belongs to
-    no extra: then something else is wrong.
+    `extra`: which one, where several bring the library; None: the table's. Raises `error` itself for a module of no
+    extra: then something else is wrong.
     """
     library = (error.name or "").partition(".")[0]
     if library not in EXTRAS:
@@ -117,7 +117,7 @@ def open_url(group: str, kind: str, url: str) -> Any:
         url: The URL. The scheme `postgresql+psycopg` is looked up as `postgresql`.
 
     Returns:
-        What the plug-in makes of the URL.
+        The plug-in's object for the URL.
 
     Raises:
         UnknownSchemeError: No plug-in is registered for the scheme.

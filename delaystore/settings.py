@@ -47,10 +47,10 @@ LONGEST_LEASE: Final = timedelta(days=1)
 
 
 class TransactionMode(StrEnum):
-    """NServiceBus' four names. Only TRANSACTION_SCOPE changes what delaystore does.
+    """The four modes of NServiceBus. Only TRANSACTION_SCOPE changes how delaystore delivers.
 
-    TRANSACTION_SCOPE: fetch, forward and remove in one database transaction, exactly once; possible where the
-    transport shares the store's database. The others: at least once.
+    TRANSACTION_SCOPE: The dispatcher fetches, forwards and deletes a message in one database transaction, so each
+    message arrives exactly once. The transport must share the store's database. The other modes: at least once.
     """
 
     NONE = "none"
@@ -60,12 +60,12 @@ class TransactionMode(StrEnum):
 
 
 class Audit(StrEnum):
-    """Which changes of waiting messages the store's audit trail has."""
+    """Which changes of waiting messages are recorded in the store's audit trail."""
 
     OPERATORS = "operators"
     """Changes by operators: by the command line, the page, the API, the control queue, Django's admin, `operations`."""
     ALL = "all"
-    """Also a program's own cancels and new due times, and what its messages replace."""
+    """Also changes by programs: cancels, new due times, and messages that they replace by a key."""
 
 
 _InputT = TypeVar("_InputT")
@@ -132,63 +132,79 @@ class Audited(Converted[Audit | str, Audit]):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayedDeliverySettings:
-    """Settings of one endpoint's delayed delivery; durations are timedeltas or seconds.
+    """Settings of one endpoint's delayed delivery.
 
-    Names and defaults up to `maximum_recovery_failures_per_second` are those of NServiceBus' MSMQ transport
-    (https://github.com/Particular/NServiceBus.Transport.Msmq), but for `number_of_retries`, whose default there is 0.
+    The object is frozen. Give durations as timedeltas or in seconds. Names and defaults up to
+    `maximum_recovery_failures_per_second` come from NServiceBus' MSMQ transport
+    (https://github.com/Particular/NServiceBus.Transport.Msmq), except `number_of_retries`, whose default there is 0.
 
-    Raises ConfigurationError at construction, naming the setting.
+    Raises:
+        ConfigurationError: A value is invalid; the text names the setting.
+
     """
 
     number_of_retries: int = 5
-    """Retries after the first failed attempt, before a message goes to the error queue."""
+    """Maximum number of retries of a message, after its first failed attempt. Then it goes to the error queue.
+
+    0: the first failure moves the message to the error queue."""
     time_to_trigger_store_circuit_breaker: Duration = Duration(timedelta(seconds=30))
-    """How long `send` may go on failing to store, without a success, until that is critical."""
+    """How long storing messages must fail, without a success, before `on_critical_error` is called."""
     time_to_trigger_fetch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
-    """How long asking the store for due messages may go on failing until that is critical."""
+    """How long queries for due messages must fail, without a success, before `on_critical_error` is called."""
     time_to_trigger_dispatch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
-    """How long forwarding to the transport may go on failing until that is critical."""
+    """How long deliveries to the transport must fail, without a success, before `on_critical_error` is called."""
     maximum_recovery_failures_per_second: float = 1
-    """How often counting a failure or moving to the error queue may fail before the recovery breaker triggers."""
+    """Maximum rate of errors while the dispatcher records failures or moves messages to the error queue.
+
+    Errors per second, as an average of 30 s. A higher rate calls `on_critical_error`."""
     transaction_mode: Mode = Mode(TransactionMode.RECEIVE_ONLY)
-    """`transaction_scope`: exactly once, with a SqlQueueTransport in the store's database; others: at least once."""
+    """The delivery guarantee.
+
+    `transaction_scope`: exactly once, with a SqlQueueTransport in the store's database. All other modes: at least
+    once."""
     error_queue: str = "error"
-    """Where a message goes that cannot be forwarded; declared at the start."""
+    """The queue for messages that cannot be forwarded. The dispatcher declares it when it starts."""
     retry_span: Duration = Duration(timedelta(minutes=15))
-    """The retries are spread over at least this long, by exponential back-off; at most 365 days."""
+    """Minimum time from the first failed attempt to the last retry. The gaps between retries grow exponentially."""
     batch_size: int = 1000
-    """The most messages claimed and forwarded at once; at most 100,000."""
+    """Maximum number of messages that a dispatcher claims and forwards in one batch."""
     batch_bytes: int = 64 * 1024 * 1024
-    """The most bytes of bodies claimed and forwarded at once; a longer body is a batch by itself."""
+    """Maximum size of all bodies in one batch, in bytes. A larger body is forwarded in its own batch."""
     dispatch_timeout: Duration = Duration(timedelta(seconds=5))
-    """How long a batch waits for the broker's answer while its rows are claimed; at most 2 minutes.
+    """How long a batch waits for the broker's confirms. Its rows stay claimed meanwhile.
 
-    On SQLite keep it well below the store's `lease`."""
+    On SQLite, choose a value well below the store's `lease`."""
     maximum_sleep: Duration = Duration(MAXIMUM_SLEEP)
-    """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
+    """Longest pause between two queries for due messages, if the store can wake the dispatcher from other processes
+    (PostgreSQL)."""
     poll_interval: Duration = Duration(timedelta(seconds=0.5))
-    """The longest sleep where the store cannot wake the dispatcher; at most an hour."""
+    """Longest pause between two queries for due messages, if the store cannot wake the dispatcher."""
     handover_horizon: Duration = Duration(timedelta(0))
-    """How long before its due time a message is handed over to the transport's native delay; 0: only when it is due.
+    """How long before its due time a message is handed over to the transport's native delay. 0: when it is due.
 
-    A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
-    difference."""
+    The next attempt of a failed message is stored later by this time. If you lower the setting, messages that have
+    failed are delayed once, by the difference."""
     store_timeout: Duration = Duration(timedelta(seconds=30))
-    """How long the store may take for one message or one step of the dispatcher; from 1 s to an hour.
+    """Maximum time of a store call for one message, or for one step of the dispatcher; at least 1 s.
 
-    A call that takes longer ends with StoreUnavailableError. `send_many`, `list`, the counts and the set-up may take as
-    long as they do."""
+    A call that takes longer raises StoreUnavailableError. `send_many`, `list`, the counts and the set-up have no
+    limit."""
     max_body_bytes: int = 16 * 1024 * 1024
-    """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit. At most 1 GiB."""
+    """Maximum size of a body, in bytes. `send` refuses larger bodies. The default is the default of RabbitMQ 4."""
     audit: Audited = Audited(Audit.OPERATORS)
-    """Which changes the audit trail has: `operators`, or `all`, also those of programs. Each is one more insert, in the
-    change's own transaction."""
+    """Which changes of waiting messages are recorded in the audit trail.
+
+    `operators`: changes by people, through the command line, the web page, the API, the control queue, Django's admin
+    or `operations`. `all`: also changes by programs and ingresses. Each entry is one more insert, in the transaction
+    of the change."""
     retention: Duration = Duration(timedelta(days=90))
-    """How long the store keeps the audit trail and operations that have ended; from 1 day to 100 years."""
+    """How long the store keeps entries of the audit trail, and operations that have ended; at least 1 day."""
     automatic_setup: bool = True
-    """Create or upgrade the store's tables at the first use; False leaves that to `delaystore setup`."""
+    """Whether the first use creates or upgrades the store's tables. False: only `delaystore setup` does."""
     on_critical_error: CriticalErrorAction | None = None
-    """Called with a description and the last exception when a breaker triggers; default: it is only logged."""
+    """Function that is called with a description and the last exception if errors persist. The dispatcher continues.
+
+    None: the error is only logged."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):

@@ -41,7 +41,7 @@ def up_to(number: int, noun: str = "", *, exact: bool) -> str:
 
 
 def named(names: Sequence[str], most: int = 10) -> str:
-    """The first so many names, and how many more there are: "a, b and 3 more"."""
+    """The first names, and how many more there are: "a, b and 3 more"."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -109,7 +109,7 @@ _TIME: Final = re.compile(
 """The extended or the basic format of ISO 8601, whole; or 14 digits with an offset, as in LDAP. `fromisoformat` alone
 takes any character between date and time, also a digit: it would read 20301130100000Z as 00:00."""
 _SHORT: Final = re.compile(rf"(\d{{8}})(\d{{4}})({_OFFSET})", re.ASCII)
-"""Without a T: of which century, in X.509, or to the minute?"""
+"""Without a T: the century is unknown, as in X.509, or it is a time to the minute."""
 _DIGITS: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?", re.ASCII)
 
 
@@ -191,7 +191,7 @@ def parse_instant(text: str, option: str) -> datetime:
 
 
 def duration_text(span: timedelta, *, spaced: bool = False) -> str:
-    """A duration for people, its two largest units; what is negative is 0s.
+    """A duration for people, its two largest units; a negative one is 0s.
 
     Args:
         span: The duration.
@@ -237,7 +237,7 @@ def text_or_file(given: str, name: str, what: str = "the URL") -> str:
     Args:
         given: The value, or `@FILE`.
         name: What errors call it.
-        what: What the file's one line is to hold.
+        what: The expected content of the file's one line.
 
     Returns:
         The value.
@@ -314,7 +314,7 @@ def parse_address(destination: str) -> Address:
 def queue_or_none(queue: str) -> str | None:
     """The name of the queue that `queue`, a plain name or `/queues/NAME`, means; None: it names an exchange.
 
-    Raises UnsupportedMessageError for what is no address.
+    Raises UnsupportedMessageError for a text that is no address.
     """
     address = parse_address(queue)
     return address.routing_key if address.exchange == DEFAULT_EXCHANGE else None
@@ -324,7 +324,7 @@ def queue_or_none(queue: str) -> str | None:
 def queue_of(destination: str) -> str:
     """The name of the queue that `destination` means, for transports without exchanges.
 
-    Raises UnsupportedMessageError for an exchange's address, and for what is no address.
+    Raises UnsupportedMessageError for an exchange's address, and for a text that is no address.
     """
     name = queue_or_none(destination)
     if name is None:
@@ -337,7 +337,7 @@ def queue_of(destination: str) -> str:
 def named_queue(queue: str) -> str:
     """The queue that `queue`, a name or `/queues/NAME`, stands for, where a queue itself is asked for.
 
-    Raises TransportSetupError for an exchange's address, and for what is no address.
+    Raises TransportSetupError for an exchange's address, and for a text that is no address.
     """
     try:
         name = queue_or_none(queue)
@@ -390,7 +390,7 @@ DUE_TIME: Final = "delaystore.due-time"
 EXPIRATION: Final = "delaystore.expiration"
 """Keeps a message's own expiration where it must not take effect: in the error queue and in native delays."""
 RAW_HEADERS: Final = "delaystore.raw-headers"
-"""Headers as text: of a message that cannot be decoded, or those that the error queue cannot take."""
+"""Headers as text: of a message that cannot be decoded, or headers that the error queue cannot take."""
 RAW_PROPERTIES: Final = "delaystore.raw-properties"
 """Properties as text, for the same reasons."""
 RAW_COLUMNS: Final = "delaystore.raw-columns"
@@ -398,7 +398,7 @@ RAW_COLUMNS: Final = "delaystore.raw-columns"
 UNREAD_HEADERS: Final = "delaystore.unread-headers"
 """In place of headers that this program cannot read: why it cannot."""
 UNDECODED: Final = "delaystore.raw"
-"""In place of a SQL queue's headers or properties that are no JSON of ours: their text."""
+"""In place of a SQL queue's headers or properties that are not our JSON: their text."""
 HEADERS_IN_BODY: Final = "delaystore.headers-in-body"
 """Bytes of the body's first line, which holds headers and properties that the error queue cannot take."""
 USER_ID: Final = "delaystore.user-id"
@@ -416,7 +416,7 @@ FORWARDED_TO: Final = "delaystore.forwarded-to"
 HOPS: Final = "delaystore.hops"
 """How often RabbitMQ has brought a message from there to an ingress."""
 CARBON_COPIES: Final = {"CC": "delaystore.cc", "BCC": "delaystore.bcc"}
-"""Headers by which RabbitMQ delivers copies to more routing keys, and those that keep them where it must not."""
+"""Headers by which RabbitMQ delivers copies to more routing keys, and headers that keep them where it must not."""
 FAILED_CARBON_COPIES: Final = {"CC": "delaystore.failed-cc", "BCC": "delaystore.failed-bcc"}
 """The same in the error queue, of a message that was to be delivered with them. Only a dispatcher writes these."""
 REPLAY_HEADERS: Final = frozenset(
@@ -428,8 +428,8 @@ REPLAY_HEADERS: Final = frozenset(
 def without_carbon_copies(headers: Mapping[str, Any], kept_as: Mapping[str, str] = CARBON_COPIES) -> Mapping[str, Any]:
     """Rename CC and BCC among headers, so that RabbitMQ delivers no copies.
 
-    RabbitMQ checks the rights of the account that publishes. Of a message that delaystore publishes for someone else
-    that is delaystore's account, which may write to every queue. So CC goes on in two cases only: a program sent the
+    RabbitMQ checks the rights of the account that publishes. A message that delaystore publishes for another user
+    has delaystore's account, which may write to every queue. So CC goes on in two cases only: a program sent the
     message with `send`, or it goes to the exchange that stands behind the one that its publisher chose.
 
     Args:

@@ -14,12 +14,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from proselint.checks import __register__ as checks_of_proselint
+from proselint.config import Config
+from proselint.registry import CheckRegistry
+from proselint.registry.checks import Check
+from proselint.registry.checks.engine import Fancy
+from proselint.registry.checks.types import ExistenceSimple
+from proselint.tools import LintFile
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCUMENTS: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -27,74 +34,82 @@ CODE: Final = "CODE"
 """Stands in a sentence for what is written as code, which is no prose."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A pattern that no sentence should have, and the advice for one that has it."""
-
-    name: str
-    pattern: re.Pattern[str]
-    advice: str
-
-
-def _rule(name: str, pattern: str, advice: str) -> Rule:
-    return Rule(name, re.compile(pattern, re.IGNORECASE), advice)
-
-
+_NOUNLESS: Final = "name the thing, in place of {!r}"
 _VERB: Final = (
     r"(?:is|are|was|were|has|have|had|does|do|did|can|could|cannot|may|might|must|will|would|should|needs?|goes|went|"
     r"comes?|came|waits?|fails?|failed|falls?|fell|remains?|becomes?|became|belongs?|happens?|happened|follows?|"
     r"stands?|says?|takes?|gives?|makes?|holds?|reads?|runs?|sends?|gets?|uses?|counts?|changes?|arrives?|[a-z]+(?:ed|es)"
     r"|it|they|he|we|a|an|the|this|that|each|every|one|there|others?|only|no|to|you|your|its|their|programs?|CODE)"
 )
-NOUNLESS: Final = _rule(
-    "nounless",
-    rf"\bwhat (?!to do\b){_VERB}\b|\bthat which\b|\bthose (?:that|which|who)\b|\bthat of\b",
-    "name the thing",
+NOUNLESS: Final = rf"\bwhat (?!to do\b){_VERB}\b|\bthat which\b|\bthose (?:that|which|who)\b|\bthat of\b"
+INDEFINITE: Final = r"\b(?:who|whom|what|which)ever\b|\b(?:some|any)(?:body|one)\b|\bnobody\b|\bno one\b"
+YOU: Final = r"\byour?s?\b"
+_WORDS: Final = {
+    r"g(?:ives?|ave) way": "is deferred",
+    r"set(?:s|ting)? aside": "suspended (a destination), rejected (a row)",
+    r"k(?:ept|eeps?) back": "unacknowledged, retrying",
+    r"takes? nothing": "is unavailable",
+    r"fates?": "result",
+    r"shel(?:f|ves)": "bulk partition",
+    r"tid(?:y|ies|ied|ying) up": "clean up",
+    r"obey(?:s|ed|ing)?": "apply",
+    r"last words": "final heartbeat",
+    r"mend(?:s|ed|ing)?": "fix",
+    r"anew": "again",
+    r"as ever": "as usual",
+    r"all the same": "anyway",
+    r"so many(?! (?:that|as))": "N, or the number",
+    r"at no \w+'s cost": "without using",
+    r"for want of": "because there is no",
+    r"but for": "except",
+    r"likewise": "also",
+    r"reckon(?:s|ed|ing)?": "compute",
+    r"lets? in": "accept",
+    r"(?:is|are) at hand": "is in progress",
+    r"of (?:yours|your own|ours)": "your, our",
+    r"by itself": "on its own, automatically",
+    r"(?:is|are|was) told": "shows, reports, receives",
+    r"look(?:s|ed|ing)? into": "inspect",
+    r"for ever": "forever",
+    r"of which|in which case": "begin a second sentence",
+    r"do(?:es)? so": "repeat the verb",
+}
+_OF_PROSELINT: Final = (
+    "archaism",
+    "cliches",
+    "malapropisms",
+    "misc.illogic",
+    "misc.many_a",
+    "mondegreens",
+    "nonwords",
+    "redundancy",
 )
-INDEFINITE: Final = _rule(
-    "indefinite",
-    r"\b(?:whoever|whomever|whatever|whichever|some(?:body|one)|nobody|no one|any(?:body|one))\b",
-    "name the actor",
-)
-RULES: Final = (
-    NOUNLESS,
-    INDEFINITE,
-    _rule("word", r"\bgives? way\b|\bgave way\b", "is deferred"),
-    _rule("word", r"\bset(?:s|ting)? aside\b", "suspended (a destination), rejected (a row)"),
-    _rule("word", r"\bk(?:ee|e)pt back\b|\bkeeps? back\b", "unacknowledged, retrying"),
-    _rule("word", r"\btakes? nothing\b", "is unavailable"),
-    _rule("word", r"\bfates?\b", "result"),
-    _rule("word", r"\bshel(?:f|ves)\b", "bulk partition"),
-    _rule("word", r"\btid(?:y|ies|ied|ying) up\b", "clean up"),
-    _rule("word", r"\bobey(?:s|ed|ing)?\b", "apply"),
-    _rule("word", r"\blast words\b", "final heartbeat"),
-    _rule("word", r"\bmend(?:s|ed|ing)?\b", "fix"),
-    _rule("word", r"\banew\b", "again"),
-    _rule("word", r"\bas ever\b", "as usual"),
-    _rule("word", r"\ball the same\b", "anyway"),
-    _rule("word", r"\bso many\b(?! (?:that|as))", "N, or the number"),
-    _rule("word", r"\bat no \w+'s cost\b", "without using"),
-    _rule("word", r"\bfor want of\b", "because there is no"),
-    _rule("word", r"\bbut for\b", "except"),
-    _rule("word", r"\blikewise\b", "also"),
-    _rule("word", r"\breckon(?:s|ed|ing)?\b", "compute"),
-    _rule("word", r"\bnor\b", "and ... not"),
-    _rule("word", r"\blets? in\b", "accepts"),
-    _rule("word", r"\b(?:is|are) at hand\b", "is in progress"),
-    _rule("word", r"\bof (?:yours|your own|its own|their own|ours)\b", "your, its own ..."),
-    _rule("word", r"\bby itself\b", "on its own, automatically"),
-    _rule("word", r"\bis told\b|\bare told\b|\bwas told\b", "shows, reports, receives"),
-    _rule("word", r"\blook(?:s|ed|ing)? into\b", "inspect"),
-    _rule("word", r"\bfor ever\b", "forever"),
-    _rule("word", r"\bof which\b|\bin which case\b", "start a second sentence"),
-    _rule("word", r"\bdo(?:es)? so\b", "repeat the verb"),
-)
-YOU: Final = re.compile(r"\byour?s?\b", re.IGNORECASE)
-LONGEST_CELL: Final = 12
-LONGEST_CHANGE: Final = 25
+"""Proselint's own checks that suit technical prose. The others are about typography, and about novels."""
 
-EXCEPTIONS: Final[Sequence[tuple[str, str, str]]] = (("scripts/check_prose.py", "", "the rules themselves"),)
+
+def _rules() -> tuple[Check, ...]:
+    found = [("nounless", NOUNLESS, _NOUNLESS), ("indefinite", INDEFINITE, "name the actor, in place of {!r}")]
+    found += [("word", rf"\b(?:{words})\b", f"{better}, in place of {{!r}}") for words, better in _WORDS.items()]
+    found.append(("nor", r"\bnor\b", "and ... not, in place of nor"))
+    return tuple(
+        Check(check_type=ExistenceSimple(pattern), engine=Fancy(), path=f"delaystore.{name}", message=message)
+        for name, pattern, message in found
+    )
+
+
+LONGEST_CELL: Final = 12
+"""Words of a cell of a table."""
+LONGEST_CHANGE: Final = 25
+"""Words of an item of the newest version in CHANGELOG.md."""
+
+EXCEPTIONS: Final[Sequence[tuple[str, str, str]]] = (
+    ("delaystore/*/migrations/versions/v000[1-5]*.py", "", "released schema versions are never edited"),
+    ("delaystore/integrations/django/migrations/*.py", "", "released schema versions are never edited"),
+)
 """A path, a part of a sentence in it, and why that sentence may stay."""
+
+
+_END_OF_SENTENCE: Final = re.compile(r"(?<=[.!?])[)\"']?\s+(?=[A-Z\"'(*])")
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,12 @@ class Prose:
     @property
     def sentences(self) -> list[str]:
         """Its sentences."""
-        return [each for each in re.split(r"(?<=[.!?])[)\"']?\s+(?=[A-Z\"'(*])", self.text.strip()) if each]
+        return [each for each in _END_OF_SENTENCE.split(self.text) if each]
+
+    def sentence_at(self, position: int) -> str:
+        """The sentence with the character at `position`."""
+        begins = [0, *(found.end() for found in _END_OF_SENTENCE.finditer(self.text)), len(self.text)]
+        return next((self.text[a:b].strip() for a, b in pairwise(begins) if position < b), self.text)
 
 
 @dataclass(frozen=True)
@@ -127,13 +147,18 @@ class Finding:
 def of_markdown(path: str, text: str) -> Iterator[Prose]:
     """The prose of a document, without its code."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    table = 0
+    line, versions = 0, 0
+    kinds = {"heading_open": "heading", "td_open": "cell", "th_open": "column"}
     for before, token in pairwise(tokens):
-        if token.map is not None:
-            table = token.map[0] + 1
+        line = line if token.map is None else token.map[0] + 1
+        versions += token.type == "heading_open" and token.tag == "h2"
         if token.type == "inline":
-            kinds = {"heading_open": "heading", "td_open": "cell", "th_open": "column"}
-            yield Prose(path, table, kinds.get(before.type, "text"), _plain(token.children or []))
+            kind = kinds.get(before.type, "text")
+            if kind == "cell" and all(child.type == "image" for child in token.children or []):
+                kind = "text"
+            elif kind == "text" and token.level > 1 and path == "CHANGELOG.md" and versions == 1:
+                kind = "change"
+            yield Prose(path, line, kind, " ".join(_plain(token.children or []).split()))
 
 
 def _plain(children: Iterable[Token]) -> str:
@@ -173,20 +198,33 @@ def of_help() -> Iterator[Prose]:
             yield Prose(f"`{command.name} --help`", 0, "text", " ".join(re.sub(r"`[^`]+`", CODE, text).split()))
 
 
-def findings(prose: Prose) -> Iterator[Finding]:
-    """What breaks a rule in `prose`."""
-    for sentence in prose.sentences:
-        if any(fnmatch(prose.path, path) and part in sentence for path, part, _ in EXCEPTIONS):
-            continue
-        for rule in RULES:
-            found = rule.pattern.search(sentence)
-            if found is not None and not (rule is NOUNLESS and sentence.endswith("?")):
-                yield Finding(prose, rule.name, f"{found[0]!r} ({rule.advice}): {sentence[:140]}")
-    words = len(prose.text.split())
-    if prose.kind == "cell" and words > LONGEST_CELL:
-        yield Finding(prose, "cell", f"{words} words (at most {LONGEST_CELL}; use a list): {prose.text[:100]}")
-    if prose.kind == "column" and not prose.text.strip():
-        yield Finding(prose, "column", "a column without a heading")
+def findings(prose: Sequence[Prose]) -> Iterator[Finding]:
+    """Each place in the prose of one file that breaks a rule."""
+    enabled = {"delaystore": True, **dict.fromkeys(_OF_PROSELINT, True)}
+    text = "\n".join(each.text for each in prose)
+    for result in LintFile(prose[0].path, text).lint(Config(max_errors=100_000, checks=enabled)):
+        line, column = result.pos
+        where = prose[line - 1]
+        sentence = where.sentence_at(column - 1)
+        if not _is_allowed(where, sentence, result.check_result.check_path):
+            rule = result.check_result.check_path.removeprefix("delaystore.")
+            yield Finding(where, rule, f"{result.check_result.message}: {sentence[:140]}")
+    for each in prose:
+        words = len(each.text.split())
+        if each.kind == "cell" and words > LONGEST_CELL:
+            yield Finding(each, "cell", f"{words} words (at most {LONGEST_CELL}; use a list): {each.text[:100]}")
+        if each.kind == "change" and words > LONGEST_CHANGE:
+            yield Finding(each, "change", f"{words} words (at most {LONGEST_CHANGE}): {each.text[:100]}")
+        if each.kind == "column" and not each.text.strip():
+            yield Finding(each, "column", "a column without a heading")
+
+
+def _is_allowed(where: Prose, sentence: str, rule: str) -> bool:
+    is_question = rule == "delaystore.nounless" and sentence.endswith("?")
+    is_plain = rule == "delaystore.nor" and "neither" in sentence.lower()
+    return (
+        is_question or is_plain or any(fnmatch(where.path, path) and part in sentence for path, part, _ in EXCEPTIONS)
+    )
 
 
 def gather(paths: Sequence[str]) -> Iterator[Prose]:
@@ -211,13 +249,13 @@ def print_figures(prose: Sequence[Prose]) -> None:
     words = sum(len(sentence.split()) for sentence in sentences)
     in_tables = sum(len(each.text.split()) for each in documents if each.kind in ("cell", "column"))
 
-    def per_100(pattern: re.Pattern[str]) -> str:
-        found = sum(bool(pattern.search(each)) and not each.endswith("?") for each in sentences)
+    def per_100(pattern: str) -> str:
+        found = sum(bool(re.search(pattern, each, re.IGNORECASE)) and not each.endswith("?") for each in sentences)
         return f"{100 * found / len(sentences):.2f}"
 
     print(f"sentences {len(sentences)}, words in each {words / len(sentences):.1f}")
     print(f"words in tables {in_tables / words:.0%}")
-    print(f"nounless {per_100(NOUNLESS.pattern)}, indefinite {per_100(INDEFINITE.pattern)}")
+    print(f"nounless {per_100(NOUNLESS)}, indefinite {per_100(INDEFINITE)}")
     print(f"you {per_100(YOU)}")
     columns = [each for each in documents if each.kind == "column"]
     print(f"columns {len(columns)}, without a heading {sum(not each.text.strip() for each in columns)}")
@@ -235,7 +273,9 @@ def main() -> int:
     if arguments.figures:
         print_figures(prose)
         return 0
-    found = [finding for each in prose for finding in findings(each)]
+    registry = CheckRegistry()
+    registry.register_many((*_rules(), *checks_of_proselint))
+    found = [finding for _, file in groupby(prose, lambda each: each.path) for finding in findings(list(file))]
     for finding in found:
         print(finding)
     if found:

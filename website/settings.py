@@ -11,10 +11,11 @@ from delaystore.settings import MOST, DelayedDeliverySettings
 
 _INTRODUCTION: Final = """# Settings
 
-`DelayedDeliverySettings(...)` is what an endpoint goes by. It is frozen. A setting that cannot work raises
-`ConfigurationError`, which names it.
+For programmers: each setting of an endpoint (the program that the messages belong to), with its unit, default and
+maximum.
 
-Durations are timedeltas or seconds.
+Pass a `DelayedDeliverySettings(...)` to `DelayedDelivery`. The object is frozen. An invalid value raises
+`ConfigurationError`, which names the setting. Give durations as timedeltas or in seconds.
 
 ```python
 from datetime import timedelta
@@ -25,38 +26,52 @@ settings = DelayedDeliverySettings(number_of_retries=7, retry_span=timedelta(hou
 assert settings.dispatch_timeout == timedelta(seconds=10)
 ```
 
-| setting | default | at most | what it does |
-|---|---|---|---|
+Options of `delaystore dispatch` and keys of `delaystore.toml` have the names of the settings. One differs:
+`--exactly-once` is `transaction_mode="transaction_scope"`.
+
+| setting | default | maximum |
+|---|---|---|
 """
 
 
 def page() -> str:
     """The reference, as a page."""
-    texts = dict(_texts())
-    rows = [f"| `{name}` | {default} | {most} | {texts[name]} |" for name, default, most in _values()]
-    return _INTRODUCTION + "\n".join(rows) + "\n\nThe class itself: [`DelayedDeliverySettings`](delivery.md).\n"
+    rows = [f"| [`{name}`](#{name}) | {default} | {most} |\n" for name, default, most in _values()]
+    sections = [f"\n## {name}\n\n{text}\n" for name, text in _texts()]
+    end = "\nSee also the class itself, [`DelayedDeliverySettings`](delivery.md).\n"
+    return _INTRODUCTION + "".join(rows) + "".join(sections) + end
 
 
 def _values() -> Iterator[tuple[str, str, str]]:
     for field in fields(DelayedDeliverySettings):
         most = MOST.get(field.name)
-        yield field.name, f"`{_shown(getattr(DelayedDeliverySettings(), field.name))}`", _shown(most) if most else ""
+        show = _size if field.name.endswith("_bytes") else _shown
+        yield field.name, f"`{show(getattr(DelayedDeliverySettings(), field.name))}`", show(most) if most else ""
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """What stands below each field of the class."""
+    """The name and the docstring of each field of the class."""
     (definition,) = ast.parse(inspect.getsource(DelayedDeliverySettings)).body
     assert isinstance(definition, ast.ClassDef)
     for field, text in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             written = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            yield field.target.id, " ".join(str(text.value.value).split()) if written else ""
+            yield field.target.id, inspect.cleandoc(str(text.value.value)) if written else ""
 
 
 def _shown(value: object) -> str:
     if isinstance(value, timedelta):
         return _duration(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _size(value: object) -> str:
+    """A number of bytes in the largest unit that divides it."""
+    number = int(str(value))
+    for unit, length in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if not number % length:
+            return f"{number // length} {unit}"
+    return f"{number:,} bytes"
 
 
 def _duration(value: timedelta) -> str:

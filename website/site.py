@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from website.house import HOUSE
+from website.plain import write_plain_pages
 from website.tree import write_pages
 
 CONFIGURATION: Final = HOUSE / "website" / "zensical.toml"
@@ -24,5 +25,6 @@ def build(folder: Path) -> int:
     command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
     done = subprocess.run(command, cwd=folder, env=environment, check=False)
     if done.returncode == 0:
+        write_plain_pages(folder / "docs", folder / "site", CONFIGURATION)
         print(f"{pages} pages: open {folder / 'site' / 'index.html'}")
     return done.returncode

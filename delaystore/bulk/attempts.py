@@ -19,7 +19,7 @@ from delaystore.errors import LoadLostError, RejectedRowsError, StoreUnavailable
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """What an attempt has done.
+    """The result of an attempt.
 
     `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
     None: it wrote none.
@@ -33,7 +33,7 @@ class AttemptReport:
 def stage(
     batches: Iterator[pa.RecordBatch], conversion: Conversion, staging: Staging, folder: RejectFolder | None
 ) -> AttemptReport:
-    """Stage what `batches` hold. Without a folder for rejects, rows after the first reject are only checked."""
+    """Stage the rows of `batches`. Without a folder for rejects, rows after the first reject are only checked."""
     with nullcontext() if folder is None else folder.file() as file, staging.attempt() as sink:
         rejects = Rejects()
         for batch in batches:
@@ -59,7 +59,8 @@ _TRIES: Final = 5
 def promote(
     reports: Sequence[AttemptReport], staging: Staging, rejects: RejectFolder | None, on_duplicate: OnDuplicate
 ) -> FinishedLoad:
-    """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
+    """Promote the rows that the winning attempts staged. If it raises, nothing is stored, unless it is
+    StoreUnavailableError.
 
     Files of rejected rows are kept before: a load that dies in between is run again, and overwrites them. After a lost
     connection the promotion may have been committed or not: it is tried again, which does nothing if it was. After an
@@ -108,7 +109,7 @@ def _retried(step: Callable[[], ResultT]) -> ResultT:
 
 
 def _refuse_rejected(reports: Sequence[AttemptReport], staging: Staging) -> None:
-    """RejectedRowsError if any row was rejected; it says what is left in the store."""
+    """RejectedRowsError if any row was rejected; it names the rows left in the store."""
     rejects = sum((report.rejects for report in reports), Rejects())
     if rejects.count:
         raise RejectedRowsError(

@@ -107,7 +107,7 @@ class Column:
 
 
 class Columns:
-    """The columns of a schema by name; ConfigurationError if two have the same but for case."""
+    """The columns of a schema by name; ConfigurationError if two differ only in case."""
 
     def __init__(self, schema: pa.Schema) -> None:
         found: dict[str, Column] = {}
@@ -125,7 +125,7 @@ class Columns:
         return self._by_name.get(name.lower())
 
     def unknown(self) -> Iterator[Column]:
-        """Those that are not a message's, in order."""
+        """Columns that are not a message's, in order."""
         return (column for name, column in self._by_name.items() if name not in (*MESSAGE_COLUMNS, UNREADABLE))
 
     def __str__(self) -> str:

@@ -116,14 +116,14 @@ def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
 REASON: Final = "reason"
 """The last column of rejected rows."""
 _MAX_BATCH_BYTES: Final = 2**31 - 1
-"""What the offsets of Arrow's `binary` can count."""
+"""Maximum of the offsets of Arrow's `binary`."""
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedBatch:
-    """What a batch became.
+    """The result of a batch.
 
     `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
     column; None: there are none.
@@ -137,8 +137,9 @@ class ConvertedBatch:
 class Conversion:
     """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
-    `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
-    could not be read; None: there is none. `transport`: rejects messages that it cannot carry; None: no check.
+    `columns`: functions that make each column of STAGED, by its name. `unreadable`: the index of the column that
+    says why a row could not be read; None: there is none. `transport`: rejects messages that it cannot carry; None:
+    no check.
     """
 
     columns: Mapping[str, MakeColumn]
@@ -148,7 +149,8 @@ class Conversion:
     def convert(self, batch: pa.RecordBatch) -> ConvertedBatch:
         """`batch`, whose columns are those of the schema that was planned for.
 
-        A valid row becomes what the SQL store writes for the same DelayedMessage. LoadError: the batch is too large.
+        A valid row becomes the row that the SQL store writes for the same DelayedMessage. LoadError: the batch is
+        too large.
         """
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise LoadError(
@@ -187,8 +189,8 @@ _DELAYS: Final = (types.is_integer, types.is_floating, types.is_decimal, types.i
 def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -> Conversion:
     """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
-    Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
-    transport that cannot work.
+    Raises ConfigurationError, in one line that names the column, for values that could be no message in any row, and
+    for a transport that cannot work.
     """
     columns = Columns(schema)
     keys = _keys(columns, options)
@@ -344,7 +346,9 @@ def _properties(columns: Columns) -> MakeColumn:
 
 
 def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> EntrySource:
-    """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
+    """The values of a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in
+    it.
+    """
     if types.is_struct(column.type):
         check_header_type(column.type, column.name)
         for taken in {field.name for field in column.type} & set(reserved):

@@ -144,7 +144,7 @@ def local_times(index: int, clock: LocalClock, batch: pa.RecordBatch, faults: Fa
 
 
 def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-    """The column due_time, of text as `parse_time` reads it; `clock`: for what has no offset."""
+    """The column due_time, of text as `parse_time` reads it; `clock`: for times without an offset."""
 
     def instant(text: str) -> int:
         try:
@@ -276,7 +276,7 @@ def column_entries(columns: Sequence[Column], name: str, batch: pa.RecordBatch, 
 
 
 def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-    """Of a column of JSON objects, null values among them; the tags of the store's codec mean what they mean there."""
+    """Of a column of JSON objects, null values among them; the tags of the store's codec have the same meaning."""
 
     def entry(text: str) -> str | None:
         mapping = decoded(text, name)

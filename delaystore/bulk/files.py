@@ -1,4 +1,4 @@
-"""Which files are meant, of what kind they are, and what can be said of them before they are read."""
+"""The files that are meant, their kind, and the facts known before they are read."""
 
 import csv
 import os
@@ -46,10 +46,10 @@ _GLOB: Final = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
+    """The files to read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
 
     `local`: each file on this computer; `elsewhere`: whether there are others. `checked`: whether local CSV files were
-    read through; `line_end`: what their lines end with then.
+    read through; `line_end`: the end of their lines then.
     """
 
     paths: tuple[str, ...]
@@ -72,7 +72,7 @@ class _FoundFile:
 
 
 def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
-    """What `given` (files, folders, globs, or URIs such as s3a://... that Spark's file systems know) means.
+    """The files of `given` (files, folders, globs, or URIs such as s3a://... that Spark's file systems know).
 
     `kind`: of all of them; None: by the endings of their names. Raises ConfigurationError where there are none, where a
     name says no kind, where they are of several kinds, or where Spark would read a file twice or not at all.
@@ -150,7 +150,7 @@ def _local(path: Path) -> Iterator[_FoundFile]:
 def _check_folders(path: Path, files: Sequence[Path]) -> None:
     """ConfigurationError where Spark would leave files out.
 
-    It reads what is in the folder itself, or else in folders such as `day=1`, whose names become columns.
+    It reads the files in the folder itself, or else in folders such as `day=1`, whose names become columns.
     """
     first, *others = files
     columns = _columns(path, first)
@@ -183,7 +183,7 @@ def _check_once(found: Sequence[_FoundFile]) -> None:
 
 
 def _check_name(path: Path) -> None:
-    """Hadoop takes what is before a colon for a URI's scheme (HADOOP-14217), however it is written."""
+    """Hadoop takes the text before a colon for a URI's scheme (HADOOP-14217), however it is written."""
     if ":" in str(path.absolute()):
         raise ConfigurationError(
             f"{str(path)!r} has a colon in its path, which Spark cannot read; rename it, or pass a link without one"
@@ -246,7 +246,7 @@ def can_be_checked(path: Path) -> bool:
 
 
 def check_csv(path: Path) -> str | None:
-    """Read through the file: what its lines end with; None: it has one line at most, without an end.
+    """Read through the file: the end of its lines; None: it has one line at most, without an end.
 
     ConfigurationError, with the line, for what Spark would change or lose in silence: text that is no UTF-8, a quote
     that is not closed, text behind a closing quote, rows that end unlike the first.
@@ -299,7 +299,7 @@ def _check(path: Path) -> str | None:
 
 
 def common_end(paths: Iterable[Path]) -> str | None:
-    """Check all files: what their lines end with; None: they have no ends. ConfigurationError also if they differ."""
+    """Check all files: the end of their lines; None: they have no ends. ConfigurationError also if they differ."""
     known: dict[str, Path] = {}
     for path in paths:
         if (end := check_csv(path)) is not None:

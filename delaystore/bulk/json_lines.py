@@ -31,7 +31,7 @@ class _UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """What a line holds. `fields`: the text of each value by its key, null is None; objects and arrays as written.
+    """The object of a line. `fields`: the text of each value by its key, null is None; objects and arrays as written.
 
     `why`: the reason why it cannot be read; None: it could. `raw`: then the line, bytes that are no UTF-8 escaped.
     """
@@ -140,7 +140,7 @@ def _fields(text: str) -> dict[str, str | None]:
 
 
 def _members(text: str, at: int, found: dict[str, str | None]) -> int:
-    """Add the object's members, of which the first begins at `at`. Returns the position after its end."""
+    """Add the object's members; the first begins at `at`. Returns the position after its end."""
     while True:
         if not text.startswith('"', at):
             raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)

@@ -1,4 +1,4 @@
-"""What a user says with `.option(...)`, checked.
+"""A user's `.option(...)` values, checked.
 
 Errors name an option as it is written there: "the option loadId". The commands that load put --load-id in its place.
 """
@@ -18,7 +18,7 @@ from delaystore.stores.records import Change, ChangeAction, Way
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
-"""What becomes of a key that waits, by default."""
+"""The default rule for a key of a waiting message."""
 _UNNAMED: Final = "unnamed-"
 _OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
 _LARGEST_BODY: Final = 2**30
@@ -48,7 +48,7 @@ class OnDuplicate(StrEnum):
 
 
 class UnknownColumns(StrEnum):
-    """What becomes of columns that are not a message's."""
+    """The rule for columns that are not a message's."""
 
     ERROR = "error"
     HEADERS = "headers"
@@ -92,8 +92,8 @@ class WriteOptions(StoreOptions):
     `key_rule`; None: they have none. `key_columns`: what a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
-    `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of what messages will be
-    forwarded by: rows that it cannot carry are rejected; None: no check. `lease_seconds`: how long a load without a
+    `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of the transport of
+    the messages: rows that it cannot carry are rejected; None: no check. `lease_seconds`: how long a load without a
     sign of life keeps its staging.
     """
 
@@ -127,7 +127,7 @@ class ReadOptions(StoreOptions):
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of `df.write`; names in any case. ConfigurationError names what is unknown or wrong."""
+    """The options of `df.write`; names in any case. ConfigurationError names unknown and wrong options."""
     given = _OptionReader(options)
     key_column = given.text("keyColumn")
     read = WriteOptions(
@@ -174,7 +174,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def replacing(way: Way, by: str | None = None) -> Change:
-    """What the audit trail says of messages that a load replaces in the name of `by`; None: of this user."""
+    """The audit entry of messages that a load replaces in the name of `by`; None: of this user."""
     return Change(by=actor_name(by) or user_at_host(), way=way, action=ChangeAction.REPLACE)
 
 
@@ -184,7 +184,7 @@ def new_load_id() -> str:
 
 
 def is_unnamed(load_id: str) -> bool:
-    """Whether `new_load_id` made it; False for what a user named, even if it begins like that."""
+    """Whether `new_load_id` made it; False for a user's own id, even if it begins like that."""
     return _OF_NOBODY.fullmatch(load_id) is not None
 
 

@@ -114,7 +114,7 @@ class Folder(NamedTuple):
     path: str
 
     def names(self, kind: fs.FileType) -> list[str]:
-        """The names of what is in it, of that kind."""
+        """The names of its files of that kind."""
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return [info.base_name for info in found if info.type is kind]
 
@@ -158,7 +158,7 @@ def check_writable(path: str, what: str) -> None:
 
 
 def shown(location: str) -> str:
-    """`location` without what may be secret."""
+    """`location` without parts that may be secret."""
     if "://" not in location:
         return location
     parts = urlsplit(location)
@@ -199,7 +199,7 @@ class RejectFolder:
     name: str
     """The load's name, as file names have it."""
     run: str = ""
-    """This run's name; that of a later run compares greater. Empty: all runs share a pending folder (streams)."""
+    """This run's name; a later run's name compares greater. Empty: all runs share a pending folder (streams)."""
 
     @staticmethod
     def of_load(rejects: str, key: LoadKey, run: str = "") -> "RejectFolder":
@@ -221,7 +221,7 @@ class RejectFolder:
     def keep(self, files: Iterable[str | None]) -> None:
         """On the driver, before the load is promoted: keep these files, and no other of this and earlier runs.
 
-        `files`: what `RejectFile.close` returned. LoadError if one of them is not there.
+        `files`: the results of `RejectFile.close`. LoadError if one of them is not there.
         """
         opened = folder(self.location)
         with folder_errors(self.location):
@@ -241,7 +241,7 @@ class RejectFolder:
                 self._delete_folder(opened, abandoned)
 
     def kept_lines(self) -> Iterator[str]:
-        """What `keep` has kept, line by line; nothing where there is no folder."""
+        """The rows that `keep` has kept, line by line; nothing where there is no folder."""
         opened = folder(self.location)
         with folder_errors(self.location):
             for name in sorted(self._kept(opened)):
@@ -249,7 +249,7 @@ class RejectFolder:
                     yield from TextIOWrapper(stream, encoding="utf-8")
 
     def remove_pending(self) -> None:
-        """On the driver, when the run has failed: remove what its tasks have written. May be called twice."""
+        """On the driver, when the run has failed: remove the files that its tasks have written. May be called twice."""
         with folder_errors(self.location):
             self._delete(folder(self.location), ())
 
@@ -265,7 +265,7 @@ class RejectFolder:
         return f"_{self.name}.{self.run}" if self.run else f"_{self.name}"
 
     def _of_earlier_runs(self, opened: Folder) -> list[str]:
-        """The pending folders of killed runs. That of a later run, which has taken the load over, is left out."""
+        """The pending folders of killed runs. The file of a later run, which has taken the load over, is left out."""
         if not self.run:
             return []
         runs = re.compile(re.escape(f"_{self.name}.") + f"({_RUN})")
@@ -371,7 +371,9 @@ def rejects_location(options: WriteOptions) -> str | None:
 
 
 def kept_rejects(load_id: str, options: WriteOptions) -> Rejects:
-    """What the load has rejected and kept; none without the option. Raises LoadError where it cannot be read."""
+    """The rows that the load has rejected and kept; none without the option. Raises LoadError where it cannot be
+    read.
+    """
     found: dict[str, Reason] = {}
     location = rejects_location(options)
     kept = None if location is None else RejectFolder(absolute(location), file_name(LoadKey(load_id)))

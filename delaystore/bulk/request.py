@@ -1,4 +1,4 @@
-"""A load of files: its request, what can be checked ahead, its run without Spark, and its report."""
+"""A load of files: its request, the checks ahead, its run without Spark, and its report."""
 
 import os
 import time
@@ -37,13 +37,13 @@ from delaystore.message import new_message_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a load has done.
+    """The result of a load.
 
-    `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: those that were
-    duplicates; None: this store counts neither. `finished_before`: when an earlier run finished this load; then nothing
-    was done now, and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, where an
-    earlier run finished this load; None: not counted. `guarantee`: what a store that cannot stage promises;
-    None: all or nothing. `seconds`: 0 where the load was asked to stop too late.
+    `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: duplicates; None:
+    this store counts neither. `finished_before`: when an earlier run finished this load; then nothing was done now,
+    and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, where an earlier run
+    finished this load; None: not counted. `guarantee`: the promise of a store that cannot stage; None: all or
+    nothing. `seconds`: 0 where the load was asked to stop too late.
     """
 
     load_id: str | None
@@ -75,10 +75,10 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a load would do.
+    """The result that a load would have.
 
     `messages`: rows that can be messages. `twice`: those of them whose id came before in the load; `waiting`: ids that
-    wait in the store already, None: this store cannot list them; `examples` of both. `on_duplicate`: what becomes of
+    wait in the store already, None: this store cannot list them; `examples` of both. `on_duplicate`: the rule for
     these. `stops_at_rejects`: rows that are rejected have no folder to go to.
     """
 
@@ -148,7 +148,7 @@ class LoadRequest:
 def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None:
     """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
 
-    Raises StoreError for a store that cannot be reached, LoadError where what was rejected cannot be read.
+    Raises StoreError for a store that cannot be reached, LoadError where rejected rows cannot be read.
     """
     status = next(iter(store.loads(request.load_id)), None)
     if status is None or status.state is not LoadState.FINISHED:
@@ -164,7 +164,7 @@ def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None
 
 
 def make_ready(request: LoadRequest, store: LoadStore) -> None:
-    """Make what the load writes to, where it is missing: before Spark starts, so that what fails does not take long.
+    """Make missing tables of the load before Spark starts, so that a failure does not take long.
 
     Raises StoreError, and ConfigurationError for a folder of rejects that cannot be made.
     """
@@ -184,7 +184,7 @@ def finished_meanwhile(request: LoadRequest, store: LoadStore) -> LoadReport | N
 
 
 def left_by_failure(request: LoadRequest, store: LoadStore) -> str:
-    """What is true of the load if it has failed, or was stopped: the end of a sentence."""
+    """The state of the load if it has failed, or was stopped: the end of a sentence."""
     return store.staging(request.given.lease_seconds).after_failure
 
 
@@ -213,7 +213,7 @@ _READ_THROUGH: Final = 16 * 2**20
 
 
 def check_files(files: DataFiles) -> DataFiles:
-    """The files, those of CSV read through. ConfigurationError as `common_end`; what is elsewhere is left to Spark."""
+    """The files, those of CSV read through. ConfigurationError as `common_end`; files elsewhere are left to Spark."""
     if files.kind is not Kind.CSV or files.checked:
         return files
     end = common_end(path for path in files.local if can_be_checked(path))
@@ -223,7 +223,7 @@ def check_files(files: DataFiles) -> DataFiles:
 def check_columns(request: LoadRequest) -> None:
     """ConfigurationError for files whose columns cannot be messages, as far as that can be known here.
 
-    Left to Spark: files elsewhere, those that only it can unpack, folders that are columns (day=1), long JSON lines,
+    Left to Spark: files elsewhere, files that only it can unpack, folders that are columns (day=1), long JSON lines,
     and Parquet files that differ.
     """
     files = request.files
@@ -311,7 +311,9 @@ class DirectLoad:
         )
 
     def dry_run(self, *, stored: bool) -> DryRun:
-        """What `run` would do; it writes nothing. `stored`: whether to look for duplicates in the store, too."""
+        """The result that `run` would have; it writes nothing. `stored`: whether to look for duplicates in the
+        store, too.
+        """
         clock, given = time.monotonic(), self._request.given
         ids: Counter[str] = Counter()
         rejects = Rejects()
@@ -347,7 +349,7 @@ class DirectLoad:
 
 
 def _give_up(staging: Staging, rejects: RejectFolder | None) -> None:
-    """Remove what a load that failed has left; what cannot be removed now is left to the next one."""
+    """Remove the remains of a failed load; the next load removes the rest."""
     with suppress(DelaystoreError):
         staging.discard()
     with suppress(DelaystoreError):  # after it: an attempt that still runs finds its load gone, and removes its file

@@ -84,7 +84,9 @@ _FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^,]*)(?:,|\Z)')
 
 
 def header(path: Path) -> list[str]:
-    """The names of its columns: those without a name, and those of one name but for case, have their number in it."""
+    """The names of its columns: columns without a name, and columns whose names differ only in case, have their
+    number in it.
+    """
     row = next((fields for fields, _ in _records(path)), [])
     lower = [name.lower() for name in row]
     return [

@@ -1,4 +1,4 @@
-"""Arrow values: what is wrong with them, and their JSON, tagged as the codec of stores writes it, or plain."""
+"""Arrow values: their faults, and their JSON, tagged as the codec of stores writes it, or plain."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,7 +86,7 @@ def each(values: Iterable[Any], convert: Callable[[Any], Any]) -> tuple[list[Any
 
 
 def readable(array: pa.Array, name: str, faults: Faults) -> pa.Array:
-    """The text column without what is no UTF-8 (Spark does not check its strings); null there."""
+    """The text column with null in place of texts that are no UTF-8 (Spark does not check its strings)."""
     broken = not_utf8(array)
     if broken is not None:
         faults.add(broken, f"{name} is not UTF-8")
@@ -157,7 +157,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST: Final = (EARLIEST_DUE_TIME - EPOCH) // MICROSECOND
 LATEST: Final = (LATEST_DUE_TIME - EPOCH) // MICROSECOND
-"""What a due time may be, in microseconds after 1970."""
+"""The range of a due time, in microseconds after 1970."""
 SKIPPED: Final = "due_time does not exist: the clocks of its time zone skip it"
 TWICE: Final = "due_time is ambiguous: the clocks of its time zone bring it twice (see the option ambiguousTime)"
 OUT_OF_RANGE: Final = "due_time is out of range"
@@ -330,7 +330,7 @@ class Encoding(ABC):
 
 
 class Tagged(Encoding):
-    """As `codec.encode_mapping` writes what `message.check_headers` allows; ASCII."""
+    """As `codec.encode_mapping` writes mappings that `message.check_headers` allows; ASCII."""
 
     @override
     def quoted(self, text: str) -> str:
@@ -376,7 +376,7 @@ class Plain(Encoding):
     """As people and programs in other languages read it.
 
     Bytes are base64, times ISO 8601 (instants in UTC), intervals seconds, decimals numbers, and NaN and the infinities
-    strings, as Spark's own to_json has them. `lenient`: what has no text is described instead.
+    strings, as Spark's own to_json has them. `lenient`: a value without a text is described instead.
     """
 
     def __init__(self, *, lenient: bool = False) -> None:

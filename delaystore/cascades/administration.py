@@ -52,7 +52,7 @@ _NO_MANAGEMENT: Final = "without the management API no policy can be set"
 class PolicyState(StrEnum):
     """Results of setting a policy.
 
-    NOT_NEEDED: the layout or the broker does without. PRESENT: what it is for is seen to already. SET: it was set, or
+    NOT_NEEDED: the layout or the broker does without. PRESENT: its purpose is served already. SET: it was set, or
     would be without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
     """
 
@@ -106,7 +106,7 @@ def create(
     Args:
         broker: The virtual host.
         topology: The cascade.
-        dry_run: Change nothing, and report what would be declared.
+        dry_run: Change nothing, and report the parts that would be declared.
         on_declared: Called after each part.
 
     Returns:
@@ -114,7 +114,7 @@ def create(
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was changed. It is a TransportSetupError.
-        DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
+        DeclarationError: The broker refuses a part anyway. The text lists the parts declared before.
         TransportUnavailableError, TransportError: The broker does not answer.
 
     Example:
@@ -269,7 +269,7 @@ class CascadeDeletion(Deletion[CascadeDeletionCheck]):
 
 
 def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> CascadeDeletionCheck:
-    """Check what `delete` would delete, and whether it may. Changes nothing.
+    """Check the parts that `delete` would delete, and whether it may. Changes nothing.
 
     Args:
         broker: The virtual host.

@@ -160,7 +160,7 @@ def bind(
         topology: The cascade.
         destinations: Names of queues, or of exchanges.
         routing: How they are bound.
-        dry_run: Bind nothing, and report what would be bound.
+        dry_run: Bind nothing, and report the bindings that would be made.
 
     Returns:
         One result for each different destination, in their order.

@@ -184,7 +184,7 @@ class LayoutCheck:
         snapshot: The virtual host; None: there is no management API.
         missing: The parts that do not exist, in the order to declare them in; bindings only where there is a snapshot.
         findings: The defects that were found.
-        unchecked: What could not be known, a sentence each.
+        unchecked: Facts that could not be found out, a sentence each.
 
     """
 

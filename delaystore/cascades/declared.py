@@ -1,6 +1,6 @@
 """Declared topologies: a layout as data, which is created and deleted on a broker, each with checks before the change.
 
-A cascade and an ingress say what they consist of, and in which words messages describe it; the steps are the same for
+A cascade and an ingress name their parts, and the words in which messages describe them; the steps are the same for
 both.
 """
 
@@ -57,7 +57,7 @@ class DeclaredTopology:
         return sum(self.stages, Layout())
 
     def check(self, broker: BrokerClient, *, declaring: bool) -> LayoutCheck:
-        """Check whether the broker supports it, and what is missing or differs. Changes nothing.
+        """Check whether the broker supports it, and find missing and differing parts. Changes nothing.
 
         Args:
             broker: The virtual host.
@@ -82,8 +82,8 @@ class Creation:
         broker: Host, port and virtual host.
         version: The broker's version.
         missing: The parts that did not exist before; without a management API, bindings are left out: they are unknown.
-        declared: How many parts were declared, including those that existed.
-        unchecked: What could not be known, a sentence each.
+        declared: Number of declared parts, including existing ones.
+        unchecked: Facts that could not be found out, a sentence each.
 
     """
 
@@ -95,10 +95,10 @@ class Creation:
 
 
 class TopologyRefusedError(TransportSetupError):
-    """What exists differs from what was to be declared, or the broker or the user cannot. Nothing was declared.
+    """Existing parts differ from the wanted ones, or the broker or the user cannot declare them. Nothing was declared.
 
     Args:
-        findings: Why, each by itself; at least one.
+        findings: The reasons; at least one.
         verify: The command that lists them.
 
     """
@@ -114,11 +114,11 @@ class TopologyRefusedError(TransportSetupError):
 
 
 class CreationPlan:
-    """A creation whose checks have passed. `found`: what they found.
+    """A creation whose checks have passed. `found`: their findings.
 
     Args:
         broker: The virtual host.
-        topology: What to declare.
+        topology: The parts to declare.
 
     Raises:
         TopologyRefusedError: A finding blocks the creation.
@@ -147,14 +147,14 @@ class CreationPlan:
         """Declare `parts`.
 
         Args:
-            dry_run: Change nothing, and report what would be declared.
+            dry_run: Change nothing, and report the parts that would be declared.
             on_declared: Called after each part.
 
         Returns:
             The result.
 
         Raises:
-            DeclarationError: The broker refuses a part anyway. Its text says what had been declared before.
+            DeclarationError: The broker refuses a part anyway. Its text lists the parts declared before.
             TransportUnavailableError: The connection is lost.
 
         """
@@ -178,7 +178,7 @@ class Verification:
         broker: Host, port and virtual host.
         version: The broker's version.
         findings: The defects that were found.
-        unchecked: What could not be known, a sentence each; `findings` say nothing of it.
+        unchecked: Facts that could not be found out, a sentence each; `findings` leave it out.
 
     """
 
@@ -209,7 +209,7 @@ class Verification:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was found. What was not checked may still be wrong."""
+        """Whether nothing was found. Unchecked parts may still be wrong."""
         return not self.findings
 
     @property
@@ -245,7 +245,7 @@ class Uses:
 
     @property
     def certain(self) -> str | None:
-        """Why the queues must not be deleted, whatever another check finds. None: another check may find nothing."""
+        """Why the queues must not be deleted, regardless of other checks. None: another check may find nothing."""
         found = []
         if self.messages:
             found.append(f"{sum(self.messages.values()):,} messages are in {_listed(self.messages)}, and would be lost")
@@ -342,7 +342,7 @@ def delete_topology(
     statistics_age: float = STATISTICS_AGE,
     on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
 ) -> Deletion[Check]:
-    """Delete what `check` finds. May be run again.
+    """Delete the parts that `check` finds. May be run again.
 
     It checks twice, since the broker's counts are some seconds old. Then it deletes what leads messages into the
     queues, and looks once more: where messages have come meanwhile, it restores the way into the queues. At last it
@@ -350,7 +350,7 @@ def delete_topology(
 
     Args:
         broker: The virtual host.
-        check: Finds what there is to delete.
+        check: Finds the parts to delete.
         words: The words of errors.
         force: Delete although messages are lost, and consumers lose their queues.
         minds_consumers: Whether consumers keep a queue from being deleted.
@@ -399,7 +399,7 @@ def uses_of(
     Args:
         broker: The virtual host.
         queues: The queues; they exist.
-        counted: Messages as the management API counts them, seconds ago. None: only those that are ready count.
+        counted: Messages as the management API counts them, seconds ago. None: only ready messages count.
         minds_consumers: Whether to look for consumers, and to give them a moment to leave.
         unknowable: There is no management API that could count messages; `counted` is empty.
 
@@ -438,7 +438,7 @@ def _most(ready: int, counted: int | None) -> int | None:
 
 
 class _DeletionRun:
-    """One deletion, and what it has deleted so far."""
+    """One deletion, and the parts that it has deleted so far."""
 
     def __init__(self, broker: BrokerClient, on_deleted: Callable[[Exchange | Queue], object]) -> None:
         self.deleted: list[Exchange | Queue] = []
@@ -447,7 +447,7 @@ class _DeletionRun:
         self._on_deleted = on_deleted
 
     def delete(self, parts: Iterable[Part]) -> None:
-        """Delete each in this order, and unbind bindings; what is gone already is no error."""
+        """Delete each in this order, and unbind bindings; a part that is gone already is no error."""
         for part in parts:
             with self._channel_for(part) as channel:
                 if isinstance(part, Binding):

@@ -33,8 +33,8 @@ WITHOUT_LIFTING: Final = f"without it, {_WHY}: after {_DEFAULT_LIMIT} times, by 
 def delivery_limit(version: str, queue: QueueState | None, policies: Iterable[Policy] = ()) -> int | None:
     """How often a message of `queue` may be given back before the broker sends it on or drops it. None: as you like.
 
-    `queue` None: unknown, and taken for a quorum queue. `policies`: of the virtual host; what the queue itself says of
-    those that apply is some seconds old. Where sources differ, the smallest counts.
+    `queue` None: unknown, and taken for a quorum queue. `policies`: of the virtual host; the queue's own report of
+    policies that apply is some seconds old. Where sources differ, the smallest counts.
     """
     if queue is not None and queue.type != "quorum":
         return None
@@ -76,7 +76,7 @@ def limited_queues(version: str, topology: CascadeTopology, snapshot: BrokerSnap
 def current_snapshot(
     version: str, topology: CascadeTopology, snapshot: BrokerSnapshot, take: Callable[[], BrokerSnapshot]
 ) -> BrokerSnapshot:
-    """`snapshot`, or one that `take` returns later: what a queue says of its limit may be older than the policies.
+    """`snapshot`, or one that `take` returns later: a queue's report of its limit may be older than the policies.
 
     A limit that a queue still has after some seconds, although a policy lifts it, is one.
     """
@@ -91,13 +91,14 @@ def current_snapshot(
 
 
 def lifted_by_policy(topology: CascadeTopology, policies: Collection[Policy]) -> bool:
-    """Whether policies lift the limit of all quorum queues of the cascade, of those that do not exist yet as well."""
+    """Whether policies lift the limit of all quorum queues of the cascade, also of queues that do not exist yet."""
     found = (applying(policies, name, _APPLIES_TO) for name in _quorum_queues(topology))
     return all(one is not None and _lifts(one) for one in found)
 
 
 def limit_competitor(topology: CascadeTopology, snapshot: BrokerSnapshot) -> Policy | None:
-    """Another policy that applies to a queue of the cascade, or would in place of ours, and does not lift the limit.
+    """Another policy that applies to a queue of the cascade, or would apply in place of our policy, and does not
+    lift the limit.
 
     None: there is none.
     """
@@ -128,7 +129,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: BrokerSnapsh
 def limit_warning(broker: BrokerClient, name: str) -> str | None:
     """The remedy for the limit of the queue `name`, which is no part of a cascade. None: it has none, or is missing.
 
-    Raises ConfigurationError without a management API, or with that of another broker; TransportUnavailableError,
+    Raises ConfigurationError without a management API, or with another broker's; TransportUnavailableError,
     TransportError.
     """
     if broker.management is None:

@@ -22,9 +22,9 @@ from delaystore.transports.rabbitmq.topology.layout import (
 
 
 def definitions(layout: Layout, vhost: str = "/", policies: Iterable[Policy] = ()) -> dict[str, Any]:
-    """The document, ready for JSON: what `layout` and `policies` hold, and nothing else.
+    """The document, ready for JSON: the parts of `layout` and `policies`, and nothing else.
 
-    The virtual host must exist: an entry for it would create it without permissions for anybody, and could reset the
+    The virtual host must exist: an entry for it would create it without any user's permissions, and could reset the
     description and default queue type of one that exists.
     """
     return {
@@ -83,11 +83,11 @@ _DIGITS: Final = frozenset({"0", "1"})
 
 
 def mermaid(topology: CascadeTopology, *, full: bool = False, undeliverable: str | None = None) -> str:
-    """The drawing: levels from the longest to the shortest, the delivery exchange, and what is bound to it.
+    """The drawing: levels from the longest to the shortest, the delivery exchange, and the queues bound to it.
 
     Exchanges are round, queues are boxes. A solid line is a binding, with the routing key's digits; a dashed line is
-    what happens after a time. `full`: draw all levels, however many. `undeliverable`: the name of the exchange and
-    queue to which a policy leads what the delivery exchange cannot route. None: no policy does.
+    the way after a time. `full`: draw all levels, however many. `undeliverable`: the name of the exchange and queue
+    to which a policy leads messages that the delivery exchange cannot route. None: no policy does.
     """
     return "\n".join(_Drawing(topology, full, undeliverable).lines()) + "\n"
 
@@ -111,7 +111,7 @@ class _Drawing:
         yield from (f"    {edge}" for edge in edges)
 
     def _find_exchange_levels(self) -> dict[str, int]:
-        """The level of each exchange: its own name's, or that of the queue that leads to it."""
+        """The level of each exchange: its own name's, or the level of the queue that leads to it."""
         exchanges = {exchange.name for exchange in self._layout.exchanges}
         behind = {self._queues[name].arguments[DEAD_LETTER_EXCHANGE]: level for name, level in self._levels.items()}
         own = {name: level for name, level in self._levels.items() if name in exchanges}

@@ -14,12 +14,12 @@ class FindingKind(StrEnum):
 
     VERSION: the broker is too old, or too new, for this layout. FEATURE_FLAG: one that the layout needs is disabled.
     DEFAULT_QUEUE_TYPE: the virtual host's would make the layout's queues another kind.
-    PERMISSION: the user may not do what the layout needs. MISSING: an exchange, queue or binding does not exist.
+    PERMISSION: the user lacks a right that the layout needs. MISSING: an exchange, queue or binding does not exist.
     INEQUIVALENT: it exists with another type or argument, so that declaring it would fail. EXTRA_BINDING: a binding
     leads messages where the layout does not. UNDELIVERABLE: an expired message without a destination would be lost,
     or would hold others up. COLLISION: a destination gets messages for another, or gets its own twice.
     DELIVERY_LIMIT: a message that is read and given back too often would be sent on early, or dropped.
-    POLICY: one does to a queue what must not be done to it.
+    POLICY: one harms a queue.
     """
 
     VERSION = "version"
@@ -54,7 +54,7 @@ class Finding:
     Attributes:
         kind: The kind of problem.
         subject: The part of the topology that the finding is about, in words.
-        text: What is wrong and what to do.
+        text: The fault and the remedy.
         argument: The name of the argument that differs; None: it is no inequivalent exchange or queue.
         expected: The value that the argument should have; None: it should be absent.
         actual: The value that it has; None: it is absent.
@@ -86,7 +86,7 @@ class LayoutWords:
         create: The command that creates it.
         verify: The command that verifies it.
         another: What to do about an inequivalent part.
-        astray: What is wrong with an extra binding, and what to do.
+        astray: The fault of an extra binding, and the remedy.
         by_management: What AMQP does not tell of it, a sentence each.
         emptying: What to do before it can be deleted.
 
@@ -119,7 +119,7 @@ _QUEUE_TYPE: Final = "x-queue-type"
 def differences(
     layout: Layout, snapshot: BrokerSnapshot, ends: Iterable[str] = (), words: LayoutWords = CASCADE
 ) -> list[Finding]:
-    """Find missing, inequivalent and extra parts. `ends`: exchanges to which others may bind what they like."""
+    """Find missing, inequivalent and extra parts. `ends`: exchanges to which others may bind any queue."""
     return [
         *(missing_finding(part, words) for part in missing_parts(layout, snapshot)),
         *(

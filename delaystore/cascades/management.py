@@ -72,7 +72,7 @@ def _limit(given: Any) -> int | None:
 
 
 def bindings_of(documents: Any) -> list[Binding]:
-    """The bindings, but for those of the default exchange."""
+    """The bindings, except the default exchange's."""
     return [
         Binding(
             one["source"],
@@ -103,7 +103,7 @@ _TIMEOUT: Final = 30.0
 _NOT_FOUND: Final = 404
 _REFUSALS: Final = (401, 403)
 _WRONG_LOGIN: Final = "not_authorized"
-"""The error of a refused login, with a z, in all versions. What a user may not do is `not_authorised`."""
+"""The error of a refused login, with a z, in all versions. A missing right is `not_authorised`."""
 
 
 class ManagementRefusedError(TransportError):
@@ -332,7 +332,7 @@ class Management:
 
 
 class _NotFoundError(TransportError):
-    """The management API does not know what was asked for."""
+    """The management API does not know the requested object."""
 
 
 def _split(url: str) -> SplitResult:

@@ -64,16 +64,17 @@ def command_for(policy: Policy, virtual_host: str) -> str:
 
 
 def applying(policies: Iterable[Policy], name: str, kinds: Collection[str] = APPLIES_TO) -> Policy | None:
-    """The one policy that applies to the exchange or queue `name`: of those that match, one of the highest priority.
+    """The one policy that applies to the exchange or queue `name`: of the policies that match, one of the highest
+    priority.
 
-    `kinds`: of policies, those that apply to an exchange, or to such a queue.
+    `kinds`: of policies that apply to an exchange, or to such a queue.
     """
     matching = [one for one in policies if one.apply_to in kinds and _matches(one.pattern, name)]
     return max(matching, key=lambda one: one.priority, default=None)
 
 
 def competitor(topology: CascadeTopology, snapshot: BrokerSnapshot) -> Policy | None:
-    """Another policy that applies to the delivery exchange, or would, in place of ours. None: there is none."""
+    """Another policy that applies to the delivery exchange, or would, in place of our policy. None: there is none."""
     ours = policy_for(topology)
     delivery = snapshot.exchanges.get(topology.delivery)
     others = [one for one in snapshot.policies if ours is None or one.name != ours.name]

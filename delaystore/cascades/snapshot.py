@@ -51,8 +51,8 @@ class QueueState:
         unacknowledged: Prefetched messages; None: not counted yet.
         dead_lettering: Expired messages that the next queue has not confirmed, which no AMQP method counts; None: this
             queue waits for no confirms.
-        published: Messages that channels have ever published to it; those that were dead-lettered to it are not among
-            them.
+        published: Messages that channels have ever published to it; messages that were dead-lettered to it are not
+            among them.
         consumers: Its consumers; None: not counted yet.
         message_bytes: The bodies of `messages`, in bytes; None: not counted yet.
         ready_bytes: The bodies of `ready`, in bytes; None: not counted yet.
@@ -110,7 +110,7 @@ class Policy:
         name: Its name.
         pattern: A regular expression for names.
         definition: Its settings.
-        apply_to: What it applies to: exchanges, queues, all and the like.
+        apply_to: Its kind of objects: exchanges, queues, all and the like.
         priority: Its priority.
 
     """
@@ -161,7 +161,7 @@ class BrokerSnapshot:
     policies: tuple[Policy, ...] = ()
 
     def alternate_exchange(self, name: str) -> str | None:
-        """Where an exchange sends what it cannot route, by its argument or else by policy.
+        """Where an exchange sends messages that it cannot route, by its argument or else by policy.
 
         Args:
             name: The exchange.

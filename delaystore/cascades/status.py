@@ -1,4 +1,6 @@
-"""How a cascade is doing on a broker: how full its levels are, what is undeliverable, stuck or blocked."""
+"""How a cascade is doing on a broker: how full its levels are, and which messages are undeliverable, stuck or
+blocked.
+"""
 
 import time
 from collections import Counter
@@ -166,10 +168,10 @@ def _judged(history: Sequence[Level], seconds: float) -> Level:
 def _nothing_left(history: Sequence[Level], seconds: float) -> bool:
     """Whether the counts of `history`, taken within `seconds`, look as if no message had left the level.
 
-    That is so if three things are true. Its counts never fall. It has grown by at least half of what channels have
-    published to it: not all, since the broker counts messages and publishing at different times; what the level above
-    hands down is not counted as published. And if its time to live is at most three quarters of `seconds`, as many
-    messages are dead-lettering in the last snapshot as were there in the first.
+    That is so if three things are true. Its counts never fall. It has grown by at least half of the messages that
+    channels have published to it: not all, since the broker counts messages and publishing at different times;
+    messages from the level above are not counted as published. And if its time to live is at most three quarters of
+    `seconds`, as many messages are dead-lettering in the last snapshot as were there in the first.
     """
     first, last = history[0], history[-1]
     dead_lettering = [level.dead_lettering or 0 for level in history]
@@ -229,7 +231,7 @@ def read_undeliverable(
 
 
 def _grouped(topology: CascadeTopology, keys: Iterable[str], reason: Callable[[str], str]) -> list[Undelivered]:
-    """Messages of one address have one reason, whatever their delays."""
+    """Messages of one address have one reason, for all delays."""
     examples: dict[str | None, str] = {}
     counts: Counter[str | None] = Counter()
     for key in keys:
@@ -322,7 +324,7 @@ class CascadeStatus:
         levels: Its levels, the longest delay first.
         undeliverable: Its queues for messages without a destination.
         blocked: Destinations that are full, unavailable, or lead nowhere.
-        unknown: What could not be known, a sentence each.
+        unknown: Facts that could not be found out, a sentence each.
 
     """
 

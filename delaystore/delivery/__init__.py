@@ -1,4 +1,4 @@
-"""`DelayedDelivery`: what a program embeds to send delayed messages, alone or in its own transaction.
+"""`DelayedDelivery`, which a program embeds to send delayed messages, alone or in its own transaction.
 
 `_sending` makes a message of `send`'s arguments; `_asynchronous` is the same delivery for asyncio.
 May be changed freely: everything but the signatures of the classes in `__all__`.

@@ -54,7 +54,7 @@ logger = logging.getLogger("delaystore.operations")
 
 
 class AsyncErrorQueue:
-    """The error queue for asyncio: what `ErrorQueue` says of calls, arguments and errors holds here.
+    """`ErrorQueue` for asyncio, with the same calls, arguments and errors.
 
     Each call works in a thread of its own, which calls `progress` and `stopping`, too. One that is cancelled ends after
     the batch under way.
@@ -103,7 +103,7 @@ class AsyncErrorQueue:
 
 
 class AsyncOperations:
-    """Operations for asyncio: what that says of calls, arguments and errors holds here.
+    """`Operations` for asyncio, with the same calls, arguments and errors.
 
     `progress` is called on the event loop, and must not block it. A call that is cancelled ends between two steps; an
     operation can be resumed.
@@ -306,7 +306,7 @@ def _within(purpose: str, seconds: float, question: Callable[[], R]) -> R:
 
 
 async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Call `work` in a greenlet; the loop awaits what it waits for."""
+    """Call `work` in a greenlet; the loop awaits whenever the greenlet would block."""
     from sqlalchemy.util import greenlet_spawn
 
     async with TaskCalls():
@@ -323,7 +323,7 @@ async def directly(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) 
 
 
 class OwnLoop:
-    """The event loop that a delivery belongs to, that of its first call, and whether the delivery is closed.
+    """The event loop of a delivery's first call, to which it belongs, and whether the delivery is closed.
 
     `is_bound`: whether it has connections, which belong to a loop.
     """
@@ -448,7 +448,7 @@ class AsyncDelayedDelivery:
                 or a psycopg.AsyncConnection where that is the store's driver.
 
         Returns:
-            What sends in it. Its calls raise as `DelayedDelivery.enlist` and those of EnlistedDelivery.
+            A sender in that transaction. Its calls raise as `DelayedDelivery.enlist` and those of EnlistedDelivery.
 
         """
         return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
@@ -537,13 +537,13 @@ class AsyncDelayedDelivery:
         await self._run(method, self._delivery)
 
     async def _import_set_up(self) -> None:
-        """Import what the set-up needs in a thread, for it takes a third of a second."""
+        """Import the set-up's modules in a thread, because that takes a third of a second."""
         if self._run is bridged:
             await in_thread("delaystore-setup", lambda: import_module("alembic.operations"))
 
 
 class AsyncEnlistedDelivery:
-    """EnlistedDelivery for asyncio: what it says holds here; made by `AsyncDelayedDelivery.enlist`.
+    """`EnlistedDelivery` for asyncio, with the same calls and errors. `AsyncDelayedDelivery.enlist` makes it.
 
     Belongs to the transaction, which is the caller's, and to the task that runs it. Calls at the same time, as by
     `asyncio.gather`, are made one after the other.

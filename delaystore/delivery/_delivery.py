@@ -1,4 +1,4 @@
-"""`DelayedDelivery`: what a program embeds to send delayed messages and to dispatch them."""
+"""`DelayedDelivery`, which a program embeds to send delayed messages and to dispatch them."""
 
 import logging
 import threading
@@ -69,7 +69,7 @@ class NativeSender:
         self._timeout = timeout
 
     def send(self, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
-        """Send what can wait in the broker; returns the other messages, for the store.
+        """Send messages that can wait in the broker; returns the other messages, for the store.
 
         The others have a key, or are due already, or due after the longest delay, or cannot be delayed natively, or the
         broker did not confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice,
@@ -208,7 +208,7 @@ class DelayedDelivery(Sender):
                 Django's connection inside `atomic`; with the in-memory store, a TransactionHooks.
 
         Returns:
-            What sends in it. It belongs to the transaction and its thread.
+            A sender that belongs to the transaction and its thread.
 
         Raises:
             ConfigurationError: The store cannot take part: it is another kind of transaction, leads to another
@@ -443,7 +443,7 @@ class DelayedDelivery(Sender):
         return self._changes.acting(actor_name(by), way)
 
     def sending_as(self, way: Way, by: str | None = None) -> Sender:
-        """Send by another way than this program's own: what a message replaces is noted as with `changes_as`."""
+        """Send by another way than this program's own; replaced messages are noted as with `changes_as`."""
         return _SenderAs(self, self._actor.acting(actor_name(by), way))
 
     @property
@@ -494,7 +494,7 @@ class DelayedDelivery(Sender):
         """Stop the dispatcher once messages in flight are finished; may be called twice, and without `start`.
 
         Args:
-            timeout: Seconds to wait; None: as long as it takes, which is for ever if a database neither answers nor
+            timeout: Seconds to wait; None: as long as it takes, which has no end if a database neither answers nor
                 breaks the connection.
 
         Returns:
@@ -504,7 +504,7 @@ class DelayedDelivery(Sender):
         return self._dispatcher is None or self._dispatcher.stop(timeout)
 
     def close(self, timeout: float | None = LONGEST_CLOSE) -> None:
-        """Stop the dispatcher, and close transport and store; a `with` block does so at its end.
+        """Stop the dispatcher, and close transport and store, as a `with` block does at its end.
 
         Args:
             timeout: Seconds after which it closes them although the dispatcher is still finishing: messages in flight
@@ -549,7 +549,7 @@ class DelayedDelivery(Sender):
         return self._with_own(with_counts(health, store.counts))
 
     def _with_own(self, health: Health) -> Health:
-        """`health` with that of storing."""
+        """`health` with the state of storing."""
         slow = [each for each in (self._calls.longest(), health.slow_store_call) if each is not None]
         return replace(
             health,
@@ -561,7 +561,7 @@ class DelayedDelivery(Sender):
         return Dispatcher(self._store, transport, self._settings, endpoint, observer=self._observer)
 
     def _renew_after_fork(self) -> None:
-        """Make new locks, at construction and in a forked child, where the parent's may stay taken for ever."""
+        """Make new locks, at construction and in a forked child, where the parent's may stay taken forever."""
         self._setup_lock = threading.Lock()
         self._store_breaker = RepeatedFailuresOverTimeCircuitBreaker(
             "storing messages",
@@ -732,7 +732,7 @@ class DelayedDelivery(Sender):
 
     @override
     def prepare(self) -> None:
-        """Set up the store, once per process; the store itself allows several processes to do so."""
+        """Set up the store, once per process; several processes may set up the same store."""
         if self._ready:
             return
         with self._setup_lock:

@@ -40,7 +40,7 @@ class Earliest:
 
 
 class MessageFactory:
-    """Makes messages, and refuses those that could not be carried, while the caller can still act."""
+    """Makes messages, and refuses messages that no transport could carry, while the caller can still act."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class MessageFactory:
         raise InvalidMessageError("give exactly one of delay= (a timedelta or seconds) and at= (an aware datetime)")
 
     def check(self, message: DelayedMessage) -> None:
-        """Raise InvalidMessageError for a body over max_body_bytes, or what the transport cannot carry."""
+        """Raise InvalidMessageError for a body over max_body_bytes, or content that the transport cannot carry."""
         if len(message.body) > self._max_body_bytes:
             raise InvalidMessageError(
                 f"the body of message {message.message_id} has {len(message.body)} bytes; "
@@ -80,8 +80,8 @@ class MessageFactory:
     def followed(self, message: DelayedMessage | None = None) -> AbstractContextManager[Stamp | None]:
         """A block that is one call of `send`, of `message`, or (None) of `send_many`.
 
-        In it: what makes of each checked message the one to store; None: no observer follows, and each is stored as it
-        is.
+        The block gets a function that turns each checked message into the one to store; None: no observer follows,
+        and each is stored as it is.
         """
         observer = self._observer
         sending = None if observer is None or not observer.hears_of_sending else observer.send_begins(message)
@@ -146,17 +146,17 @@ class Sender(ABC):
             body: Its content.
             delay: When it is due: a timedelta or seconds from now, also in your own transaction; or else give `at`.
             at: When it is due: an aware datetime; a time in the past means at once.
-            headers: What the consumer gets beside the body.
+            headers: Values that the consumer gets beside the body.
             properties: Properties of the transport, such as AMQP's `content_type`.
             message_id: Its id; None: a fresh one. With your own id you can send again after a failure.
             key: At most one message with this key waits. A message with a key always goes to the store.
             on_key: If another message with the key waits: `reject` (the default) raises DuplicateKeyError; `keep`
-                leaves the other; `replace` puts this one in its place; `debounce` does so too, but due no later than
-                `max_wait` after the first of them was sent.
+                leaves the other; `replace` puts this one in its place; `debounce` replaces it too, but due no later
+                than `max_wait` after the first of them was sent.
             max_wait: Of `debounce`: a timedelta or seconds; None: no bound.
 
         Returns:
-            The message_id of the waiting message: with `keep` perhaps that of the other.
+            The message_id of the waiting message: with `keep` perhaps the other message's.
 
         Raises:
             InvalidMessageError: It cannot be carried, or the arguments contradict each other.
@@ -204,7 +204,9 @@ class Sender(ABC):
 
 
 def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> KeyRule | None:
-    """The rule of `send`'s arguments; None: there is no key. Raises InvalidMessageError for what makes no sense."""
+    """The rule of `send`'s arguments; None: there is no key. Raises InvalidMessageError for arguments that
+    contradict each other.
+    """
     if key is not None:
         check_key(key)
         return KeyRule.of(on_key, max_wait)
@@ -308,7 +310,7 @@ class EnlistedDelivery(Sender):
     Belongs to that transaction and its thread. It sees earlier changes of the same transaction, and a savepoint undoes
     later ones. Each call uses the transaction's own connection only.
 
-    The commit wakes the dispatchers on PostgreSQL, and that of this process after a Session's or Django's transaction;
+    The commit wakes the dispatchers on PostgreSQL, and this process's own after a Session's or Django's transaction;
     otherwise they find the messages when they poll.
 
     Args:

@@ -1,9 +1,9 @@
 """The dispatcher: fetches due messages, sends them, confirmed, and removes them from the store.
 
-`dispatcher` is what programs start, `_loop` and `_passes` what it does, `_settlement` how outcomes go into the store.
-`observer` is what metrics and traces hear. The transaction that removes a message commits only after its confirm.
-May be changed freely: everything but the names in `__all__`; run the chaos tests after a change of in-flight tracking.
-May import: the ground, `stores`, `transports`.
+Programs start `dispatcher`; `_loop` and `_passes` do its work, and `_settlement` writes outcomes into the store.
+`observer` informs metrics and traces. The transaction that removes a message commits only after its confirm. May be
+changed freely: everything but the names in `__all__`; run the chaos tests after a change of in-flight tracking. May
+import: the ground, `stores`, `transports`.
 """
 
 from delaystore.breakers import BreakerChange, BreakerState

@@ -46,7 +46,7 @@ class DispatcherHeartbeats:
         )
 
     def report_once(self) -> None:
-        """Without a loop: report what was dispatched. If that fails, the next report includes it."""
+        """Without a loop: report dispatched messages. If that fails, the next report includes it."""
         store = self._context.operability.found
         if store is None:
             return
@@ -209,7 +209,7 @@ class ParkingThread:
 
 
 def unpark_resuming(context: DispatchContext) -> None:
-    """Show all parked and postponed messages of destinations that are resuming. Raises what the store raises."""
+    """Show all parked and postponed messages of destinations that are resuming. Raises the store's errors."""
     context.destinations.forget()
     context.destinations.read()
     store = context.operability.found

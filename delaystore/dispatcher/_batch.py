@@ -1,4 +1,4 @@
-"""One batch of due messages: what became of each, for the observer, the report and recent activity."""
+"""One batch of due messages: the result of each, for the observer, the report and recent activity."""
 
 import threading
 from bisect import bisect_left
@@ -28,7 +28,7 @@ FIRST_LIMIT: Final = 64
 
 @dataclass(slots=True)
 class PassBatch:
-    """The messages of one pass, by what has become of them so far; filled also when the pass fails."""
+    """The messages of one pass, by their results so far; filled also when the pass fails."""
 
     at: datetime
     """Messages due at this time were asked for."""
@@ -157,7 +157,7 @@ MOST_MINUTES: Final = 60
 """Minutes kept while no heartbeat succeeds; the oldest go first."""
 
 MOST_DESTINATIONS: Final = 1_000
-"""Destinations counted in one minute; beyond that those that got least are forgotten."""
+"""Destinations counted in one minute; beyond this number the ones with the fewest messages are forgotten."""
 
 _FEW: Final = 50
 """Up to this many messages, looking for the bucket of each is faster."""
@@ -177,14 +177,14 @@ class _Minute:
 
 
 class RecentActivity:
-    """Adds up what passes did. Threads may share it."""
+    """Adds up the results of passes. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._minutes: defaultdict[datetime, _Minute] = defaultdict(_Minute)
 
     def note(self, batch: PassBatch, report: DispatchReport, now: datetime) -> None:
-        """Count a pass; `now`: when it began, for what was not sent in it."""
+        """Count a pass; `now`: when it began, for messages that it did not send."""
         at = batch.sent_at or now
         due_times = [] if batch.sent_at is None else [message.due_time for message in batch.delivered]
         with self._lock:
@@ -243,7 +243,7 @@ def _add_destinations(counts: Counter[str], delivered: Sequence[DelayedMessage])
 
 
 def _add_lateness(histogram: LatenessHistogram, due_times: list[datetime], sent_at: datetime) -> None:
-    """Count each that was due when it was sent; what was handed over earlier is not late at all."""
+    """Count each message that was due when it was sent; a message that was handed over earlier is not late at all."""
     if len(due_times) <= _FEW:
         histogram.add((sent_at - due_time).total_seconds() for due_time in due_times if due_time <= sent_at)
         return

@@ -88,7 +88,7 @@ class Worker:
 AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST_SLEEP: Final = 3600.0
-"""Seconds; bounds every wait, whatever a setting or a store says."""
+"""Seconds; bounds every wait that a setting or a store asks for."""
 
 SLICE: Final = 0.5
 """Seconds after which a sleeper checks whether it may go on sleeping; it does not ask the store."""
@@ -98,7 +98,7 @@ class WakeUp:
     """One sleeper, the dispatcher's loop, and any number of wakers.
 
     A wake-up only ever brings the sleeper's deadline forward. One that comes while the loop works is remembered until
-    the loop begins its next pass, which sees whatever was stored before the wake-up.
+    the loop begins its next pass, which sees each message that was stored before the wake-up.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class WakeUp:
                 self._condition.wait(min(remaining, SLICE))
 
     def pause(self, seconds: float, over: Callable[[], bool] | None = None, poll: float = SLICE / 2) -> None:
-        """Wait for `seconds`, whatever wakes. Only `stop` ends it sooner, or True from `over` (asked each `poll` s)."""
+        """Wait for `seconds`, also if woken. Only `stop` ends it sooner, or True from `over` (asked each `poll` s)."""
         end = time.monotonic() + _bounded(seconds)
         while not self._stopped and not (over is not None and over()):
             remaining = end - time.monotonic()

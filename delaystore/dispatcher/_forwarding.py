@@ -122,7 +122,7 @@ class DestinationBreaker:
         self._full = False
 
     def give(self, messages: Sequence[DelayedMessage], send: Send, timeout: float) -> SendOutcomes:
-        """Send `messages`, except those that are held because their destination is suspended.
+        """Send `messages`, except messages that are held because their destination is suspended.
 
         Args:
             messages: The messages.
@@ -130,7 +130,7 @@ class DestinationBreaker:
             timeout: Seconds that messages wait for their answers.
 
         Returns:
-            The outcomes; that of a held message is UNAVAILABLE.
+            The outcomes; a held message has UNAVAILABLE.
 
         """
         now = self._monotonic()
@@ -181,7 +181,7 @@ class DestinationBreaker:
         return SHORTEST_GAP if entry is None else entry.gap
 
     def note(self, messages: Sequence[DelayedMessage], outcomes: Sequence[Outcome], sent_at: float) -> None:
-        """Take notice of what became of messages that were sent."""
+        """Take notice of the results of sent messages."""
         unavailable = {
             message.destination: outcome
             for message, outcome in zip(messages, outcomes, strict=True)
@@ -303,7 +303,7 @@ class Forwarder:
         self.is_presumed_lost: Final = self._sending.is_presumed_lost
 
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
-        """Send due messages, and hand over those that are not due yet. Raises TransportRaisedError."""
+        """Send due messages, and hand over messages that are not due yet. Raises TransportRaisedError."""
         if not self._hands_over:
             return self.send(tx, messages)
         now = tx.now()

@@ -73,10 +73,10 @@ class _Record:
 
 @dataclass(slots=True)
 class FetchedMessages:
-    """The messages that a pass has fetched, by what it does with them."""
+    """The messages that a pass has fetched, by its action on them."""
 
     to_send: Sequence[DelayedMessage]
-    """New ones, those that failed or were deferred before, and those whose earlier copy will not arrive."""
+    """New messages, messages that failed or were deferred before, and messages whose earlier copy will not arrive."""
     unconfirmed: list[DelayedMessage] = field(default_factory=list)
     """In flight: they may arrive yet. They are deferred without being sent."""
     delivered: list[DelayedMessage] = field(default_factory=list)
@@ -88,7 +88,7 @@ class FetchedMessages:
 
 
 class InFlightTracker:
-    """Remembers what was sent and is not deleted, and how often messages were deferred. Threads may share it.
+    """Remembers sent messages that are not deleted, and how often messages were deferred. Threads may share it.
 
     It prevents three kinds of duplicates: of a broker whose confirms take longer than a batch waits; of a store that
     can be read but not written; of two workers that fetch the same messages from a restarted database, which has
@@ -120,7 +120,7 @@ class InFlightTracker:
         return taken
 
     def release(self, taken: Sequence[DelayedMessage]) -> None:
-        """Let other workers take these messages: what became of them is noted."""
+        """Let other workers take these messages: their results are noted."""
         with self._lock:
             self._taken.difference_update([message.message_id for message in taken])
 

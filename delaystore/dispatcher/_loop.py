@@ -138,7 +138,7 @@ LONGEST_END: Final = 5.0
 
 
 class DispatchLoop:
-    """One run of the loop, from start to stop, in whichever thread calls `run`.
+    """One run of the loop, from start to stop, in the thread that calls `run`.
 
     `name`: of its threads; `known_as`: how people know the dispatcher. `former`: the run before, if any; this one waits
     until it has finished.
@@ -169,7 +169,7 @@ class DispatchLoop:
         )
 
     def run(self) -> None:
-        """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""
+        """Dispatch until `wake.stop()`, then finish the batches in flight. No failure of store or transport ends it."""
         self._thread_id = threading.get_ident()
         try:
             self._wait_for_former()

@@ -62,9 +62,8 @@ class DispatchPass:
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
     def run(self, at: datetime | None = None) -> PassResult:
-        """Forward one batch of messages due at `at` (None: within the horizon); in an outage, claim nothing.
-
-        Raises what the store raises.
+        """Forward one batch of messages due at `at` (None: within the horizon); in an outage, claim nothing. Raises
+        the store's errors.
         """
         outage = self._context.transport.unavailable()
         if outage is not None:
@@ -124,7 +123,9 @@ class DispatchPass:
             self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
     def _on_undone(self, batch: PassBatch, error: Exception) -> PassResult:
-        """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
+        """React to an undone transaction; a later pass removes messages that have arrived. Raises the store's
+        errors.
+        """
         # At least once: undoing the transaction did not call back the messages that have arrived. They are remembered,
         # so that the next pass deletes them instead of sending them again. Exactly once: that is undone, too.
         arrived = () if self._context.exactly_once else batch.arrived

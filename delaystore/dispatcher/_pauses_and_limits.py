@@ -73,7 +73,7 @@ class AllowanceRequests:
     pass writes only after it has sent. Where there is no answer in time, the pass leaves such messages as they are, and
     their allowances are requested before the next fetch, on the connection that is free then.
 
-    So each message that goes was granted by the store, whichever dispatcher asked: over all dispatchers `max_rate` in
+    The store thus grants each message that goes, to any dispatcher that asks: over all dispatchers `max_rate` in
     each second, once those of one second have gone at once. A granted message that does not arrive, or that another
     dispatcher has taken meanwhile, counts as gone: then it is less.
     """
@@ -104,7 +104,9 @@ class AllowanceRequests:
                 self._answers[destination] = allowance
 
     def allowances(self, wanted: Mapping[str, int]) -> Mapping[str, Allowance]:
-        """The allowance of each destination for so many messages; of those that are missing, ask again later."""
+        """The allowance of each destination for its number of messages; ask again later for destinations that are
+        missing.
+        """
         with self._lock:
             found = {name: self._answers.pop(name) for name in wanted if name in self._answers}
         missing = {name: count for name, count in wanted.items() if name not in found}
@@ -165,7 +167,7 @@ class KnownDestinations:
         self.on_change: Callable[[], object] = lambda: None
 
     def read(self) -> None:
-        """Read them, unless that was done a moment ago; call it before a fetch. Raises what the store raises."""
+        """Read them, unless that was done a moment ago; call it before a fetch. Raises the store's errors."""
         if time.monotonic() < self._not_before:
             return
         store = self._operability.check()
@@ -189,12 +191,12 @@ class KnownDestinations:
             self.postponed_until = max(self.postponed_until, until)
 
     def paused(self, now: datetime) -> Collection[str]:
-        """The names of those that are paused at `now`, on the store's clock."""
+        """The names of destinations that are paused at `now`, on the store's clock."""
         return {each.name for each in self.all if is_paused(each, now)}
 
     @property
     def limited(self) -> Collection[str]:
-        """The names of those that have a limit."""
+        """The names of destinations that have a limit."""
         return {each.name for each in self.all if each.max_rate is not None}
 
 
@@ -241,7 +243,7 @@ class PauseAndLimitFilter:
         return _in_order(messages, [*going, *self._granted(batch, waiting)]) if waiting else going
 
     def park_and_postpone(self, batch: PassBatch) -> None:
-        """Write what `sendable` has noted; messages that the store does not park stay as they are."""
+        """Write the notes of `sendable`; messages that the store does not park stay as they are."""
         tx = batch.operable
         if tx is None:
             return

@@ -45,7 +45,7 @@ class Deferral(NamedTuple):
 
 UNAVAILABLE: Final = Deferral(timedelta(seconds=45), 0.5)
 """Of messages whose destination is unavailable. One message tries it each few seconds, so that the last one arrives
-within a minute of the recovery. They come back one by one, and some of them soon: those that come back while the
+within a minute of the recovery. They come back one by one, and some of them soon: messages that come back while the
 destination is suspended cost no time."""
 
 NO_ANSWER: Final = Deferral(timedelta(seconds=60), 0.0)
@@ -65,10 +65,10 @@ def deferral_of(outcome: Outcome, outage: str | None, *, answers_others: bool) -
     Those of an unavailable destination are deferred in any case: the transport knows that the broker is there.
 
     Args:
-        outcome: What the transport says of the message.
+        outcome: The transport's outcome of the message.
         outage: Why the transport can send nothing more; None: it can.
         answers_others: Whether the broker answers other messages. True also if it has answered none for long: a batch
-            that holds only messages without an answer would otherwise come first for ever.
+            that holds only messages without an answer would otherwise come first forever.
 
     """
     if outcome.kind is OutcomeKind.UNAVAILABLE:
@@ -197,7 +197,9 @@ class NextAttempts:
         return retried_at(max(shown_at, message.due_time))
 
     def _keep_until_due(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
-        """Show again what cannot be delayed natively; that is no failure, but not every store knows the difference."""
+        """Show again messages that cannot be delayed natively; that is no failure, but not every store knows the
+        difference.
+        """
         shown = [(message, retried_at(self.shown_at(message.due_time))) for message in batch.not_delayable]
         if batch.operable is None:
             tx.increment_failure_counts(shown)
@@ -232,7 +234,7 @@ class FailureGroup(NamedTuple):
 
 
 def grouped(failures: Iterable[Failure]) -> Mapping[FailureGroup, Sequence[DelayedMessage]]:
-    """The messages of `failures` by what they have in common."""
+    """The messages of `failures`, grouped by their common part."""
     groups: dict[FailureGroup, list[DelayedMessage]] = {}
     for each in failures:
         groups.setdefault(FailureGroup(each.message.destination, each.kind, each.reason), []).append(each.message)

@@ -59,7 +59,7 @@ class ErrorCopies:
             self._sort(batch, failure, outcome)
 
     def _sort(self, batch: PassBatch, failure: Failure, outcome: Outcome) -> None:
-        """Note what is to become of a message whose copy was sent."""
+        """Note the next step for a message whose copy was sent."""
         if outcome.kind is OutcomeKind.DELIVERED:
             batch.moved.append(failure)
             return
@@ -133,7 +133,7 @@ class Settler:
         Raises:
             ClaimsLostError: Exactly once, and another dispatcher has removed some of the messages.
             TransportRaisedError: The transport has raised, and shares the transaction.
-            StoreError: What the store raises.
+            StoreError: The store fails.
 
         """
         fetched = self._in_flight.sort(batch.messages)
@@ -217,7 +217,7 @@ class Settler:
         self._next_attempts.defer(batch, failure, deferral, in_flight=outcome.late is not None, at_most=at_most)
 
     def _sort(self, batch: PassBatch, message: DelayedMessage, outcome: Outcome) -> None:
-        """Note what is to become of a message that was neither delivered nor deferred."""
+        """Note the next step for a message that was neither delivered nor deferred."""
         if outcome.kind is OutcomeKind.UNCONFIRMED:
             batch.leave_unconfirmed(message, outcome.reason)
         elif outcome.kind is OutcomeKind.NOT_DELAYABLE:

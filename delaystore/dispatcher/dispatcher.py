@@ -55,18 +55,18 @@ def check_dispatcher_name(name: str) -> str:
 
 
 class Dispatcher:
-    """Forwards due messages of one store, and moves those that cannot be forwarded to the error queue.
+    """Forwards due messages of one store, and moves messages that it cannot forward to the error queue.
 
     Any number of dispatchers, in any number of processes, may work on one store. After a fork the child has no
     dispatcher running and may start its own. A dispatcher closes neither its store nor its transport.
 
     Args:
         store: Where the messages wait.
-        transport: What leads to their destinations.
+        transport: The way to their destinations.
         settings: Retries, time limits and batch sizes, among others; None: the defaults.
         endpoint: The store is initialized for this endpoint; None: it is initialized already.
         observer: Hears of passes and breakers, for metrics and traces; None: there is no observer.
-        name: The dispatcher's name, as in `delaystore status`; None: that of the endpoint.
+        name: The dispatcher's name, as in `delaystore status`; None: the endpoint's name.
 
     Raises:
         UnsupportedModeError: For TRANSACTION_SCOPE, where store and transport cannot share a transaction.
@@ -143,7 +143,7 @@ class Dispatcher:
         A call from one of the dispatcher's own threads does not wait.
 
         Args:
-            timeout: Seconds to wait for the end; None: as long as it takes, which is for ever if a database neither
+            timeout: Seconds to wait for the end; None: as long as it takes, which has no end if a database neither
                 answers nor breaks the connection.
 
         Returns:
@@ -183,11 +183,11 @@ class Dispatcher:
         store gets a report, for `delaystore status`.
 
         Returns:
-            The number of messages by what became of them.
+            The number of messages by outcome.
 
         Raises:
             TransportUnavailableError: The transport cannot send.
-            StoreError: What the store raises.
+            StoreError: The store fails.
 
         """
         seconds = self._settings.dispatch_timeout.total_seconds()

@@ -120,7 +120,7 @@ Carries = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
 
 def with_text(message: DelayedMessage, carries: Carries) -> DelayedMessage:
-    """`message`, where one header holds those that cannot be carried by themselves, and one such properties."""
+    """`message`, with one header for the headers that cannot be carried as they are, and one for such properties."""
     headers, raw_headers = _parted(message.headers, lambda header: carries(header, NOTHING))
     properties, raw_properties = _parted(message.properties, lambda property_: carries(NOTHING, property_))
     texts = {RAW_HEADERS: encode_mapping(raw_headers), RAW_PROPERTIES: encode_mapping(raw_properties)}

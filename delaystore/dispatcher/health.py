@@ -90,8 +90,8 @@ class StatusCheck:
         """Ask the store how it is; raises nothing.
 
         Args:
-            timeout: How long the store has to answer, as a timedelta or in seconds. What it cannot count in that time
-                is unknown, and no problem.
+            timeout: How long the store has to answer, as a timedelta or in seconds. Counts that it cannot make in
+                that time are unknown, and no problem.
 
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -201,7 +201,7 @@ class HealthReport(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health(DispatchReport, HealthReport):
-    """How the dispatcher of this process is doing, and what it has done since it was made or forked.
+    """State of this process's dispatcher, and its counts since it was made or forked.
 
     Counts of the store are the same for all processes; None: it cannot count that, or did not in time.
     """
@@ -215,7 +215,7 @@ class Health(DispatchReport, HealthReport):
     oldest_overdue: timedelta | None = None
     """How long ago the message that waits longest was due, though it may be shown again later; None: nothing is
     overdue, or the store does not answer. Parked messages do not count. A SQL store looks at the first 1000 messages
-    by next attempt, and at as many of those that have failed before."""
+    by next attempt, and at as many messages that have failed before."""
     last_success: datetime | None = None
     """When this process last delivered a message; None: not yet."""
     store: str | None = None
@@ -268,7 +268,7 @@ class Health(DispatchReport, HealthReport):
 
 
 def with_counts(health: Health, counts: StoreCounts) -> Health:
-    """`health` with what the store has counted."""
+    """`health` with the store's counts."""
     backlog = counts.backlog
     return replace(
         health,

@@ -1,4 +1,4 @@
-"""The seam for metrics and traces: what an observer hears about dispatching."""
+"""Observers of dispatching, for metrics and traces."""
 
 import logging
 import time
@@ -56,10 +56,11 @@ class PassReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledMessages:
-    """The messages of one pass, by what became of them."""
+    """The messages of one pass, by outcome."""
 
     by_outcome: Mapping[str, Sequence[DelayedMessage]]
-    """By the names of `DispatchReport`'s counts; `fetched` has all, `failed` also those that no error queue took."""
+    """By the names of `DispatchReport`'s counts; `fetched` has all, `failed` also messages that no error queue
+    accepted."""
     reasons: Mapping[str, str]
     """Why some were not delivered, by message_id, for people."""
 
@@ -83,7 +84,7 @@ class Sending:
         """The call is about to end.
 
         Args:
-            error: What it raises; None: it returns. WouldBlockError: it did nothing, and is made again.
+            error: Its exception; None: it returns. WouldBlockError: it did nothing, and is made again.
 
         """
 
@@ -92,7 +93,7 @@ class DispatchObserver:
     """Hears about dispatching and sending. Derive from it, and override the methods that you need.
 
     Its methods are called outside of every transaction, by the threads that dispatch (two at once while there is a
-    backlog) and, for the breaker `store`, by those that send. These threads wait for them, so they should be quick.
+    backlog) and, for the breaker `store`, by threads that send. These threads wait for them, so they should be quick.
     Exceptions are logged, once for each kind of error, and have no effect.
 
     Example:
@@ -129,7 +130,7 @@ class DispatchObserver:
 
         Args:
             report: The pass in numbers.
-            messages: Its messages, by what became of them.
+            messages: Its messages, by outcome.
 
         """
 
@@ -147,7 +148,7 @@ class DispatchObserver:
 
 
 class GuardedObserver(DispatchObserver):
-    """Calls another observer, and logs what that raises."""
+    """Calls another observer, and logs its exceptions."""
 
     def __init__(self, observer: DispatchObserver) -> None:
         self._observer: Final = observer

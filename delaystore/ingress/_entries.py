@@ -1,4 +1,4 @@
-"""Messages on their way from the ingress queue into the store, and those that are retried."""
+"""Messages on their way from the ingress queue into the store, and messages that are retried."""
 
 import time
 from collections import Counter
@@ -34,8 +34,9 @@ class IngestResult(StrEnum):
 class IngestEntry:
     """A message on its way. `at`: when it came, by time.monotonic.
 
-    `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `result`: None: it is
-    still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
+    `meaning`: its content, once it is read. `objection`: why it cannot be stored; None: it can. `result`: None: it is
+    still open. `failure`: the error with which the answering store fails on it, since `failing_since` (by
+    time.monotonic);
     None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, or that an earlier
     message of its id is retried first; it is tried until that one is settled. `given_up`: it has no room any more to be
     tried again. `copy_late`: whether its copy, which the rejected queue has not confirmed in time, arrives after all;
@@ -70,7 +71,7 @@ class IngestEntry:
         return len(self.incoming.body) + len(self.incoming.properties.encoded)
 
     def emptied(self) -> "IngestEntry":
-        """The same without a body and without properties: what is left is in its queue."""
+        """The same without a body and without properties: the message is in its queue."""
         return IngestEntry(self.incoming._replace(body=b"", properties=RawProperties.of({})), self.at)
 
 
@@ -140,7 +141,7 @@ class UnacknowledgedEntries:
         )
 
     def add(self, entries: Sequence[IngestEntry], trouble: str) -> None:
-        """Note what was tried just now and stays unacknowledged, and why."""
+        """Note the messages that were tried just now and stay unacknowledged, and why."""
         if not self._entries:  # otherwise those that keep coming would put it off for ever
             self._tried_at = time.monotonic()
         self._entries += entries

@@ -46,7 +46,7 @@ class Passthrough:
         self._rests_until = float("-inf")
 
     def forward(self, entries: Sequence[IngestEntry], now: datetime) -> None:
-        """Give those that are due soon, and confirmed by the broker, their result. Raises StoreError."""
+        """Give messages that are due soon, and confirmed by the broker, their result. Raises StoreError."""
         if not self._below or time.monotonic() < self._rests_until:
             return
         before = now + self._below
@@ -85,7 +85,7 @@ class Passthrough:
 _RETRY_TIMEOUT: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
 _FEW: Final = 3
-"""Where the store fails on so many, one by one, and has taken none, it is the store's fault."""
+"""Where the store fails on this number, one by one, and has taken none, it is the store's fault."""
 FAILS_FOR: Final = 60.0
 """Seconds for which the store fails on a message, although it answers, before the message is rejected."""
 _AGAIN: Final = 1.0
@@ -133,7 +133,7 @@ class BatchProcessor:
         self._breaker = breaker
         self._stopping = stopping
         self._unacknowledged: set[str] = set()
-        """Ids of messages that are to be stored before what arrives later under the same ids."""
+        """Ids of messages that are to be stored before later messages with the same ids."""
         self._stored_at = 0.0
         """When something was last stored, by time.monotonic."""
 
@@ -172,7 +172,9 @@ class BatchProcessor:
                     return self._single_out(entries, error)
 
     def _single_out(self, entries: Sequence[IngestEntry], error: Exception) -> str | None:
-        """Find out, by halves, what the store fails on, and note it; everything else is stored. Raises in an outage."""
+        """Find, by halves, the messages that the store fails on, and note them; all others are stored. Raises in an
+        outage.
+        """
         failed: list[tuple[IngestEntry, str]] = []
         worked = False
         parts = _halves(self._not_behind(entries))
@@ -199,7 +201,9 @@ class BatchProcessor:
         return _fails(error) if failed else None
 
     def _try_again(self, entries: Sequence[IngestEntry]) -> str | None:
-        """Process one by one, for a while, what the store has failed on; give up what it fails on for long."""
+        """Process one by one, for a while, the messages that the store has failed on; give up after failing for
+        long.
+        """
         until = time.monotonic() + _AGAIN
         for entry in entries:
             if entry.message_id in self._unacknowledged:
@@ -215,7 +219,7 @@ class BatchProcessor:
         return _trouble(entries)
 
     def _not_behind(self, entries: Sequence[IngestEntry]) -> list[IngestEntry]:
-        """Return open entries, without those that stay behind an earlier message of their id.
+        """Return open entries, without entries that stay behind an earlier message of their id.
 
         The latter get a failure that says so.
         """
@@ -232,11 +236,11 @@ class BatchProcessor:
         return found
 
     def _leave_unacknowledged(self, entries: Iterable[IngestEntry]) -> None:
-        """Have what arrives later under the ids of `entries` stay behind them."""
+        """Have later messages with the ids of `entries` stay behind them."""
         self._unacknowledged |= {entry.message_id for entry in entries if entry.message_id is not None}
 
     def _give_up(self, entries: Sequence[IngestEntry]) -> None:
-        """Object to what the store has failed on for long, or what has no room any more.
+        """Object to messages that the store has failed on for long, or that have no room any more.
 
         Only where it has stored another one meanwhile: otherwise it may refuse them all, which says nothing of them.
         """
@@ -270,7 +274,7 @@ class BatchProcessor:
             self._stored_at = time.monotonic()
 
     def _read(self, entries: Iterable[IngestEntry]) -> None:
-        """Find out what each says. Delays count from when it came."""
+        """Read the content of each. Delays count from when it came."""
         now, reading_at = self._clock()
         came_at, came = reading_at, now
         for entry in entries:
@@ -301,7 +305,7 @@ class BatchProcessor:
         self._storing.store([entry for entry in entries if entry.result is None])
 
     def _apply(self, entry: IngestEntry) -> None:
-        """Cancel what the saga's timeouts are, as far as they wait by now."""
+        """Cancel the saga's timeouts that wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
         while self._cancel_some(entry.meaning.id_prefix):
             pass
@@ -310,8 +314,9 @@ class BatchProcessor:
     def _cancel_some(self, id_prefix: str) -> bool:
         """Cancel a page of them. Whether there may be more; claimed ones are left to their dispatchers.
 
-        No operation by filter does it, which would look at all waiting messages: ids are found by their index. What was
-        cancelled when the process dies stays so; the message that asks for it is in its queue, and asks again.
+        No operation by filter does it, which would look at all waiting messages: ids are found by their index. If
+        the process dies, cancelled messages stay cancelled; the message that asks for it is in its queue, and asks
+        again.
         """
         ids = self._delivery.message_ids(id_prefix, _PAGE)
         if not ids:
@@ -325,7 +330,7 @@ def _fails(error: Exception | str | None) -> str:
 
 
 def _trouble(entries: Iterable[IngestEntry]) -> str | None:
-    """Why the first of those that have no result is to be tried again."""
+    """Why the first message without a result is to be tried again."""
     for entry in _open(entries):
         if entry.failure is not None:
             return entry.failure if entry.is_claimed else _fails(entry.failure)

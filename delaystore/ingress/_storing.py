@@ -58,7 +58,7 @@ class EntryStorage:
     """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
     `changes`: makes the changes of waiting messages that publishers ask for. `on_stored` is called with the earliest
-    due time of what was stored.
+    due time of the stored messages.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class EntryStorage:
         self._on_duplicate = on_duplicate
 
     def store(self, entries: Sequence[IngestEntry]) -> None:
-        """Give each entry a result, or an objection: only for what is the message's own fault.
+        """Give each entry a result, or an objection: only for the message's own fault.
 
-        Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
+        Raises StoreError for any other failure: entries without either can be tried again. All of them go into one
         transaction; only where that cannot be, as after a crash, they are looked at one by one. An entry of whose id a
         dispatcher has the message, and keeps it for some seconds, has a failure after this, and no result.
         """
@@ -180,8 +180,8 @@ class EntryStorage:
 
         The ids of messages that they are to replace are added to `replaced`.
 
-        A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
-        unclaimed is compared, as it is forwarded after its repetition was published.
+        A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only an
+        unclaimed message is compared, as it is forwarded after its repetition was published.
         """
         unclaimed = self._delivery.get_unclaimed([entry.message.message_id for entry in entries])
         return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id), replaced)]
@@ -228,7 +228,7 @@ class EntryStorage:
 
 
 def _waves(entries: Sequence[IngestEntry]) -> Sequence[Sequence[IngestEntry]]:
-    """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
+    """Parts of `entries` to be stored one after the other: each id once, and then later messages with the same ids."""
     if len({entry.message_id for entry in entries}) == len(entries):
         return [entries]
     waves: tuple[list[IngestEntry], list[IngestEntry]] = ([], [])
@@ -252,7 +252,7 @@ def _runs(entries: Sequence[IngestEntry]) -> list[list[deque[IngestEntry]]]:
 
 
 def _supersede(runs: list[deque[IngestEntry]]) -> None:
-    """Give what is left of the runs of an id a result, now that the first message of the last run is in the store."""
+    """Give the rest of the runs of an id a result, now that the first message of the last run is in the store."""
     for entry in runs.pop():
         entry.result = IngestResult.DUPLICATE
     older = [entry for run in runs for entry in run]

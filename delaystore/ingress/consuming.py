@@ -1,6 +1,6 @@
 """Consuming queues until `stop` is called: one loop for the ingress and for the control queue.
 
-`ConsumingLoop` owns the thread: it connects, consumes, and reconnects after a pause. What it consumes goes to a
+`ConsumingLoop` owns the thread: it connects, consumes, and reconnects after a pause. Consumed messages go to a
 `BatchHandler`, a batch at a time, while the next batch is being prefetched.
 
 Where is a message if the process dies? In its queue: a handler acknowledges it only after the store or another queue
@@ -31,13 +31,13 @@ _FULL_TICK: Final = 0.05
 MANY: Final = 10
 """Messages. Where a batch has as many, gathering the next one pays; where few come, they are handled at once."""
 _GATHERED_FOR: Final = 0.04
-"""Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
+"""Seconds from the beginning of such a batch to the beginning of the next one, unless this is full sooner."""
 
 logger = logging.getLogger("delaystore.ingress")
 
 
 class ConsumedItem(Protocol):
-    """A message, or what was made of it."""
+    """A message, or an object made of it."""
 
     @property
     def size(self) -> int:
@@ -55,7 +55,7 @@ class ConsumingLimits:
     Attributes:
         prefetch: Messages of each queue that may be unacknowledged.
         batch: Messages of one batch.
-        memory_bytes: Bytes of messages, of which one batch has half at most. A single message may exceed it.
+        memory_bytes: Bytes of messages; one batch has half at most. A single message may exceed it.
         gathers: Whether a batch waits a moment for more messages where the last one had many.
 
     """
@@ -98,11 +98,13 @@ class BatchHandler(ABC, Generic[ItemT]):
 
     @abstractmethod
     def handle(self, batch: Sequence[ItemT]) -> None:
-        """Handle a batch; what it raises ends the connection."""
+        """Handle a batch; its exception ends the connection."""
 
     @abstractmethod
     def settle(self, batch: Sequence[ItemT], consumer: Consumer, *, failed: bool) -> None:
-        """Acknowledge what is done of a batch. `failed`: `handle` has raised, which ends the connection after this."""
+        """Acknowledge the finished messages of a batch. `failed`: `handle` has raised, which ends the connection
+        after this.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +112,10 @@ class ConsumingWork(Generic[ItemT]):
     """The steps of a loop on each connection.
 
     Attributes:
-        queues: Prepares what has to exist, and returns the queues to consume. Raises TransportError, StoreError.
+        queues: Prepares the queues, and returns the queues to consume. Raises TransportError, StoreError.
         handler: Makes the handler of one connection, which consumes these queues.
-        recover: Waits for what has failed, or until the loop is to stop. False: the loop pauses as its circuit breaker
-            says.
+        recover: Waits until the failed server is back, or until the loop is to stop. False: the loop pauses as its
+            circuit breaker says.
 
     """
 
@@ -127,10 +129,11 @@ class ConsumingLoop(Generic[ItemT]):
 
     Args:
         broker: The broker.
-        what: What is consumed, for messages to people.
+        what: The consumed queues, for messages to people.
         limits: How much is in memory at once.
         breaker: Circuit breaker of connecting and consuming; it says how long to pause.
-        open_work: What is open as long as the loop runs. It gets the flag that is set when the loop is to stop.
+        open_work: A context that is open as long as the loop runs. It gets the flag that is set when the loop is to
+            stop.
 
     """
 
@@ -296,7 +299,7 @@ class _Session(Generic[ItemT]):
         self._future: Future[None] | None = None
 
     def run(self) -> None:
-        """Raises TransportError, and what the handler raises. What is not acknowledged goes back to its queue."""
+        """Raises TransportError, and the handler's errors. Unacknowledged messages go back to their queue."""
         with ThreadPoolExecutor(1, thread_name_prefix="delaystore-consuming") as worker:
             try:
                 while not self._stopping.is_set():
@@ -361,7 +364,7 @@ class _Session(Generic[ItemT]):
             self._future.add_done_callback(self._consumer.wake)
 
     def _finish(self) -> None:
-        """Settle the batch once it is done; then raise what ended it."""
+        """Settle the batch once it is done; then raise the error that ended it."""
         future = self._future
         if future is None or not future.done():
             return

@@ -33,7 +33,7 @@ from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts, s
 
 
 class IngressHandler(BatchHandler[IngestEntry]):
-    """Has batches processed, acknowledges what has a result, and retries the rest."""
+    """Has batches processed, acknowledges messages with a result, and retries the rest."""
 
     def __init__(
         self, queues: Sequence[str], settings: IngressSettings, intake: BatchProcessor, tally: IngressCounts
@@ -98,7 +98,7 @@ class Ingress:
         rules: How a message is read.
         settings: The queue, and how much is in memory at once.
         delivery_settings: Time limits of the store and the breakers. None: the defaults.
-        on_stored: Called with the earliest due time of what was just stored, to wake a dispatcher of this process whose
+        on_stored: Called with the earliest due time of the stored batch, to wake a dispatcher of this process whose
             store cannot wake it.
 
     Raises:

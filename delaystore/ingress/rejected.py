@@ -34,9 +34,11 @@ EXCHANGE: Final = "delaystore.rejected-exchange"
 """The exchange that it was published to."""
 ROUTING_KEY: Final = "delaystore.rejected-routing-key"
 _COPY_TIMEOUT: Final = 3.0
-"""Seconds for the confirms of one batch. What is confirmed later counts as well, and is not published again."""
+"""Seconds for the confirms of one batch. A message that is confirmed later counts as well, and is not published
+again."""
 _ASKING: Final = 1.0
-"""Seconds for that of the message that asks whether a silent queue takes messages again; good ones wait as long."""
+"""Seconds for the confirm of the message that asks whether a silent queue takes messages again; good ones wait as
+long."""
 _LONGEST_PAUSE: Final = 30.0
 """Seconds between two such questions; each pause is twice the last."""
 _FIRST_PAUSE: Final = 1.0
@@ -246,16 +248,16 @@ def retry_rejected(
         broker: The broker.
         queue: The rejected queue.
         wanted: Which messages; None: all.
-        dry_run: Publish nothing, and report what would be published.
+        dry_run: Publish nothing, and report the messages that would be published.
         on_progress: Called with the number of messages tried, and their total.
         stopping: Asked after each batch whether to stop.
 
     Returns:
-        What became of the messages.
+        The results of the messages.
 
     Raises:
         TransportSetupError: There is no such queue.
-        TransportError, TransportUnavailableError: What was not acknowledged is in the queue.
+        TransportError, TransportUnavailableError: Unacknowledged messages are in the queue.
 
     """
     result = Retry(_depth(broker, queue))
@@ -305,7 +307,7 @@ def _next(consumer: Consumer, most: int) -> Sequence[Consumed]:
 
 
 def _try(publisher: BatchPublisher, deliveries: Sequence[RawDelivery], result: Retry, dry_run: bool) -> Sequence[int]:
-    """Publish them, note what became of them, and return the tags of those to be acknowledged."""
+    """Publish them, note their results, and return the tags to be acknowledged."""
     copies: list[tuple[int, Copy]] = []
     for each in deliveries:
         try:

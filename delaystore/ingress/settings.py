@@ -28,7 +28,7 @@ def rejected_of(queue: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IngressNames:
-    """The names that belong to `exchange`, to which programs publish what is to be delayed.
+    """The names that belong to `exchange`, to which programs publish delayed messages.
 
     `queue`: the ingress queue. `out`: the exchange to which delaystore publishes due messages.
     """
@@ -124,7 +124,8 @@ class IngressSettings:
     rejected_queue: str = ""
     """Where messages go that cannot be stored; default: `QUEUE.rejected`."""
     expired_queue: str = ""
-    """Where the broker puts what expires in the ingress queue, read as well if it exists; default: `QUEUE.expired`."""
+    """Where the broker puts messages that expire in the ingress queue, read as well if it exists; default:
+    `QUEUE.expired`."""
     on_duplicate: DuplicateRule = DuplicateRule(IngressOnDuplicate.BOTH)
     direct_below: Duration = Duration(timedelta(0))
     """Messages due within less are forwarded at once, without the store; 0: none are."""

@@ -1,4 +1,4 @@
-"""The rule about a message_id that is taken, where a retry is sent under the id of what failed.
+"""The rule about a message_id that is taken, where a retry is sent under the id of the failed attempt.
 
 If this retry is stored already, because its worker died before it acknowledged the message, it waits once. If a
 dispatcher has the earlier attempt, the store waits until the dispatcher has removed that. If it has not within a few

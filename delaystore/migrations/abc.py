@@ -1,4 +1,4 @@
-"""The contract of migrations: what messages move from and to, their checksum, and the clocks of both sides."""
+"""The contract of migrations: sources and targets of messages, their checksum, and the clocks of both sides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -13,7 +13,7 @@ from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome
 
 Identity = tuple[str, str, datetime]
-"""What a checksum is over: message_id, destination, due_time."""
+"""The fields of a checksum: message_id, destination, due_time."""
 _MODULUS: Final = 2**128
 
 
@@ -55,7 +55,7 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     """Every batch has moved."""
     ABORTED = "aborted"
-    """What had not moved has gone back."""
+    """Messages that had not moved have gone back."""
 
     @property
     def unfinished(self) -> bool:
@@ -68,14 +68,15 @@ class BatchStatus(StrEnum):
 
     PENDING = "pending"
     STAGED = "staged"
-    """It is being sent: the target may have some of it. A resumed run sends what the target has no receipt of."""
+    """It is being sent: the target may have some of it. A resumed run sends the messages without a receipt of the
+    target."""
     COMPLETED = "completed"
-    """The target has confirmed all of it, except for what was rejected."""
+    """The target has confirmed all of it, except rejected messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParameters:
-    """What a run is about. A run can only be resumed with the same parameters.
+    """The parameters of a run. A run can only be resumed with the same parameters.
 
     Attributes:
         endpoint: The endpoint whose messages move.
@@ -92,7 +93,7 @@ class RunParameters:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing was sent, whatever its batches say."""
+        """Whether nothing was sent, also if it has batches."""
         return self.target.partition(" ")[0] == DRY_RUN
 
 
@@ -137,7 +138,8 @@ class RejectedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCounts:
-    """Waiting messages of one endpoint. All but `staying` is about those that would move, due at the cut-off or later.
+    """Waiting messages of one endpoint. All except `staying` is about messages that would move, due at the cut-off
+    or later.
 
     Attributes:
         endpoint: The endpoint.
@@ -194,11 +196,11 @@ class MigrationBatch:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a run cannot begin, or what it would leave behind.
+    """Why a run cannot begin, or which messages it would leave behind.
 
     Attributes:
         subject: The destination, endpoint or server that has the problem.
-        text: What is wrong, and what to do.
+        text: The fault, and the remedy.
         fatal: False: a warning.
         messages: How many messages would be rejected because of it. 0: it concerns the whole run.
 
@@ -329,7 +331,7 @@ class MigrationSource(ABC):
         """Begin a run. Creates the run's tables where they are missing.
 
         Args:
-            parameters: What the run is to do.
+            parameters: The endpoint, the target and the limits of the run.
 
         Returns:
             The run, whose status is PREPARING.
@@ -551,7 +553,7 @@ class MigrationTarget(ABC):
         return [None] * len(messages)
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
-        """Create and bind what the target needs, before rows are moved.
+        """Create and bind the parts that the target needs, before rows are moved.
 
         Args:
             destinations: How many messages go to each destination.
@@ -598,7 +600,7 @@ class MigrationTarget(ABC):
         """Send rows of a batch, as `send` does.
 
         A target that keeps receipts writes one in the transaction that stores the messages, and stores no message
-        again of which it has a receipt: DELIVERED.
+        with a receipt again: DELIVERED.
 
         Args:
             run: The run.
@@ -613,7 +615,7 @@ class MigrationTarget(ABC):
         return self.send(list(part.values()), now)
 
     def end(self, run: MigrationRun) -> None:  # noqa: B027 - most keep no receipts
-        """Delete the run's receipts, of which no batch is in flight. May be called twice.
+        """Delete the run's receipts; no batch is in flight. May be called twice.
 
         Args:
             run: The run.
@@ -659,7 +661,7 @@ class MigrationTarget(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run or an abort did.
+    """The result of a run or an abort.
 
     Attributes:
         run: The run; None: nothing was done.
@@ -702,9 +704,9 @@ _ZONE_STEP: Final = timedelta(minutes=30)
 
 
 def clock_problems(whose: str, theirs: datetime, ours: datetime) -> Sequence[Problem]:
-    """What is wrong with a clock: fatal where it differs from this computer's as if by a time zone.
+    """The fault of a clock: fatal where it differs from this computer's as if by a time zone.
 
-    `whose`: names the clock, for people. `theirs`, `ours`: what the two clocks say now, aware.
+    `whose`: names the clock, for people. `theirs`, `ours`: the times of the two clocks now, aware.
     """
     difference = theirs - ours
     size = abs(difference)

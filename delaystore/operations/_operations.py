@@ -88,7 +88,7 @@ class Operations:
 
         Args:
             by: In whose name changes are noted; None: as before, at first `user@host`.
-            way: By which way they are asked for; None: as before, at first that of a program's operations.
+            way: By which way they are requested; None: as before, at first a program's operations.
 
         Returns:
             The operations in that name.
@@ -398,7 +398,7 @@ class Operations:
 
         Args:
             requests: What to do, with which messages.
-            most_bytes: After so many bytes of bodies that were looked up, the rest is left undone.
+            most_bytes: After this number of bytes of bodies that were looked up, the rest is left undone.
 
         Returns:
             The results of the first of `requests`: of all, or at least of one.
@@ -417,7 +417,7 @@ class Operations:
 
         Args:
             destination: The destination.
-            until: When it resumes automatically, an aware datetime, in place of that of an earlier pause; None: never.
+            until: When it resumes automatically, an aware datetime, in place of an earlier pause's; None: never.
             progress: Called with the number of parked messages so far; an error that it raises ends the parking, not
                 the pause: dispatchers go on with it.
 
@@ -521,8 +521,8 @@ class Operations:
         """Note a change that was made elsewhere. If the store fails, that is logged, and not raised.
 
         Args:
-            action: What was done, in one word.
-            about: What it was done to, for people.
+            action: The change, in one word.
+            about: The changed messages or destination, for people.
             count: To how many messages.
 
         """
@@ -582,7 +582,7 @@ class Operations:
             timeout: Seconds, about, within which store and transport have to answer.
 
         Returns:
-            The overview; what is not known in time is None.
+            The overview; facts that are not known in time are None.
 
         """
         return self._inquiry.overview(self._access, timeout)

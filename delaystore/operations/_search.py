@@ -33,7 +33,7 @@ class EndpointAccess:
         prepare: Sets up the store where this process is to do that.
         wake_up: Wakes this process's dispatcher for a due time; None: for messages that may be due now.
         call: A call to the store for a purpose, which is ended when it takes too long.
-        due_time: What `delay` and `at` mean.
+        due_time: The time of `delay` and `at`.
         actor: In whose name and by which way changes are made, and whether they are noted.
 
     """
@@ -73,8 +73,8 @@ class EndpointAccess:
         made; a note before the change would be believed where the change failed.
 
         Args:
-            action: What was done, in one word.
-            about: What it was done to, for people.
+            action: The change, in one word.
+            about: The changed messages or destination, for people.
             count: To how many messages.
 
         """
@@ -92,7 +92,7 @@ class EndpointAccess:
 
 
 CountListener = Callable[[int], object]
-"""Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
+"""Called as work goes on with how many messages are done. Its exception ends the work, which can be done again."""
 
 
 _CHUNK: Final = 1_000

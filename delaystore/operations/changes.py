@@ -25,11 +25,11 @@ from delaystore.stores.shared import answer_about, keyed
 from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
-"""Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
+"""Called after each step with the operation as it is. Its exception ends the run, which can be resumed."""
 
 
 class DueTime(Protocol):
-    """What `delay` and `at` say, by the store's clock."""
+    """The time of `delay` and `at`, by the store's clock."""
 
     def __call__(self, delay: timedelta | float | None, at: datetime | None, /) -> datetime:
         """The due time; raises InvalidMessageError unless exactly one is given, and can be."""
@@ -73,13 +73,13 @@ class Actor:
         return self.notes_all or self.way.is_operators
 
     def change(self, action: ChangeAction, new_due_time: datetime | None = None) -> Change | None:
-        """What the store is to note with a change; None: nothing."""
+        """The audit entry of a change; None: nothing is noted."""
         if not self.is_noted:
             return None
         return Change(by=self.by, way=self.way, action=action, new_due_time=new_due_time)
 
     def replacement(self, rule: KeyRule) -> Change | None:
-        """What the store is to note with a message that is replaced by its key; None: nothing, or `rule` keeps it."""
+        """The audit entry of a message that is replaced by its key; None: nothing is noted, or `rule` keeps it."""
         replaces = rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE)
         return self.change(ChangeAction.REPLACE) if replaces else None
 
@@ -103,7 +103,7 @@ class AuditKept:
 
     @classmethod
     def of(cls, dispatchers: Sequence[DispatcherRecord]) -> Self:
-        """That of these."""
+        """The common settings of these dispatchers."""
         audit = sorted({each.audit for each in dispatchers if each.audit is not None})
         retention = min((each.retention for each in dispatchers if each.retention is not None), default=None)
         return cls(audit=audit, retention=retention)
@@ -122,7 +122,7 @@ class RequestResult:
     """The result of a request.
 
     Attributes:
-        outcome: What was done.
+        outcome: The result.
         message_id: The id of the message that was found; None: none waits.
         message: The message that was looked up, else None.
         due_time: The new due time of a message that was rescheduled, else None.
@@ -273,7 +273,7 @@ def audited(store: object, way: Way) -> AuditedStore:
 
 
 def audited_keyed(store: object, way: Way) -> AuditedKeyedStore:
-    """`store`, which must know keys and note what is replaced by its key; raises ConfigurationError."""
+    """`store`, which must know keys and note replaced messages of a key; raises ConfigurationError."""
     keyed(store)
     if not isinstance(store, AuditedKeyedStore):
         raise _no_audit_trail(store, way)
@@ -297,9 +297,9 @@ class MessageChanges:
     Args:
         store: Returns the store, set up, or the caller's transaction.
         actor: Who makes the changes, and whether they are noted.
-        due_time: What `delay` and `at` mean.
+        due_time: The time of `delay` and `at`.
         call: A call to the store for a purpose, which is ended when it takes too long.
-        changed: Called with the new due time of what was rescheduled, to wake the dispatcher.
+        changed: Called with the new due time of rescheduled messages, to wake the dispatcher.
 
     """
 
@@ -370,7 +370,7 @@ class MessageChanges:
 
         Args:
             messages: The new messages, at least one, each with an id of its own.
-            replaced: Ids of those that take the place of the waiting message of their id, if one waits. The entry of
+            replaced: Ids of messages that take the place of the waiting message of their id, if one waits. The entry of
                 each is the one of `send` with `on_key="replace"`.
 
         Raises:

@@ -31,7 +31,7 @@ _TIMEOUT: Final = 30.0
 
 
 class ErrorRun(ABC):
-    """One pass over the error queue as it is at the beginning. What does not match keeps its place."""
+    """One pass over the error queue as it is at the beginning. Messages that do not match keep their places."""
 
     def __init__(self, transport: Transport, name: str, wanted: ErrorFilter, limit: int | None) -> None:
         self.report = ErrorReport()
@@ -57,7 +57,7 @@ class ErrorRun(ABC):
 
     @abstractmethod
     def _handle(self, queue: OpenQueue, chosen: Sequence[tuple[TakenMessage, FailedMessage]]) -> None:
-        """Do with a batch, of those that match, whatever is to be done."""
+        """Do the work with a batch of matching messages."""
 
     def _goes_on(self, stopping: Callable[[], bool]) -> bool:
         report = self.report
@@ -80,7 +80,7 @@ class ErrorRun(ABC):
 
 
 class Discarding(ErrorRun):
-    """Removes what matches."""
+    """Removes matching messages."""
 
     def __init__(
         self, transport: Transport, name: str, wanted: ErrorFilter, limit: int | None, *, dry_run: bool
@@ -97,7 +97,7 @@ class Discarding(ErrorRun):
 
 
 class Replaying(ErrorRun):
-    """Sends the originals, and removes what is confirmed.
+    """Sends the originals, and removes confirmed ones.
 
     A destination that does not exist or is unavailable is not tried again in this run.
     """
@@ -173,7 +173,7 @@ def is_same_queue(destination: str, queue: str) -> bool:
 
 
 class DryReplaying(Replaying):
-    """Sends nothing: a dry run. It reports what the transport knows of the destinations."""
+    """Sends nothing: a dry run. It reports the transport's knowledge of the destinations."""
 
     def __init__(
         self, transport: Transport, name: str, wanted: ErrorFilter, limit: int | None, destination: str | None
@@ -202,7 +202,7 @@ _AT_ONCE: Final = 100
 """Messages taken at once."""
 _EVERYTHING: Final = ErrorFilter()
 Note = Callable[[str, str, int], object]
-"""Notes a change that was made: what was done, to what, and to how many messages."""
+"""Notes a change that was made: the action, its object, and the number of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class ErrorQueue:
     Args:
         transport: The transport of the queue.
         name: The queue's name, or `/queues/NAME`.
-        note: Notes what `replay` and `discard` have changed, afterwards: the queue is the broker's, and shares no
+        note: Notes the changes of `replay` and `discard`, afterwards: the queue is the broker's, and shares no
             transaction with the store that keeps the audit trail. A process that dies in between leaves the change
             without an entry.
 
@@ -388,12 +388,12 @@ class ErrorQueue:
             wanted: Which messages.
             destination: Send all of them there; None: to their own destinations.
             limit: Maximum number of messages; None: all.
-            dry_run: Send nothing, and report what would be done, as far as is known.
+            dry_run: Send nothing, and report the result as far as it is known.
             progress: Called after each batch.
             stopping: Asked before each batch; True ends the run.
 
         Returns:
-            What was done, and which messages stay and why.
+            The result, and the messages that stay with their reasons.
 
         Raises:
             ConfigurationError: `destination` is the error queue itself, or the transport cannot inspect queues.
@@ -423,12 +423,12 @@ class ErrorQueue:
         Args:
             wanted: Which messages.
             limit: Maximum number of messages; None: all.
-            dry_run: Remove nothing, and report what would be removed.
+            dry_run: Remove nothing, and report the messages that would be removed.
             progress: Called after each batch.
             stopping: Asked before each batch; True ends the run.
 
         Returns:
-            What was done, and which messages stay and why.
+            The result, and the messages that stay with their reasons.
 
         Raises:
             ConfigurationError: The transport cannot inspect queues.
@@ -472,7 +472,7 @@ _CONTENT: Final = frozenset({"headers", "properties", "body"})
 
 
 def groups_document(found: ErrorGroups) -> dict[str, Any]:
-    """The groups of the error queue, for JSON; `filter`: what the messages of a group meet."""
+    """The groups of the error queue, for JSON; `filter`: the filter that the messages of a group match."""
     groups = [{**documents.record(group), "filter": group.wanted.as_dict()} for group in found.groups]
     return {"depth": found.depth, "examined": found.examined, "complete": found.complete, "groups": groups}
 

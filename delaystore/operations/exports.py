@@ -20,7 +20,7 @@ from delaystore.stores.sql.codec import encode_mapping
 from delaystore.text import parse_json
 
 COLUMNS: Final = ("message_id", "destination", "due_time", "body", "body_base64", "headers", "properties", "key")
-"""What is written of a message. Not how often it has failed: `send --file` makes a new message of it."""
+"""The written form of a message. Not how often it has failed: `send --file` makes a new message of it."""
 _CHANGED_IN_CSV: Final = frozenset("\r\0")
 """Readers of CSV take these for something else."""
 
@@ -29,13 +29,13 @@ class ExportFormat(StrEnum):
     """How messages are written."""
 
     JSONL = "jsonl"
-    """A JSON object a line. What a message has not is left out."""
+    """A JSON object a line. Missing values are left out."""
     CSV = "csv"
-    """RFC 4180, with a header. What a message has not is an empty field, and an empty body is one in quotes."""
+    """RFC 4180, with a header. A missing value is an empty field, and an empty body is one in quotes."""
 
     @property
     def head(self) -> bytes:
-        """What a file begins with."""
+        """The beginning of a file."""
         return b"" if self is ExportFormat.JSONL else f"{','.join(COLUMNS)}\n".encode()
 
     def line(self, message: DelayedMessage) -> bytes:
@@ -44,7 +44,7 @@ class ExportFormat(StrEnum):
 
 
 def _texts(message: DelayedMessage, refused: frozenset[str] = frozenset()) -> dict[str, str]:
-    """What a message has, by COLUMNS. A body that is text without these characters is text, any other is base64."""
+    """A message's values, by COLUMNS. A body that is text without these characters is text, any other is base64."""
     texts = {
         "message_id": message.message_id,
         "destination": message.destination,
@@ -83,7 +83,7 @@ _LINES: Final[Mapping[ExportFormat, Callable[[DelayedMessage], str]]] = MappingP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written so far. `keyed`: of these, messages with a key. `unreadable`: rows that hold no message."""
+    """The written part so far. `keyed`: of these, messages with a key. `unreadable`: rows that hold no message."""
 
     messages: int = 0
     keyed: int = 0
@@ -107,9 +107,10 @@ def readable_of(chunk: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
 class ExportFile:
     """Writes to `PATH.part`, and notes in `PATH.part.json`, after each chunk, how far it is; renames at the end.
 
-    `resume`: go on with what was interrupted. Killed at any point, nothing is under PATH, and what is noted is written.
-    Raises ConfigurationError where `path` is there already, where an interrupted export is left and `resume` is not
-    given, where there is none to resume, or one of something else, and where another export is at it; OSError.
+    `resume`: go on with an interrupted export. Killed at any point, nothing is under PATH, and noted messages are
+    written. Raises ConfigurationError where `path` is there already, where an interrupted export is left and
+    `resume` is not given, where there is none to resume, or one of something else, and where another export is at
+    it; OSError.
     """
 
     def __init__(self, path: Path, form: ExportFormat, endpoint: str, wanted: MessageFilter, *, resume: bool) -> None:
@@ -150,7 +151,7 @@ class ExportFile:
         self._stream.close()  # and no longer locked
 
     def close(self) -> None:
-        """Leave what is written for a resumption, if anything is; may be called twice, and after `finish`."""
+        """Leave the written part for a resumption, if there is one; may be called twice, and after `finish`."""
         if self._is_empty and not self._stream.closed:
             self.part.unlink(missing_ok=True)
             self._notes.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ from delaystore.transports.abc import ReceivedMessage
 from delaystore.transports.rabbitmq.delay_headers import parsed_time
 
 _OURS: Final = "delaystore."
-"""How the exception's type begins in a copy that a dispatcher wrote; what follows is the kind of failure."""
+"""How the exception's type begins in a copy that a dispatcher wrote; the kind of failure follows."""
 _UNREADABLE: Final = "Unreadable"
 _REJECTED: Final = "Rejected"
 """In the rejected queue of an ingress, or of a control queue, which may be looked at like an error queue."""
@@ -55,7 +55,7 @@ _DEATHS: Final = "x-death"
 _FORGEABLE: Final = "so its header delaystore.failed-cc may be its sender's; publish it again from your program"
 _EXCEPTION_INFO: Final = "NServiceBus.ExceptionInfo."
 _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries")
-"""What an endpoint of NServiceBus counts: it begins again with a message that is sent again."""
+"""The counter of an NServiceBus endpoint: it begins again with a message that is sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class FailedMessage:
 
 
 def failed_message(received: ReceivedMessage) -> FailedMessage:
-    """What `received`, out of the error queue, is a copy of.
+    """The original of `received`, a copy out of the error queue.
 
     Any program may have written it: delaystore's dispatchers, in any of their forms, an endpoint of NServiceBus, or
     another program, of whose message nothing may be known but its content.
@@ -203,9 +203,9 @@ def _shown(headers: Mapping[Any, Any]) -> dict[str, Any]:
 def _unpacked(
     headers: dict[str, Any], properties: dict[str, Any], body: bytes
 ) -> tuple[dict[str, Any], dict[str, Any], bytes]:
-    """With what is in text, or in the body's first line, in its place again; of a damaged row the text stays.
+    """With values that are text, or in the body's first line, in their places again; of a damaged row the text stays.
 
-    Raises ValueError for what a dispatcher did not write.
+    Raises ValueError for a copy that a dispatcher did not write.
     """
     if HEADERS_IN_BODY in headers:
         length = _count(headers.pop(HEADERS_IN_BODY))
@@ -439,7 +439,7 @@ _MOST_REASONS: Final = 100
 
 @dataclass(slots=True, kw_only=True)
 class ErrorReport:
-    """What a replay, or a discard, has done; of a dry run: what it would do.
+    """The result of a replay or a discard; of a dry run: the result that it would have.
 
     Attributes:
         depth: Messages in the error queue at the beginning.

@@ -43,7 +43,7 @@ class NullFieldError(RequestFieldError):
 
 
 class FieldTypeError(RequestFieldError):
-    """The field `name` is of the wrong type. `wanted`: what it must be."""
+    """The field `name` is of the wrong type. `wanted`: the required type."""
 
     def __init__(self, name: str, wanted: str, given: object) -> None:
         super().__init__(f"{name} must be {wanted}, not {shown(given)}")

@@ -1,4 +1,4 @@
-"""How an endpoint is doing, asked within a time limit, and what is healthy."""
+"""State of an endpoint, asked within a time limit, and the conditions of health."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from delaystore.transports.abc import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recent:
-    """What was done in the last `minutes`, and in the minute that has begun.
+    """Activity of the last `minutes`, and of the minute that has begun.
 
     Attributes:
         minutes: The whole minutes.
@@ -87,7 +87,7 @@ RATE_OVER: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is known of an endpoint. None: the store did not answer in time, or cannot tell.
+    """The known facts about an endpoint. None: the store did not answer in time, or cannot tell.
 
     Attributes:
         endpoint: Its name.
@@ -96,7 +96,7 @@ class Overview:
         waiting: Waiting messages.
         first_due: When the first message is due; None also: no message waits.
         overdue: For how long the oldest message has been due; zero: no message is overdue.
-        failing: Waiting messages that failed before; counted up to 10,000, at least so many where not `exact`.
+        failing: Waiting messages that failed before; counted up to 10,000, at least this number where not `exact`.
         parked: Due messages of paused destinations, counted as `failing`.
         destinations: Destinations that are paused, limited or resuming.
         operations: Operations that run, or may be resumed.
@@ -108,8 +108,8 @@ class Overview:
         operable: False: the store's tables are of an earlier release; None also: it offers no operations.
         read_only: Why nothing can be stored; None: no reason is known.
         problem: Why the store did not answer; None: it did.
-        blocking_defects: What is wrong with its tables, so that messages cannot be stored or dispatched, a line with
-            its remedy each.
+        blocking_defects: Defects of its tables by which messages cannot be stored or dispatched, a line with its
+            remedy each.
         remarks: What else was found wrong while asking, in plain sentences.
 
     """
@@ -179,7 +179,7 @@ class Overview:
 
     @property
     def wrong(self) -> Sequence[str]:
-        """What is wrong, in plain sentences, the worst first; empty: nothing is known to be."""
+        """Faults, in plain sentences, the worst first; empty: nothing is known to be."""
         return [
             *self._of_store(),
             *self._of_dispatching(),
@@ -191,7 +191,7 @@ class Overview:
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known.
 
-        `delaystore status --json` and `health --json` have what they say of it under the same names.
+        `delaystore status --json` and `health --json` have these facts under the same names.
         """
         activity = None if self.activity is None else [_minute(each) for each in self.activity]
         return {
@@ -288,11 +288,11 @@ def _minute(activity: Activity) -> dict[str, Any]:
 _HOUR: Final = timedelta(hours=1)
 _PURPOSE: Final = "asking for an overview"
 _REMARKS: Final = "remarks"
-"""The key of what is found under which stands what the store did not allow to be asked."""
+"""The key for the facts that the store did not allow to be read."""
 
 
 class Inquiry:
-    """Asks an endpoint's store and transport how they are; what they do not answer in time stays None.
+    """Asks an endpoint's store and transport for their state; facts without an answer in time stay None.
 
     The store is asked one question after the other, the quick ones first, by one thread: a store that hangs keeps that
     one, and not one for each caller. On an event loop the loop itself asks.
@@ -324,7 +324,7 @@ class Inquiry:
         return Overview(endpoint=access.endpoint, error_queue=queue, remarks=[*unknown, *remarks], **found)
 
     def _asked(self, access: EndpointAccess, timeout: float) -> dict[str, Any]:
-        """What the store says, by the names of Overview's fields."""
+        """The store's answers, by the names of Overview's fields."""
         if on_a_loop():
             found: dict[str, Any] = {}
             try:
@@ -341,7 +341,7 @@ class Inquiry:
         return dict(found)
 
     def _asking(self, access: EndpointAccess, timeout: float) -> tuple[dict[str, Any], Question[None]]:
-        """The question that is asked at present, and what is found so far."""
+        """The question that is asked at present, and the answers so far."""
         with self._lock:
             if self._question is None or not self._question.open:
                 found: dict[str, Any] = {}
@@ -388,7 +388,7 @@ def _depths(transport: Transport, queues: Iterable[str]) -> Mapping[str, int]:
 
 
 def _ask(access: EndpointAccess, found: dict[str, Any]) -> None:
-    """Put what the store says into `found`, as it comes."""
+    """Put the store's answers into `found`, as they come."""
     if not on_a_loop():  # there the caller does that, who waits without blocking the loop
         access.prepare()
     store = access.store
@@ -409,7 +409,7 @@ def _ask(access: EndpointAccess, found: dict[str, Any]) -> None:
 def _questions(
     store: DelayedMessageStore, now: datetime, *, operable: bool
 ) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """The names of fields, what each says, and how to ask for it."""
+    """The names of fields, their meaning, and how to ask for them."""
     if isinstance(store, OperableDelayedMessageStore) and operable:
         yield "dispatchers", "which dispatchers run", store.dispatchers
         yield "ingresses", "which ingresses run", store.ingresses
@@ -433,7 +433,7 @@ def _up_to_most(count: Callable[[int], int]) -> Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCriteria:
-    """What an endpoint must be like to be healthy, besides that its store answers and can be written.
+    """The conditions of a healthy endpoint, besides a store that answers and can be written.
 
     Attributes:
         max_overdue: For how long a message may be overdue at most.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ServedEndpoint:
     """One endpoint, opened; nothing is connected yet. `delivery`: for the page, and for the control queue.
 
-    Raises ConfigurationError for what cannot work, MissingDependencyError.
+    Raises ConfigurationError for settings that cannot work, MissingDependencyError.
     """
 
     def __init__(self, name: str, configuration: "EndpointConfiguration") -> None:
@@ -81,7 +81,7 @@ class Runnable(Protocol):
         ...
 
     def stop(self, timeout: float, /) -> object:
-        """Have `run` finish what is in flight, and return; wait for its end for so many seconds at most."""
+        """Have `run` finish the work in flight, and return; wait for its end, at most this number of seconds."""
         ...
 
 
@@ -90,7 +90,7 @@ class EndpointComponent:
 
     Args:
         opened: The endpoint.
-        runnable: What it runs.
+        runnable: The object that it runs.
         problems: Says why it is not ready, a clause each.
         kept: An object that lives as long as this component.
 
@@ -110,7 +110,7 @@ class EndpointComponent:
         self._runnable.run()
 
     def stop(self) -> None:
-        """Have it finish what is in flight."""
+        """Have it finish the work in flight."""
         self._runnable.stop(0)
 
 
@@ -142,7 +142,7 @@ def ingress_of(
         endpoint: Its configuration.
         name: The name of the ingress' table in it.
         own: The service's own queues and exchanges, which publishers may not name.
-        watched: Called with the ingress; what it returns is kept as long as the component.
+        watched: Called with the ingress; its result is kept as long as the component.
 
     Raises:
         ConfigurationError: It cannot work so.

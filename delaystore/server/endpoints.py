@@ -80,7 +80,7 @@ class Endpoint:
         return [runner for plan, runner in self._former if plan.rank is rank]
 
     def runners(self, rank: Rank) -> Sequence[Runner]:
-        """The components that end in that turn, also those that were taken out."""
+        """The components that end in that turn, also removed ones."""
         return [*(runner for plan, runner in self._runners.items() if plan.rank is rank), *self.former(rank)]
 
     @property
@@ -156,7 +156,7 @@ class Endpoint:
 
 
 def _identity(configuration: EndpointConfiguration) -> object:
-    """What the store and the transport are opened with."""
+    """The addresses and settings with which the store and the transport are opened."""
     return (
         configuration.store,
         configuration.transport,
@@ -172,7 +172,7 @@ Configurations = Mapping[str, EndpointConfiguration]
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A change to other endpoints that can be made. `opened`: what is new, or takes the place of another."""
+    """A change to other endpoints that can be made. `opened`: endpoints that are new, or take the place of another."""
 
     wanted: Configurations
     opened: Mapping[str, Endpoint]
@@ -228,22 +228,22 @@ class Endpoints:
         ]
 
     def close_left(self) -> None:
-        """Close what `leave` has taken out, once its components have ended; returns at once."""
+        """Close endpoints that `leave` has taken out, once their components have ended; returns at once."""
         for endpoint in self._left:
             endpoint.close()
 
     def enter(self, transition: Transition) -> None:
-        """Run what is new or has changed, in place of what `leave` took out."""
+        """Run new and changed endpoints, in place of the ones that `leave` took out."""
         for endpoint in self._running.values():
             endpoint.enter()
         self._run(transition.opened)
 
     def all(self) -> Sequence[Endpoint]:
-        """Those that run, and those that a reload took out and that have not finished yet."""
+        """Running endpoints, and endpoints that a reload took out and that have not finished yet."""
         return [*self, *self._left]
 
     def turns(self) -> Iterator[Sequence[Runner]]:
-        """The components of all endpoints, in the turns in which they end; also those that a reload took out."""
+        """The components of all endpoints, in the turns in which they end; also components that a reload took out."""
         return turns_of(self.all())
 
     def _run(self, opened: Mapping[str, Endpoint]) -> None:

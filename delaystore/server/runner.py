@@ -17,11 +17,11 @@ class Component(Protocol):
     """One thing that a service does. It is run once; to run it again, another is made."""
 
     def run(self) -> None:
-        """Do it, until `stop`; raises what cannot be helped here. To return without having been stopped is to die."""
+        """Do it, until `stop`; raises errors that it cannot handle. To return without having been stopped is to die."""
         ...
 
     def stop(self) -> None:
-        """Have `run` finish what is in flight, and return. Does not wait; may be called often, at any time."""
+        """Have `run` finish the work in flight, and return. Does not wait; may be called often, at any time."""
         ...
 
     def problems(self) -> Sequence[str]:
@@ -33,16 +33,16 @@ class Rank(IntEnum):
     """In which order components end: each once those before have ended."""
 
     INTAKE = 0
-    """What takes messages in."""
+    """Components that take messages in."""
     FORWARDING = 1
-    """What sends them on."""
+    """Components that send messages on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentPlan:
     """A component that an endpoint is to have. `configuration`: a component whose own has changed is replaced.
 
-    `make`: may raise what `run` may.
+    `make`: may raise the same errors as `run`.
     """
 
     name: str
@@ -56,7 +56,7 @@ logger = logging.getLogger("delaystore.server")
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _LONGEST_WAIT: Final = 5.0
-"""Seconds between two attempts, in the end: of failed components, and of those that wait for a server."""
+"""Seconds between two attempts, in the end: of failed components, and of components that wait for a server."""
 _PROVEN: Final = 60.0
 """Seconds that a component has run, after which its next death is as its first."""
 _OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
@@ -175,7 +175,8 @@ _MOMENT: Final = 0.5
 
 
 def drained(turns: Iterable[Sequence[Runner]], deadline: float, keep_alive: Callable[[], bool]) -> list[str]:
-    """Stop all of a turn, wait until they have ended, and go on with the next turn; what did not end by `deadline`.
+    """Stop all of a turn, wait until they have ended, and go on with the next turn; returns the components that did
+    not end by `deadline`.
 
     `deadline`: of `time.monotonic`. `keep_alive`: called again and again meanwhile; False: wait no longer.
     """

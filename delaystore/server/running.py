@@ -21,7 +21,7 @@ class ServiceRequest(Enum):
 
 
 class Requests:
-    """What signal handlers ask of a service. They may do so at any time, also before there is one.
+    """What signal handlers ask of a service. They may come at any time, also before there is one.
 
     `stopping`: whether it is to stop.
     """
@@ -53,9 +53,9 @@ _QUIET: Final = 60.0
 
 
 class CriticalOnce(logging.Filter):
-    """Drops what is critical for the reason, the last argument, of another critical record shortly before.
+    """Drops a critical record with the reason, the last argument, of another critical record shortly before.
 
-    What each component cannot do is in the log already, as a warning.
+    The log has each component's fault already, as a warning.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -106,7 +106,9 @@ class Running:
         self._tell = tell
 
     def run(self) -> Sequence[str]:
-        """Run until a request to stop, and drain. Returns what did not end in time. ConfigurationError: see Service."""
+        """Run until a request to stop, and drain. Returns the components that did not end in time.
+        ConfigurationError: see Service.
+        """
         self._service.start()
         self._notifier.ready()
         while self._next() is not ServiceRequest.STOP:

@@ -26,7 +26,7 @@ _HUNG: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a reload did. `made`: changes that hold now. `waiting`: those that take a restart of the process.
+    """The result of a reload. `made`: changes that hold now. `waiting`: changes that take a restart of the process.
 
     `unfinished`: replaced components that have not finished. `failure`: an unexpected error in the middle of it.
     """
@@ -40,7 +40,7 @@ class Reloaded:
 class Service:
     """One service. `tell`: called with remarks for people, a line each.
 
-    What can be known to fail without a connection fails at construction, which listens to nothing yet:
+    Settings that are known to fail without a connection fail at construction, which listens to nothing yet:
     ConfigurationError, MissingDependencyError; then nothing is left open.
     """
 
@@ -101,11 +101,11 @@ class Service:
         return ServiceState(live=self._lives, problems=problems)
 
     def reload(self, configuration: ServiceConfiguration, keep_alive: Callable[[], bool]) -> Reloaded:
-        """Go over to `configuration`, but for what takes a restart of the process.
+        """Go over to `configuration`, except for changes that take a restart of the process.
 
         Components whose configuration is the same go on as they are; others begin once those before have finished, or
         have used up `drain`. `keep_alive`: called while components finish; False: they are waited for no longer.
-        What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
+        An error has changed nothing: ConfigurationError where `configuration` cannot work.
         """
         if self._protected and not configuration.web.is_protected:
             raise ConfigurationError(
@@ -124,7 +124,7 @@ class Service:
     def _go_over(
         self, wanted: ServiceConfiguration, transition: Transition, keep_alive: Callable[[], bool]
     ) -> Sequence[str]:
-        """The names of what has not finished."""
+        """The names of unfinished components."""
         deadline = time.monotonic() + wanted.drain.total_seconds()
         self.configuration = wanted
         self._protected = wanted.web.is_protected
@@ -138,9 +138,10 @@ class Service:
         return unfinished
 
     def stop(self, keep_alive: Callable[[], bool]) -> Sequence[str]:
-        """Finish what is in flight, and end: what takes messages in, what sends them on, and then the pages.
+        """Finish the work in flight, and end: first components that take messages in, then components that send them
+        on, and then the pages.
 
-        Returns what did not end within `drain`. `keep_alive`: called meanwhile.
+        Returns the components that did not end within `drain`. `keep_alive`: called meanwhile.
         """
         self._ending = True
         deadline = time.monotonic() + self.configuration.drain.total_seconds()
@@ -156,7 +157,7 @@ class Service:
         return unfinished
 
     def close(self) -> None:
-        """Close what is open; of a service that has been started call `stop`."""
+        """Close open parts; of a service that has been started call `stop`."""
         for endpoint in self._endpoints.all():
             endpoint.close()
 

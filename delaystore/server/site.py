@@ -25,7 +25,7 @@ _NOT_KEPT = {"Cache-Control": "no-store"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """`live`: a restart would mend nothing. `problems`: why components are not ready, by their names."""
+    """`live`: a restart would fix nothing. `problems`: why components are not ready, by their names."""
 
     live: bool
     problems: Mapping[str, Sequence[str]]
@@ -47,7 +47,9 @@ class ServiceState:
 
 
 def probes(state: Callable[[], ServiceState], *, reasons: bool) -> Sequence[BaseRoute]:
-    """The two routes: 200 or 503, with JSON that says what is not ready. `reasons`: also why, which may name hosts."""
+    """The two routes: 200 or 503, with JSON that names the parts that are not ready. `reasons`: also why, which may
+    name hosts.
+    """
 
     def live(_request: Request) -> Response:
         return _answer(state(), lambda state: state.live)
@@ -97,7 +99,7 @@ class ServiceSite:
         _end(removed)
 
     def stop(self) -> None:
-        """End streams of events, and what goes on in the background."""
+        """End streams of events, and background jobs."""
         _end(self._pages.values())
 
     def _page(self, key: "_PageKey") -> Starlette:

@@ -138,8 +138,8 @@ _PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - compared, not
 def unit_for(configuration: Path) -> str:
     """The unit's text, with the secrets that the file names and the time that it has to end; or the usual ones.
 
-    Where it, or what runs, lies in a home directory, systemd leaves homes readable; if no other user may read it there,
-    it runs as whom it belongs to.
+    If the file, or the program, is in a home directory, systemd leaves homes readable; if no other user may read it
+    there, the unit runs as its owner.
 
     Raises ConfigurationError for a file that is there, and cannot be read, and for a path that no unit can have.
     """
@@ -180,7 +180,7 @@ def _command() -> Path:
 
 
 def _needed(configuration: Path) -> list[Path]:
-    """What the service reads, also where links lead."""
+    """The files that the service reads, also targets of links."""
     given = (_command(), Path(sys.prefix), Path(sys.base_prefix), Path(__file__), configuration.absolute())
     return [each for path in given for each in (path, path.resolve())]
 

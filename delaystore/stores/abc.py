@@ -1,7 +1,8 @@
 """The store contract. Its semantics live here and only here; `delaystore.testing` checks them.
 
 Five methods and `initialize` make a store; everything else has a working default built on them. They are the Python
-form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport (https://github.com/Particular/NServiceBus.Transport.Msmq).
+form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport
+(https://github.com/Particular/NServiceBus.Transport.Msmq).
 """
 
 from abc import ABC, abstractmethod
@@ -57,11 +58,11 @@ class StoreStatus:
 class DelayedMessageStore(ABC):
     """A store of delayed messages: the contract.
 
-    A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed until
-    the block ends. A store that has no transactions claims by a lease, which lasts until `remove`,
+    A claim keeps a message from every other dispatcher. Messages that the block of `transaction()` fetched stay
+    claimed until the block ends. A store that has no transactions claims by a lease, which lasts until `remove`,
     `increment_failure_count` or its expiry. A claim that has ended settles nothing: another message, sent since, may
-    wait under the same message_id by now. A claimed message is neither waiting nor removed, as its dispatcher may have
-    forwarded it: see `store`.
+    wait under the same message_id by now. A claimed message is neither waiting nor removed, as its dispatcher may
+    have forwarded it: see `store`.
 
     Every method may raise StoreError, and StoreUnavailableError if the store cannot be reached. Any thread may call the
     methods; a store that `transaction()` yields belongs to one thread.
@@ -132,7 +133,7 @@ class DelayedMessageStore(ABC):
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
         """Count a failed attempt, end the claim, and show the message again.
 
-        Its due time stays what it was.
+        Its due time does not change.
 
         Args:
             message: A claimed message.
@@ -162,13 +163,13 @@ class DelayedMessageStore(ABC):
         return StoreStatus(now=self.now(), first_due=self.next())
 
     def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
-        """Create or upgrade what the store needs, such as tables.
+        """Create or upgrade the store's infrastructure, such as tables.
 
         It is called after `initialize`, and may be called in several processes at once.
         """
 
     def repair(self, tell: Callable[[str], object]) -> Sequence[str]:  # noqa: ARG002 - for overriders
-        """Make again what is missing of the infrastructure, after `setup_infrastructure`.
+        """Make missing parts of the infrastructure again, after `setup_infrastructure`.
 
         Args:
             tell: Called with a line about each thing before it is made.
@@ -183,7 +184,7 @@ class DelayedMessageStore(ABC):
         return ()
 
     def defects(self) -> Sequence[str]:
-        """Compare the infrastructure with what `setup_infrastructure` and `repair` make; changes nothing.
+        """Compare the infrastructure with the result of `setup_infrastructure` and `repair`; changes nothing.
 
         Returns:
             A line with its remedy for each difference.
@@ -310,7 +311,7 @@ class DelayedMessageStore(ABC):
         return None
 
     def clean_up(self) -> None:  # noqa: B027 - a store may leave nothing behind
-        """Delete what the store has left behind, if that is quick; a dispatcher calls it once a minute."""
+        """Delete remains of the store's earlier work, if that is quick; a dispatcher calls it once a minute."""
 
     def close(self) -> None:  # noqa: B027 - a store may hold nothing
         """Give back connections; may be called twice. The store may be used again, and reconnects."""
@@ -545,7 +546,7 @@ class KeyedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Keep a message that has a key, or do what the rule says if a message with its key waits.
+        """Keep a message that has a key, or apply the rule if a message with its key waits.
 
         Args:
             message: A message with a key.
@@ -553,7 +554,7 @@ class KeyedDelayedMessageStore(DelayedMessageStore):
                 it.
 
         Returns:
-            The message_id of the message that waits now: that of `message`, unless the other one was kept.
+            The message_id of the message that waits now: `message`'s own, unless the other one was kept.
 
         Raises:
             DuplicateKeyError: The key waits, and `rule` rejects it.

@@ -22,7 +22,7 @@ SHORTEST: Final = 0.001
 FACTOR: Final = 1.5
 """Each bound is this many times the one before, so that a percentile is off by less than half of itself."""
 BOUNDS: Final[Sequence[float]] = tuple(SHORTEST * FACTOR**number for number in range(46))
-"""Upper bounds of the buckets, in seconds, up to a day; what is later is in one more bucket."""
+"""Upper bounds of the buckets, in seconds, up to a day; one more bucket has later messages."""
 
 
 class LatenessHistogram:
@@ -106,7 +106,7 @@ class _Received(_Content, Protocol):
 
 
 def summary(message: DelayedMessage) -> dict[str, Any]:
-    """What `list` says of a waiting message. `size`: of the body, in bytes."""
+    """A waiting message as `list` shows it. `size`: of the body, in bytes."""
     return {
         "message_id": message.message_id,
         "destination": message.destination,
@@ -126,17 +126,17 @@ def failure(attempt: FailedAttempt) -> dict[str, Any]:
 
 
 def waiting(message: DelayedMessage) -> dict[str, Any]:
-    """What `show` says of a waiting message: all failures that are kept, the oldest first."""
+    """A waiting message as `show` shows it: with all kept failures, the oldest first."""
     return {**summary(message), "failures": [failure(each) for each in message.failures], **_content(message)}
 
 
 def received(message: _Received) -> dict[str, Any]:
-    """What `receive` says of a message."""
+    """A message as `receive` shows it."""
     return {"message_id": message.message_id, **_content(message)}
 
 
 def record(of: "DataclassInstance") -> dict[str, Any]:
-    """What a record says, such as an Operation, a Destination, a DispatcherRecord or an AuditEntry.
+    """The document of a record, such as an Operation, a Destination, a DispatcherRecord or an AuditEntry.
 
     Times in ISO 8601 (UTC), durations in seconds.
     """

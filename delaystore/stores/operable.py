@@ -57,7 +57,7 @@ class AuditedStore(ABC):
 
 
 class AuditedKeyedStore(AuditedStore, KeyedDelayedMessageStore):
-    """An audited store that knows keys: what a message replaces, by its key, is noted in the same transaction."""
+    """An audited store that knows keys: it notes replaced messages of a key in the same transaction."""
 
     @abstractmethod
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
@@ -71,7 +71,7 @@ class AuditedKeyedStore(AuditedStore, KeyedDelayedMessageStore):
 
 
 class OperableTransaction(DelayedMessageStore):
-    """More ways to settle claimed messages: the store itself has them, and what its `transaction()` yields."""
+    """More ways to settle claimed messages, of the store itself and of the object that its `transaction()` yields."""
 
     @abstractmethod
     def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
@@ -126,9 +126,9 @@ class OperableTransaction(DelayedMessageStore):
 class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, OperableTransaction):
     """A store that operators can search and change by filter, and that dispatchers of several processes report to.
 
-    A message is parked if it would be due, but its destination is paused: its next attempt is PARKED then, and its due
-    time is what it was. When its destination is resumed, it is shown at its due time again, or at once. No dispatcher
-    of any release fetches it meanwhile, and the number of parked messages slows no call down.
+    A message is parked if it would be due, but its destination is paused: its next attempt is PARKED then, and its
+    due time does not change. When its destination is resumed, it is shown at its due time again, or at once. No
+    dispatcher of any release fetches it meanwhile, and the number of parked messages slows no call down.
     """
 
     @property
@@ -169,7 +169,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def count_matching(
         self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
     ) -> tuple[int, Position | None]:
-        """Count the matching messages among the next waiting ones. The default reads what `search` finds.
+        """Count the matching messages among the next waiting ones. The default reads the messages that `search` finds.
 
         Args:
             wanted: The filter.
@@ -187,7 +187,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         """How many messages have their next attempt in each span of a time.
 
-        It reads by the index what is in that time, and nothing else.
+        It reads the messages of that time by index, and nothing else.
 
         Args:
             since: An aware datetime: the beginning, inclusive.
@@ -218,7 +218,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """Keep an operation; it changes no message yet.
 
         Its audit entry has, from each step on, the number of messages that the operation has changed by then. Where its
-        end is noted, the number moves to that entry: at every moment the entries of an operation say what it changed.
+        end is noted, the number moves to that entry: at every moment the entries of an operation list its changes.
 
         Args:
             operation: A new operation: RUNNING, without a step behind it.
@@ -302,7 +302,7 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         """Have every dispatcher keep messages for a destination from now on.
 
-        This call parks no due messages: `park` does, and dispatchers park those that they fetch.
+        This call parks no due messages: `park` does, and dispatchers park the messages that they fetch.
 
         Args:
             destination: Its name.

@@ -1,4 +1,4 @@
-"""What an operable store takes and returns.
+"""Records that an operable store takes and returns.
 
 Operations, destinations and their limits, reports of dispatchers and ingresses, activity, changes and audit entries,
 failed deliveries.
@@ -38,7 +38,7 @@ ACTIVITY_KEPT: Final = timedelta(hours=25)
 
 
 class OperationKind(StrEnum):
-    """What an operation does with each message that matches."""
+    """The change that an operation makes to each matching message."""
 
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
@@ -51,7 +51,7 @@ class OperationState(StrEnum):
     """It has not ended: a process works on it, or may resume it."""
     DONE = "done"
     ABANDONED = "abandoned"
-    """It was ended early; what it changed stays changed."""
+    """It was ended early; its changes stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Operation:
 
     Attributes:
         operation_id: Its id, made by the process that begins it.
-        kind: What it does with each message.
+        kind: The change that it makes to each message.
         wanted: The filter.
         by: Who began it.
         began: When, by the store's clock.
@@ -147,7 +147,7 @@ class Allowance:
 def postponed_until(time: datetime) -> datetime:
     """The next attempt of a message that a limit postpones until `time`: that, or the next one on the GRID.
 
-    So a store tells what a limit has postponed from what has failed, and finds it by the index of next attempts.
+    A store can thus tell postponed messages from failed ones, and finds them by the index of next attempts.
     """
     return time + (datetime.min.replace(tzinfo=time.tzinfo) - time) % GRID
 
@@ -258,7 +258,7 @@ class Activity:
         failed: Failed attempts.
         moved_to_error_queue: Messages moved to the error queue.
         deferred: Messages deferred because their destination was suspended.
-        lateness: How late messages were, of those that were delivered when they were due.
+        lateness: How late messages were, of all messages that were delivered when they were due.
         by_destination: Messages delivered, by destination: of the BUSIEST ones at least.
 
     """
@@ -310,7 +310,7 @@ class Way(StrEnum):
 
 
 class ChangeAction(StrEnum):
-    """What is done to waiting messages or to a destination. Changes of the error queue have other actions."""
+    """Changes of waiting messages or of a destination. Changes of the error queue have other actions."""
 
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
@@ -326,13 +326,13 @@ class ChangeAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One change that was made. All changes of messages have the same form, by whichever way they were made.
+    """One change that was made. All changes of messages have the same form, made by any way.
 
     Attributes:
         at: When, by the store's clock.
         by: Who made it.
         action: One word, such as cancel; see `ChangeAction`.
-        about: What was changed, in words, made of the fields below.
+        about: The change in words, made of the fields below.
         count: How many messages were changed; 0 if a destination was.
         way: By which way; None: an earlier release noted it, which kept the fields above alone.
         message_id: The message, if it was one.
@@ -362,7 +362,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageBefore:
-    """What the audit trail says of a message as it was before a change.
+    """A message as it was before a change, for the audit trail.
 
     `destination` and `due_time` are None if it was not seen before it was changed: a dispatcher had just let go of it.
     `due_time`: without marks, see `delaystore.message.unmarked`.
@@ -375,7 +375,7 @@ class MessageBefore:
 
     @classmethod
     def of(cls, message: DelayedMessage) -> Self:
-        """That of `message`."""
+        """Make it of `message`."""
         return cls(
             message_id=message.message_id,
             destination=message.destination,
@@ -391,7 +391,7 @@ class Change:
     Attributes:
         by: Who makes it.
         way: By which way.
-        action: What is done.
+        action: The kind of change.
         new_due_time: Of a cancel for another message of the same id: when that one, which the same transaction stores,
             is due. None: there is none.
 
@@ -410,7 +410,7 @@ class Change:
         Args:
             at: When it is changed, by the store's clock.
             before: The message as it was.
-            due_time: Its new due time; None: it is cancelled, and `new_due_time` says what takes its place.
+            due_time: Its new due time; None: it is cancelled, and `new_due_time` belongs to the message in its place.
             new_id: The id of the message that takes its place; None: none does.
 
         """

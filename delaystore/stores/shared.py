@@ -54,7 +54,7 @@ _UNEVEN: Final = timedelta(seconds=5)
 
 
 def check_max_rate(max_rate: float | None) -> float | None:
-    """`max_rate` as a float; raises ConfigurationError for what is no limit of messages a second."""
+    """`max_rate` as a float; raises ConfigurationError for a value that is no limit of messages a second."""
     if max_rate is None:
         return None
     if isinstance(max_rate, bool) or not isinstance(max_rate, int | float) or not SLOWEST <= max_rate <= FASTEST:
@@ -93,11 +93,11 @@ class Bucket:
 
 
 class DestinationState(NamedTuple):
-    """What a store keeps of a destination that is paused, limited or resuming.
+    """A store's record of a destination that is paused, limited or resuming.
 
     Attributes:
         destination: As operators see it.
-        bucket: That of its limit; None: nothing was taken from it.
+        bucket: The bucket of its limit; None: nothing was taken from it.
         reach: Up to when its messages may be postponed that are to be shown; None: there are none. While it is paused,
             the bucket keeps that.
 
@@ -133,7 +133,7 @@ class DestinationState(NamedTuple):
         return state._replace(destination=replace(state.destination, max_rate=max_rate))
 
     def forgiven(self, now: datetime) -> Self:
-        """Without promises: what is postponed is to be shown, unless it is paused."""
+        """Without promises: show postponed messages, unless their destination is paused."""
         bucket, reach = self.bucket, self.reach
         if self.destination.paused or bucket is None:
             return self
@@ -176,7 +176,7 @@ def allowed(bucket: Bucket, max_rate: float, now: datetime, wanted: int) -> tupl
 
 
 def _is_idle(bucket: Bucket, now: datetime, seconds: float) -> bool:
-    """Whether those who were promised times evidently do not come: they have gone, or somewhere else."""
+    """Whether dispatchers that were promised times evidently do not come: they have gone, or ask elsewhere."""
     return (now - bucket.full_at).total_seconds() > 2 * seconds
 
 
@@ -224,7 +224,7 @@ def check_new(operation: Operation) -> None:
 
 
 def taken(operation: Operation) -> ConfigurationError:
-    """What is raised where there is one of that id."""
+    """The error for an id that is there already."""
     return ConfigurationError(f"there is an operation {operation.operation_id!r} already; give each an id")
 
 
@@ -241,7 +241,7 @@ def new(operation: Operation) -> Operation:
 
 
 def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequence[IngressRecord]:
-    """Those that live, and for each queue that has none any more the one that died last; by queue and id."""
+    """Live ingresses, and for each queue without one the ingress that died last; by queue and id."""
     living: list[IngressRecord] = []
     gone: dict[str, IngressRecord] = {}
     for each in sorted(records, key=lambda each: each.heartbeat):
@@ -311,7 +311,7 @@ def latest_due_time(first_sent: datetime, rule: KeyRule) -> datetime | None:
 
 
 def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> None:
-    """Raise, where the rule is to reject, what says that the message `waiting` has the key.
+    """If the rule is to reject, raise the error that the message `waiting` has the key.
 
     A program that sends a message again to be sure of it learns that this very message waits.
     """
@@ -322,7 +322,7 @@ def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> No
 
 
 def retried_while_claimed(attempt: Callable[[], _AnswerT], timeout: float) -> _AnswerT:
-    """What `attempt` returns, made again for `timeout` seconds while a dispatcher has the message of its id or key.
+    """The result of `attempt`, made again for `timeout` seconds while a dispatcher has the message of its id or key.
 
     With 0 it is made once, and its statements wait for locks as long as they do by themselves.
     """
@@ -420,7 +420,7 @@ def in_transaction(
     of: Callable[[Any], object] | None = None,
     opened_by: str = "transaction",
 ) -> Callable[Concatenate[Any, P], R]:
-    """`method` of what a transaction yields, as a method of the store, with its signature and docstring.
+    """`method` of a transaction's object, as a method of the store, with its signature and docstring.
 
     Args:
         method: The function of the transaction's class, or of `of`.

@@ -1,7 +1,7 @@
 """For tests: conformance kits for authors of stores and transports, and what users test their programs with.
 
 `_kit` has the conformance kits; `_delivery`, `_fakes` and `plugin` are for users' tests.
-May be changed freely: `_kit`, as long as it finds what it found; users' tests use the names in `__all__`.
+May be changed freely: `_kit`, as long as it finds the same faults; users' tests use the names in `__all__`.
 May import: the ground, `stores`, `transports`, `dispatcher`, `delivery`, `operations`.
 """
 

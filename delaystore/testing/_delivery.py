@@ -65,7 +65,7 @@ class Expectation:
     key: str | None = None
 
     def differences(self, message: DelayedMessage) -> Iterator[str]:
-        """In what `message` is not as expected."""
+        """The differences of `message` from the expected one."""
         if self.destination is not None and parse_address(message.destination) != parse_address(self.destination):
             yield "destination"
         if self.body is not None and message.body != _bytes(self.body):
@@ -102,7 +102,7 @@ class Expectation:
 def report(
     heading: str, expected: Expectation, waiting: Sequence[DelayedMessage], delivered: Sequence[DelayedMessage]
 ) -> str:
-    """`heading`, and below it what there is, each with what is different in it."""
+    """`heading`, and below it the messages, each with its differences."""
     lines = [heading]
     for name, messages in (("waiting", waiting), ("delivered", delivered)):
         lines.append(f"{name}:" if messages else f"{name}: nothing")
@@ -156,7 +156,7 @@ class DestinationHandlers:
         self._pending: deque[DelayedMessage] = deque()
 
     def add(self, destination: str, handler: Handler) -> None:
-        """Give `handler` what arrives at `destination` from now on, in place of an earlier handler."""
+        """Give `handler` the messages that arrive at `destination` from now on, in place of an earlier handler."""
         self._handlers[parse_address(destination)] = handler
 
     def note(self, messages: Iterable[DelayedMessage]) -> None:
@@ -164,7 +164,7 @@ class DestinationHandlers:
         self._pending.extend(each for each in messages if parse_address(each.destination) in self._handlers)
 
     def next(self) -> Turn | None:
-        """The next call that is to be made, in the order of what was noted; None: there is none."""
+        """The next call that is to be made, in the order of the notes; None: there is none."""
         if not self._pending:
             return None
         message = self._pending.popleft()
@@ -261,7 +261,7 @@ class TestDelivery(DelayedDelivery):
 
         Raises:
             AssertionError: Handlers have sent messages that are due at once in 100 rounds.
-            Exception: What a handler raises. All due messages have arrived then, and the next call calls the other
+            Exception: A handler raised it. All due messages have arrived then, and the next call calls the other
                 handlers.
 
         """
@@ -383,7 +383,9 @@ class TestDelivery(DelayedDelivery):
             raise AssertionError(report(heading, wanted, waiting, delivered))
 
     def _turns(self, arrived: list[DelayedMessage]) -> Iterator[Turn]:
-        """The calls of handlers of one `dispatch_due`, each to be made before the next; notes what has `arrived`."""
+        """The calls of handlers of one `dispatch_due`, each to be made before the next; notes the `arrived`
+        messages.
+        """
         for _ in range(MOST_ROUNDS):
             new = self._forward()
             arrived += new
@@ -463,7 +465,7 @@ class AsyncTestDelivery(AsyncDelayedDelivery):
 
         Args:
             destination: The destination.
-            handler: Called with the message; what it returns is awaited if that can be.
+            handler: Called with the message; an awaitable result is awaited.
 
         """
         self._test._handlers.add(destination, handler)

@@ -96,7 +96,9 @@ class SettableClock:
 def sum_of(
     span: timedelta | float, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
 ) -> timedelta:
-    """`span`, a timedelta or seconds, and what is named, together; raises InvalidMessageError for what is no length."""
+    """`span`, a timedelta or seconds, and the named parts, together; raises InvalidMessageError for a value that is
+    no length.
+    """
     try:
         span = span if isinstance(span, timedelta) else timedelta(seconds=span)
         return span + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -245,7 +247,7 @@ class FakeTransaction:
     """Stands in for the Session or connection that code under test gives to `enlist`, where the store is in memory.
 
     `commit` and `rollback` end the transaction that is open, and begin the next. A `with` block commits at its end, and
-    rolls back on an error. It has no savepoints. Derive from it to give it whatever else your code asks of a Session.
+    rolls back on an error. It has no savepoints. Derive from it to add other methods of a Session that your code uses.
     """
 
     def __init__(self) -> None:
@@ -271,15 +273,15 @@ class FakeTransaction:
         self._on_rollback.append(action)
 
     def commit(self) -> None:
-        """Let what was enlisted take effect, and call the actions in their order; raises what one of them raises."""
+        """Let enlisted changes take effect, and call the actions in their order; raises the error of one of them."""
         self._end(self._on_commit)
 
     def rollback(self) -> None:
-        """Undo what was enlisted, and call the actions in their order; raises what one of them raises."""
+        """Undo enlisted changes, and call the actions in their order; raises the error of one of them."""
         self._end(self._on_rollback)
 
     def close(self) -> None:
-        """Roll back what is open."""
+        """Roll back an open transaction."""
         self.rollback()
 
     def __enter__(self) -> Self:

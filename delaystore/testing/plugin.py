@@ -1,4 +1,4 @@
-"""Fixtures for pytest, which finds them by itself; `-p no:delaystore` leaves them out.
+"""Fixtures for pytest, which finds them automatically; `-p no:delaystore` leaves them out.
 
 pytest loads this module wherever delaystore is installed, so it imports nothing until a fixture is used.
 """

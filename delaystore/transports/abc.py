@@ -132,16 +132,16 @@ class OpenQueue(ABC):
         messages: Sequence[DelayedMessage],  # noqa: ARG002 - for overriders
         timeout: float,  # noqa: ARG002 - for overriders
     ) -> Sequence[Outcome] | None:
-        """Send messages and remove those that they were made of, in one transaction.
+        """Send messages and remove their originals, in one transaction.
 
         Args:
             taken: Messages that `take` returned.
-            messages: What to send for each of them, in the same order.
+            messages: The message to send for each of them, in the same order.
             timeout: Seconds for the whole call.
 
         Returns:
-            One outcome for each message. What is not DELIVERED is in the queue as before. None: this queue has no such
-            transactions, and nothing was done. Then call `send` and `remove`.
+            One outcome for each message. A message that is not DELIVERED is in the queue as before. None: this queue
+            has no such transactions, and nothing was done. Then call `send` and `remove`.
 
         Raises:
             TransportError: Nothing was moved.
@@ -160,7 +160,7 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward messages to their destinations.
 
-        A message without an answer in time may stay in flight; `Outcome.late` reports later what became of it. An
+        A message without an answer in time may stay in flight; `Outcome.late` reports its result later. An
         outage is an outcome (UNCONFIRMED), never an exception.
 
         Args:
@@ -243,8 +243,8 @@ class Transport(ABC):
     def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
         """Open a queue, to take messages and remove some of them.
 
-        What is not removed when the block ends goes back, in its order where possible. A caller that removes nothing
-        has changed nothing.
+        Messages that are not removed when the block ends go back, in their order where possible. A caller that
+        removes nothing has changed nothing.
 
         Args:
             queue: Its name.
@@ -293,8 +293,8 @@ class Transport(ABC):
     def check(self, message: DelayedMessage) -> None:  # noqa: B027 - carrying everything is a fair default
         """Refuse a message that this transport cannot carry unchanged. Needs no connection.
 
-        The dispatcher also checks messages for the error queue, and each header and property on its own: what is
-        refused goes there as text. What only `send` refuses stays in the store.
+        The dispatcher also checks messages for the error queue, and each header and property on its own: refused
+        ones go there as text. A message that only `send` refuses stays in the store.
 
         Args:
             message: The message.

@@ -173,7 +173,7 @@ class InMemoryTransport(Transport):
 
 
 class _OpenMemoryQueue(OpenQueue):
-    """`taken`: what was taken and is not removed, by its tag, in its order."""
+    """`taken`: messages that were taken and are not removed, by tag, in their order."""
 
     def __init__(self, take: Callable[[int], Sequence[ReceivedMessage]], forget: Callable[[int], None]) -> None:
         self.taken: dict[int, ReceivedMessage] = {}

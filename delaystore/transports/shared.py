@@ -14,8 +14,8 @@ _AS_LARGE: Final = 2**62
 def without_floats(message: DelayedMessage) -> DelayedMessage:
     """The message with whole numbers of the same size in place of floats, for a transport's check.
 
-    A check refuses floats for the sender's sake, as some clients read them as whole numbers. What holds one already,
-    such as a message that an ingress took, is checked without. Infinities, and what is no number, stay.
+    A check refuses floats for the sender's sake, as some clients read them as whole numbers. A message that holds
+    one already, as an ingress took it, is checked without. Infinities, and values that are no numbers, stay.
     """
     return replace(message, headers={name: _without(value) for name, value in message.headers.items()})
 

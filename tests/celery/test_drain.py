@@ -255,7 +255,7 @@ def test_the_command_tells_a_mistake_in_one_line(
 
 @pytest.mark.long
 def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url: str, tmp_path: Path) -> None:
-    """The procedure of docs/how-to/celery.md: the worker ends, the queue is drained, the tasks arrive in a new worker."""
+    """The procedure of docs/how-to/celery.md: the worker ends, the queue is drained, a new worker gets the tasks."""
     variables = {**settings(rabbitmq_url, sqlite_url, tmp_path), "CELERY_THRESHOLD": "2"}
     with make_app(rabbitmq_url, None) as app:
         with worker(variables, tmp_path / "log", "--pool", "solo"):

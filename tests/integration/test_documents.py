@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pika import BasicProperties, BlockingConnection, URLParameters
 
 from delaystore import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
@@ -21,6 +23,7 @@ from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
 from tests.preloaded.starting import commands_folder
 from tests.servers import RabbitMQVhosts
+from tests.service.serving import serving
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,16 +36,50 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text_of(document), re.DOTALL)
 
 
-def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readmes_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (program,) = blocks("README.md", "python")
-    program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
-    program = program.replace("amqp://localhost", rabbitmq_url)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(program, names)
-    assert capsys.readouterr().out.endswith("done\n")
+    assert capsys.readouterr().out == "done\n"
     with closing(names["delivery"]) as delivery:
-        assert delivery.count() == 3
+        bodies = {message.body for message in delivery.list().messages}
+        assert bodies == {b"please pay order 18", b"your basket is waiting"}
     names["engine"].dispose()
+
+
+@pytest.mark.long
+def test_the_readmes_service_delays_a_message(
+    postgresql_url: str, rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path
+) -> None:
+    (_, commands, _) = blocks("README.md", "bash")
+    (publish,) = blocks("README.md", "js")
+    (exchange, routing_key), (delay,) = (
+        re.findall(r'publish\("(\w+)", "(\w+)"', publish)[0],
+        re.findall(r'{ "x-delay": (\d+) }', publish),
+    )
+    for written, own in {
+        "amqp://localhost": rabbitmq_url,
+        "http://localhost:15672": rabbitmq.management_url or "",
+        "postgresql://localhost/app": postgresql_url,
+    }.items():
+        commands = commands.replace(written, own)
+    _, create, serve = commands.splitlines()
+    assert shell(create, tmp_path).returncode == 0
+    with (
+        serving(*shlex.split(serve)[2:], "--web", "127.0.0.1:0") as service,
+        closing(BlockingConnection(URLParameters(rabbitmq_url))) as connection,
+    ):
+        service.wait_until_ready()
+        channel = connection.channel()
+        channel.queue_declare("billing", durable=True)
+        channel.queue_bind("billing", f"{exchange}.out", routing_key)
+        sooner = BasicProperties(headers={"x-delay": int(delay) // 100}, message_id="invoice-7")
+        channel.basic_publish(exchange, routing_key, b"pay me", sooner)
+        assert channel.basic_get("billing")[0] is None
+        wait_until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1, "the message")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +103,7 @@ def test_the_observer_counts_what_is_dispatched() -> None:
 
 
 def test_the_columns_of_keys_can_be_made_before(postgresql_url: str) -> None:
-    (statements,) = blocks("docs/how-to/keys.md", "sql")
+    (statements,) = blocks("docs/reference/keys.md", "sql")
     with opened(postgresql_url) as store:
         undo = "DROP COLUMN message_key, DROP COLUMN first_sent; UPDATE sales_delayed_version SET version_num = '0002'"
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -87,7 +124,7 @@ def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_readmes_commands_run(tmp_path: Path) -> None:
-    (_, commands) = blocks("README.md", "bash")
+    (_, _, commands) = blocks("README.md", "bash")
     commands = commands.replace("source .venv/bin/activate", "")  # the tests' own environment has it
     done = shell(commands, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -97,19 +134,19 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path) -> None:
-    (commands,) = blocks("docs/explanation/native-delays.md", "bash")
+    (commands,) = blocks("docs/how-to/cascades.md", "bash")
     commands = commands.replace("amqp://localhost", rabbitmq_url)
     commands = commands.replace("http://localhost:15672", rabbitmq.management_url or "")
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
         transport.declare("shipping")
-    done = shell(commands.replace("delays delete", "delays delete --yes"), tmp_path)
+    done = shell(commands.replace("cascade delete", "cascade delete --yes"), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "nsb.v2.delay-level-27" in done.stdout
 
 
 def test_the_program_for_native_delays_runs(postgresql_url: str, rabbitmq_url: str) -> None:
-    (program,) = blocks("docs/explanation/native-delays.md", "python")
+    (program,) = blocks("docs/how-to/cascades.md", "python")
     program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
     names: dict[str, Any] = {}
     exec(program.replace("amqp://localhost", rabbitmq_url), names)
@@ -124,7 +161,7 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
             delivery.send("billing", b"pay me", delay=timedelta(days=days))
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
-    assert shell(f"delaystore delays create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
+    assert shell(f"delaystore cascade create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
     *walk, _ = blocks("docs/how-to/migrating.md", "bash")  # the last is about Celery
     commands = "\n".join(walk)
     commands = commands.replace("postgresql+psycopg://localhost/app", postgresql_url)
@@ -156,8 +193,13 @@ def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)[)#]", document.read_text()):
+        text = document.read_text()
+        for target in re.findall(r"\]\(([^)#:]+)[)#]", text) + re.findall(r"^\[\w+\]: (\.[^\s#]+)", text, re.MULTILINE):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 140
 
 
 def test_make_targets_that_documents_name_exist() -> None:

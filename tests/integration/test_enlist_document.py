@@ -11,7 +11,8 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.sql_stores import connected
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/how-to/transactions.md").read_text(), re.DOTALL)
+DOCUMENT = Path(__file__).parents[2] / "docs/how-to/transactions.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 ORDERS = text("CREATE TABLE orders (number VARCHAR(20), paid INTEGER)")
 
 

@@ -271,7 +271,7 @@ def test_a_transaction_that_finds_nothing_to_change_holds_up_no_sender(
     """A locking search that finds nothing would lock the gap in which new ones belong."""
     delivery, connection = former
     if connection.dialect.name == "mysql":
-        pytest.skip("MySQL keeps that gap for an insert that is undone, too: docs/how-to/transactions.md")
+        pytest.skip("MySQL keeps that gap for an insert that is undone, too: docs/reference/transaction-guarantees.md")
     enlisted = delivery.enlist(connection)
     for key in ("a", "l", "z"):
         assert CHANGES["cancel"](enlisted, key) == "not_found"

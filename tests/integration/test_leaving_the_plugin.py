@@ -1,4 +1,4 @@
-"""docs/how-to/leaving-the-plugin.md, each of its ways from top to bottom, with a queue and a message that waits in the plugin.
+"""Each way of docs/how-to/leaving-the-plugin.md from top to bottom, with a message that waits in the plugin.
 
 Where no broker has the plugin, a stand-in shows its exchange, and holds what waits: see `plugin_exchanges`.
 """
@@ -135,7 +135,7 @@ def test_in_place_and_back(page: Walk, plugin: PluginExchange) -> None:
 
 
 def test_moving_what_waits_by_a_record(page: Walk, postgresql_url: str, tmp_path: Path) -> None:
-    section = "Move waiting messages, by your own record"
+    section = "Move waiting messages by your own record"
     (record,) = (block.text for block in page.blocks(section) if block.language == "json")
     (told,) = (block.text for block in page.blocks(section) if block.language == "text")
     (tmp_path / "sent.jsonl").write_text(record)

@@ -37,6 +37,7 @@ LONG = (
     "docs/how-to/django.md",
     "docs/how-to/monitoring.md",
     "docs/tutorials/first-message.md",
+    "docs/tutorials/order-reminder.md",
 )
 
 
@@ -47,7 +48,7 @@ def asyncpg_url(postgresql_url: str) -> str:
 
 
 @pytest.mark.long_runs(
-    "docs/how-to/leaving-celery-eta.md",
+    "docs/how-to/celery.md",
     "docs/how-to/taskiq.md",
     "docs/how-to/dramatiq.md",
     "docs/how-to/error-queue.md",

@@ -81,6 +81,16 @@ def test_each_document_is_in_the_menu_once() -> None:
 
 
 @built
+def test_each_page_is_there_as_markdown_and_listed(site: Path) -> None:
+    listed = re.findall(r"^- \[[^]]+\]\(([^)]+)\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert listed == menu_pages()
+    delivery = (site / "reference/delivery.md").read_text()
+    assert "### `cancel(message_id: str | None = None" in delivery
+    assert ":::" not in delivery
+    assert [page for page in listed if not (site / page).read_text().startswith("# ")] == []
+
+
+@built
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text()] == []  # whose script is elsewhere
@@ -134,12 +144,14 @@ def test_the_reference_has_each_command_and_setting(site: Path) -> None:
 
 @built
 def test_the_glossary_and_the_decisions_are_pages(site: Path) -> None:
-    words = re.findall(r"^\| ([a-z ,;-]+) \| [^|]+ \| [^|]*\|$", (HOUSE / "docs/reference/glossary.md").read_text(), re.MULTILINE)
+    words = re.findall(
+        r"^\| ([a-z ,;-]+) \| [^|]+ \| [^|]*\|$", (HOUSE / "docs/reference/glossary.md").read_text(), re.MULTILINE
+    )
     words = [word for word in words if word != "word"]
     assert len(words) > 40
     glossary = (site / "reference/glossary.html").read_text()
     assert [word for word in words if f"<td>{word}</td>" not in glossary] == []
-    assert "claims live in a transaction" in (site / "design/decisions.html").read_text()
+    assert "Claims live in a transaction" in (site / "design/decisions.html").read_text()
 
 
 @built
@@ -186,7 +198,17 @@ def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, sch
 
 
 @built
-@pytest.mark.parametrize("name", ["index", "tutorials/first-message", "how-to/keys", "reference/glossary", "reference/delivery", "reference/commands"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index",
+        "tutorials/first-message",
+        "how-to/keys",
+        "reference/glossary",
+        "reference/delivery",
+        "reference/commands",
+    ],
+)
 def test_a_page_fits_a_telephone(browser: Browser, address: str, name: str) -> None:
     """What is too wide, a table or a program, scrolls by itself."""
     with opened(browser, address, viewport=NARROW) as page:

@@ -428,7 +428,7 @@ def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pyt
 
 
 def test_columns_and_indexes_that_were_made_before_an_upgrade_are_as_they_must_be(postgresql_url: str) -> None:
-    """As docs/how-to/backup.md says it for many millions of messages."""
+    """As docs/how-to/upgrade.md says it for many millions of messages."""
     with opened(postgresql_url) as store:
         change(
             store,

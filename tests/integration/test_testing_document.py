@@ -1,4 +1,4 @@
-"""docs/how-to/testing.md and examples/test_reminders.py: what a user is told to write passes, under the user's pytest."""
+"""The programs of docs/how-to/testing.md and examples/test_reminders.py pass, under the user's pytest."""
 
 import os
 import re
@@ -10,19 +10,6 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "how-to" / "testing.md"
 # by its module, once: the installed entry point may be an older one
 PLUGIN = ("-p", "no:delaystore", "-p", "delaystore.testing.plugin", "-p", "no:cacheprovider")
-
-DJANGO = """
-import sys
-
-import django
-from django.conf import settings
-from django.test.utils import get_runner
-
-database = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db", "TEST": {"NAME": "test.db"}}
-settings.configure(DATABASES={"default": database}, INSTALLED_APPS=[])
-django.setup()
-sys.exit(get_runner(settings)().run_tests(["tests"]))
-"""
 
 
 def run_pytest(folder: Path, tests: Path) -> subprocess.CompletedProcess[str]:
@@ -42,18 +29,8 @@ def test_every_program_of_the_document_passes(tmp_path: Path) -> None:
     for name, program in written.items():
         (tmp_path / name).write_text(program)
     done = run_pytest(tmp_path, tmp_path)
-    tests = sum(program.count("def test_") for name, program in written.items() if name != "tests.py")
+    tests = sum(program.count("def test_") for program in written.values())
     assert re.search(rf"^{tests} passed in", done.stdout, re.MULTILINE), done.stdout
-
-
-def test_the_document_s_program_for_django_passes(tmp_path: Path) -> None:
-    (tmp_path / "tests.py").write_text(programs()["tests.py"])
-    (tmp_path / "run.py").write_text(DJANGO)
-    command = [sys.executable, "-W", "error", "run.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Ran 2 tests" in done.stderr
 
 
 def test_the_report_of_the_document_is_what_is_printed(tmp_path: Path) -> None:

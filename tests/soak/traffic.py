@@ -60,7 +60,7 @@ def vacuum(bench: Bench) -> None:
 
 
 def rebuild_indexes(bench: Bench) -> None:
-    """Do what docs/how-to/backup.md tells operators to do about indexes that have grown out of all proportion."""
+    """Do what docs/reference/postgresql.md tells operators to do about indexes that have grown too much."""
     for name in tables_of(bench):
         bench.database.execute(f"REINDEX TABLE CONCURRENTLY {name}")
 

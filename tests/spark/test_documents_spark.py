@@ -1,4 +1,4 @@
-"""The examples in docs/how-to/spark.md run as they stand, but for the addresses of servers and folders."""
+"""The examples of load-files.md and spark.md run as they stand, except for addresses of servers and folders."""
 
 import json
 from contextlib import closing
@@ -13,6 +13,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.test_documents import blocks, shell
 from tests.spark.java import QUICK_JAVA
 
+FILES = "docs/how-to/load-files.md"
 DOCUMENT = "docs/how-to/spark.md"
 STORE = "postgresql+psycopg://localhost/app"
 
@@ -28,7 +29,8 @@ def test_a_csv_becomes_dispatched_messages(
 ) -> None:
     (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
-    commands, _, on_a_cluster = (text.replace(STORE, postgresql_url) for text in blocks(DOCUMENT, "bash"))
+    commands = blocks(FILES, "bash")[0].replace(STORE, postgresql_url)
+    (on_a_cluster,) = blocks(DOCUMENT, "bash")
     done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)
     assert done.returncode == 0, done.stderr
     for line in (

@@ -22,6 +22,12 @@ def table(after: str) -> Iterator[list[str]]:
     return iter(cells[2:])
 
 
+def items(after: str) -> Iterator[tuple[str, str]]:
+    """What the items of the list behind that heading are about, in bold, and what they say."""
+    text = TEXT.partition(f"\n## {after}\n")[2].partition("\n## ")[0]
+    return iter(re.findall(r"^- \*\*(.+?)\*\*: ((?:.|\n(?!- ))*)", text, re.MULTILINE))
+
+
 @cache
 def lines_of(package: str) -> int:
     """The lines of a package's modules; "": of the modules beside the packages."""
@@ -44,7 +50,8 @@ def is_in(path: str, root: Path) -> bool:
 
 def test_the_map_names_what_is_there() -> None:
     missing = []
-    for where, what in table("The map"):
+    assert len(list(items("The map"))) > 15
+    for where, what in items("The map"):
         about = re.findall(r"`([^`]+)`", where)
         missing += [path for path in about if not (PACKAGE / path).exists()]
         roots = [PACKAGE / path for path in about if path.endswith("/") and (PACKAGE / path).exists()]
@@ -54,7 +61,7 @@ def test_the_map_names_what_is_there() -> None:
 
 
 def test_each_package_and_module_of_the_ground_is_in_the_map() -> None:
-    named = {path.strip("`/").partition("/")[0] for where, _ in table("The map") for path in where.split(", ")}
+    named = {path.strip("`/").partition("/")[0] for where, _ in items("The map") for path in where.split(", ")}
     modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert not (packages() | modules) - named
 

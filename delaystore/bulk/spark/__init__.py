@@ -1,7 +1,7 @@
 """Spark: the data source `delaystore` for bulk loads, streams and reading; loads of files; pipelines.
 
 May be changed freely: everything but the options and the columns that DataFrames show.
-May import: `bulk`, and what that may import.
+May import: `bulk`, and the packages that `bulk` may import.
 """
 
 from typing import TYPE_CHECKING

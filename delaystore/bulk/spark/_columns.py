@@ -17,7 +17,7 @@ def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
 
 
 def arrow_column(convert: Callable[[pa.Array], pa.Array], column: sql.Column, to: DataType) -> sql.Column:
-    """What `convert` makes of a column's values, which it gets batch by batch in Spark's Python workers."""
+    """The result of `convert` for a column's values, which it gets batch by batch in Spark's Python workers."""
 
     # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
     def converted(values: pa.Array) -> pa.Array:

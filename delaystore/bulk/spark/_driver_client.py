@@ -1,4 +1,4 @@
-"""How Spark's planning workers reach the driver service, which holds what must outlive them."""
+"""How Spark's planning workers reach the driver service, which holds objects that must outlive them."""
 
 import hmac
 import json
@@ -46,7 +46,7 @@ def ask(connection: Connection, key: bytes, request: Any) -> Any:
 
 
 def answer(connection: Connection, key: bytes, reply_to: Callable[[Any], Any]) -> None:
-    """Answer one call with what `reply_to` makes of its request. Raises as `ask`."""
+    """Answer one call with the result of `reply_to` for its request. Raises as `ask`."""
     theirs = connection.recv_bytes(_NONCE)
     mine = secrets.token_bytes(_NONCE)
     call = theirs + mine
@@ -116,7 +116,7 @@ class DriverClient:
         return int(self._call("parallelism"))
 
     def makes_table(self) -> bool:
-        """Whether Spark is just making a table of what a planning worker is to write, as by `saveAsTable`."""
+        """Whether Spark is just making a table of the rows that a planning worker is to write, as by `saveAsTable`."""
         return bool(self._call("makes_table"))
 
     def warn(self, text: str) -> None:
@@ -124,7 +124,8 @@ class DriverClient:
         self._call("warn", text)
 
     def renew_lease(self, name: str, staging: "Staging", every: float) -> None:
-        """Renew its lease every so many seconds, until `stop_renewing` of that name, or until Spark is idle for long.
+        """Renew its lease at this interval in seconds, until `stop_renewing` of that name, or until Spark is idle
+        for long.
 
         The first renewal is due after `every` seconds. A second call for a name replaces the first.
         """
@@ -150,12 +151,12 @@ class DriverClient:
 
 
 def reader_name(snapshot: str) -> str:
-    """What a connection that reads from that snapshot calls itself (its application_name)."""
+    """The application_name of a connection that reads from that snapshot."""
     return f"delaystore read {snapshot}"
 
 
 def _values_of(options: StoreOptions) -> dict[str, str | None]:
-    """What names the store, and nothing else of the options."""
+    """The options that name the store, and no others."""
     return {name: getattr(options, name) for name in StoreOptions.__dataclass_fields__}
 
 

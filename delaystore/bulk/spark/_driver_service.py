@@ -54,7 +54,7 @@ class SparkApplication:
         return getattr(self.context, "_jsc", None) is None
 
     def has_jobs(self) -> bool:
-        """Whether a job is running that is no stream's: those run for ever. False once the JVM has gone."""
+        """Whether a job is running that is no stream's: stream jobs run forever. False once the JVM has gone."""
         try:
             tracker = self.context.statusTracker()
             jobs = set(tracker.getActiveJobsIds())
@@ -181,9 +181,9 @@ class ExportedSnapshot(Resource):
 
 
 class LeaseRenewal(Resource):
-    """A lease that is renewed every so many seconds, in a thread of its own: a renewal may hang for minutes.
+    """A lease that is renewed at an interval in seconds, in a thread of its own: a renewal may hang for minutes.
 
-    `renew`: renews it once; may raise DelaystoreError, of which LoadLostError is the end.
+    `renew`: renews it once; may raise DelaystoreError; LoadLostError is the end.
     """
 
     def __init__(self, name: str, renew: Callable[[], None], every: float) -> None:
@@ -202,7 +202,7 @@ class LeaseRenewal(Resource):
 
     @override
     def close(self) -> None:
-        """Renew it no more; it ends by itself."""
+        """Renew it no more; it ends on its own."""
         self._ended.set()
 
     def _keep(self) -> None:
@@ -245,9 +245,9 @@ _READERS: Final = text("SELECT count(*) FROM pg_stat_activity WHERE application_
 # The driver service: a thread of the driver's Python process that holds snapshots and renews leases.
 
 TICK: Final = 0.5
-"""Seconds between two checks of what it holds."""
+"""Seconds between two checks of its objects."""
 TIMEOUT: Final = 10
-"""Seconds for a client to prove who it is, and to say what it wants."""
+"""Seconds for a client to authenticate, and to send its request."""
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -472,7 +472,7 @@ def register(spark: SparkSession) -> None:
     client = driver_client(spark)
 
     class Registered(DelaystoreDataSource):
-        """Carries the driver service's address to Spark's workers: a class made here is pickled with what it holds."""
+        """Carries the driver service's address to Spark's workers: a class made here is pickled with its values."""
 
         driver = client
 

@@ -1,4 +1,4 @@
-"""What went wrong, taken from Spark's error: an error of ours, or one line of Spark's pages.
+"""The cause, taken from Spark's error: our error, or one line of Spark's pages.
 
 An error in one of Spark's Python workers reaches the driver as text, within pages of JVM stack. Python's traceback ends
 with a line such as `delaystore.errors.ConfigurationError: the option store is missing; ...`, which Spark leaves intact.
@@ -14,12 +14,12 @@ from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 
 _LINE: Final = re.compile(r"^[ \t]*(?:[\w.]*[:] )?delaystore\.errors\.(\w+): (.+)$", re.MULTILINE)
 _FOLLOWED: Final = re.compile(r"\s*(?:During handling of|The above exception was)")
-"""What follows an error that led to another, in one traceback."""
+"""The text behind an error that led to another, in one traceback."""
 _CAUSE: Final = re.compile(r"^\s*(?:Caused by: |: )?([\w.$]+(?:Exception|Error)): (.*)$", re.MULTILINE)
 _TOLD: Final = re.compile(
     r"\[(?!FAILED_READ_FILE|TASK_|STAGE_)[A-Z][A-Z_]+[\w.]*\] (.+?)(?:\s+SQLSTATE: \w+)?$", re.MULTILINE
 )
-"""Spark's own errors, except those that only tell where another one came from."""
+"""Spark's own errors, except errors that only tell where another one came from."""
 _LACKING: Final = "ModuleNotFoundError: No module named 'delaystore'"
 _HEADERS_DIFFER: Final = "CSV header does not conform"
 _REMEDIES: Final = {
@@ -35,7 +35,7 @@ _FILE: Final = re.compile(r"^CSV file: (\S+)", re.MULTILINE)
 
 
 def plain_error(exception: BaseException) -> DelaystoreError | None:
-    """The error of ours that `exception` is or reports, with its one line as text; None: it reports none.
+    """Our error that `exception` is or reports, with its one line as text; None: it reports none.
 
     Only its class and text came across: attributes, such as a DuplicateMessageError's `message_ids`, are not there.
     """
@@ -68,7 +68,7 @@ def with_remedy(line: str) -> str:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise Spark's errors as the error of ours that caused them, in one line; LoadError if none did."""
+    """Raise Spark's errors as our error that caused them, in one line; LoadError if none did."""
     try:
         yield
     except DelaystoreError:
@@ -94,7 +94,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def _rebuilt(kind: type[DelaystoreError], text: str) -> DelaystoreError:
-    """An error of that class whose text is `text`, whatever its own constructor makes of its arguments."""
+    """An error of that class whose text is `text`, independent of its own constructor."""
     error = kind.__new__(kind)
     error.args = (text,)
     return error

@@ -39,7 +39,7 @@ class SnapshotGoneError(Exception):
 
 
 class PostgreSqlPlan:
-    """What the planning of one read asks of the database; use it as a context manager."""
+    """The planning queries of one read; use it as a context manager."""
 
     def __init__(self, source: SqlTable, columns: Sequence[str], conditions: Sequence[Condition]) -> None:
         self._source, self._columns, self._conditions = source, columns, conditions
@@ -71,7 +71,7 @@ class PostgreSqlPlan:
 def read_batches(
     engine: Engine, statement: str, schema: pa.Schema, snapshot: str | None, application_name: str
 ) -> Iterator[pa.RecordBatch]:
-    """What `statement` returns, as of `snapshot` (None: as of now).
+    """The rows of `statement`, as of `snapshot` (None: as of now).
 
     Raises SnapshotGoneError before the first batch, StoreError, MissingDependencyError.
     """

@@ -1,4 +1,4 @@
-"""The reader: Spark's planning worker asks it for parts, its tasks for what is in them."""
+"""The reader: Spark's planning worker asks it for parts, its tasks for the rows in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -96,7 +96,7 @@ ALONE: Final = "delaystore read"
 
 @dataclass(frozen=True)
 class ReadPart(InputPartition):
-    """What a statement returns on PostgreSQL, as of a snapshot (None: as of when it is read)."""
+    """The rows of a statement on PostgreSQL, as of a snapshot (None: as of when it is read)."""
 
     statement: str
     snapshot: str | None
@@ -122,7 +122,7 @@ class DelaystoreReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def partitions(self) -> list[InputPartition]:
-        """What the tasks are to read; connects to the store. Raises StoreError, ConfigurationError."""
+        """The parts that the tasks are to read; connects to the store. Raises StoreError, ConfigurationError."""
         source = open_readable(self._options)
         if isinstance(source, SqlTable) and source.is_postgresql:
             return list(self._parts(source))
@@ -195,7 +195,7 @@ class FilteringReader(DelaystoreReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what the database can apply; the rest is returned, for Spark to apply."""
+        """Take filters that the database can apply; the rest is returned, for Spark to apply."""
         if not isinstance(open_readable(self._options), SqlTable):
             yield from filters
             return

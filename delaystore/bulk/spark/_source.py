@@ -44,7 +44,7 @@ class DelaystoreDataSource(DataSource):
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of all columns, or of those that the user's own schema names."""
+        """The reader of all columns, or of the columns in the user's own schema."""
         from delaystore.bulk.spark._reading import DelaystoreReader, FilteringReader
 
         _check_no_table(self.options)
@@ -92,7 +92,7 @@ _NO_TABLES: Final = (
 def _check_no_table(options: Mapping[str, str]) -> None:
     """ConfigurationError for a table that is being made, or used: of that one, no options come (seen with Spark 4.3).
 
-    What a user wrote without any option looks the same.
+    A user's call without any option looks the same.
     """
     if _OF_A_TABLE in options:
         raise ConfigurationError(_NO_TABLES)

@@ -1,4 +1,4 @@
-"""What a read asks of a database: the table, the filters that it can apply, and parts of about equal size."""
+"""The request of a read to a database: the table, the filters that it can apply, and parts of about equal size."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ class SqlTable:
 
 
 def open_readable(options: StoreOptions) -> SqlTable | ManagedDelayedMessageStore:
-    """What to read from; connects to nothing. Raises ConfigurationError and its kin.
+    """The source of a read; connects to nothing. Raises ConfigurationError and its kin.
 
     A store in memory is refused: Spark's workers are other processes, and cannot see it.
     """
@@ -157,7 +157,7 @@ def condition_of(given: Filter) -> Condition | None:
 
 
 def clauses(source: FromClause, conditions: Iterable[Condition]) -> Sequence[ColumnElement[bool]]:
-    """The conditions on the columns of `source`, all of which must hold."""
+    """The conditions on the columns of `source`; all must hold."""
     return [_clause(source, condition) for condition in conditions]
 
 

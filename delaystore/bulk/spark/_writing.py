@@ -30,7 +30,7 @@ from delaystore.message import new_message_id
 
 
 def spare_imports() -> None:
-    """At the end of a worker's first task: leave what is imported out of all further collections of garbage.
+    """At the end of a worker's first task: leave imported modules out of all further garbage collections.
 
     Spark's daemon collects after each task, and would walk over every object of SQLAlchemy's, psycopg's and our
     modules each time: 50 ms of the processor, while staging ten rows takes 10. Outside of a task, nothing happens.
@@ -41,7 +41,7 @@ def spare_imports() -> None:
 
 @cache
 def _freeze() -> None:
-    """Once in a process: the garbage of later tasks must be found. That of the first goes before."""
+    """Once in a process: the garbage of later tasks must be found. The first one's goes before."""
     gc.collect()
     gc.freeze()
 
@@ -51,9 +51,9 @@ def _freeze() -> None:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport(AttemptReport, WriterCommitMessage):
-    """What a task attempt has done.
+    """The result of a task attempt.
 
-    `key`: which batch of which stream; None: no stream. `again`: of a load that was finished before, its rows now; of
+    `key`: the stream and its batch; None: no stream. `again`: of a load that was finished before, its rows now; of
     such a batch of a stream, its messages.
     """
 
@@ -183,7 +183,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, when the load has failed: remove its staging, whatever the tasks have said of it."""
+        """On the driver, when the load has failed: remove its staging, with any results of tasks."""
         if self._finished is not None:
             return
         self._stop_renewing()
@@ -194,7 +194,9 @@ class BatchWriter(DataSourceArrowWriter):
                 self._rejects.remove_pending()
 
     def _begin(self, key: LoadKey, renewal_seconds: float) -> FinishedLoad | None:
-        """Begin the load. Spark aborts only a writer that it has, so what fails half-way is removed here."""
+        """Begin the load. Spark aborts only a writer that it has, so the remains of a failure half-way are removed
+        here.
+        """
         try:
             finished = self._staging.begin(key)
             if finished is None and self._driver is not None:

@@ -53,7 +53,7 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PARQUET_ROWS: Final = "spark.sql.parquet.columnarReaderBatchSize"
 _NUMBER: Final = re.compile(r"(-?\d+)b?$", re.IGNORECASE)
-"""What a limit is when it is not written with a unit."""
+"""The unit of a limit that is written without one."""
 
 
 @contextmanager
@@ -194,7 +194,7 @@ class Watcher(Protocol):
     """Called with how far the job is; returns whether to stop it."""
 
     def watch(self, tasks: Tasks) -> bool:
-        """Called every fifth of a second, in a thread of its own. True: cancel what runs."""
+        """Called every fifth of a second, in a thread of its own. True: cancel running jobs."""
 
 
 def run_watched(spark: SparkSession, action: Callable[[], ResultT], watcher: Watcher) -> ResultT:
@@ -259,7 +259,9 @@ _CHECKED: Final = all_text(["message_id", "reason", "example"])
 
 
 def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True) -> DryRun:
-    """What `load` would do. `stored`: whether to look for duplicates in the store, too. Raises as `load`."""
+    """The result that `load` would have. `stored`: whether to look for duplicates in the store, too. Raises as
+    `load`.
+    """
     clock = time.monotonic()
 
     def run() -> DryRun:

@@ -98,7 +98,7 @@ def settle_worker_python(context: "SparkContext") -> None:
 
 @cache
 def _fault(program: str, *, has_files: bool) -> str | None:
-    """What is wrong with that Python; None: nothing. `has_files`: Spark brings modules of its own to the workers."""
+    """The fault of that Python; None: nothing. `has_files`: Spark brings modules of its own to the workers."""
     try:
         asked = subprocess.run(  # noqa: S603 - the Python that Spark would run
             [program, "-c", _QUESTION, *_NEEDED], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT, check=True

@@ -46,7 +46,7 @@ class Java:
         self._killed = False
 
     def start(self, conf: SparkConf, log: Path) -> Any:
-        """The gateway to it; what it says goes to `log`. LoadError where it does not start."""
+        """The gateway to it; its output goes to `log`. LoadError where it does not start."""
         with TemporaryDirectory(prefix="delaystore-java-", ignore_cleanup_errors=True) as folder:
             told = Path(folder, "connection")
             with log.open("ab") as out:
@@ -70,7 +70,7 @@ class Java:
             return launch_gateway()  # type: ignore[no-untyped-call]  # it has no types
 
     def why_it_ended(self, log: Path) -> str | None:
-        """One line with the remedy, by how it ended and what it said in `log`; None: it runs, or was ended by us."""
+        """One line with the remedy, by its exit code and its output in `log`; None: it runs, or was ended by us."""
         if self._process is None or self._killed:
             return None
         try:
@@ -159,7 +159,7 @@ _OPTIONS_OF_JAVA: Final = frozenset({"JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "S
 _LEAST_HEAP: Final = 1024
 """Megabytes."""
 _MEMORY_OF_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
-"""What a container may use."""
+"""The memory limit of a container."""
 _LOG4J: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log

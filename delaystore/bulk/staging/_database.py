@@ -42,7 +42,9 @@ class LoadDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[BoundSqlStore]:
-        """A transaction that writes: what its block reads stays true until its commit, where rows are locked."""
+        """A transaction that writes: rows that its block reads stay as they are until its commit, where rows are
+        locked.
+        """
         with self.store.transaction() as bound, self.dialect.ended_by_interrupt(bound.connection):
             self.dialect.begin_writing(bound.connection)
             yield bound
@@ -186,4 +188,4 @@ def _close_all() -> None:
 
 
 _idle: Final[dict[StoreOptions, tuple[LoadDatabase, Timer]]] = {}
-"""Databases that no task uses now, and what will close each."""
+"""Databases that no task uses now, and the timer that will close each."""

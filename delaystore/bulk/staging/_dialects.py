@@ -1,4 +1,4 @@
-"""The tables of loads, and what a bulk load asks of its database beyond what every dialect offers."""
+"""The tables of loads, and a bulk load's demands on its database beyond every dialect's."""
 
 import sys
 from abc import abstractmethod
@@ -64,7 +64,8 @@ ATTEMPT: Final = "attempt"
 
 
 def registry_table(live: Table, dialect: SqlDialect) -> Table:
-    """A row for each load, or stream. `batch`, `finished_at`, `stored`, `skipped` are of what was finished last.
+    """A row for each load, or stream. `batch`, `finished_at`, `stored`, `skipped` are of the load that was finished
+    last.
 
     `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
     """
@@ -181,7 +182,7 @@ DROP_LOCK_TIMEOUT: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
 DUE_TIME: Final = "due_time"
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
-"""What takes two bytes in a statement of MySQL's."""
+"""Bytes that take two in a statement of MySQL's."""
 _ROOM: Final = 2**17
 """Bytes of such a statement for all but the body; the server itself reports headers larger than this."""
 
@@ -272,7 +273,7 @@ class StagingDialect(StoreDialect):
 
 
 class MySqlStaging(StagingDialect, MySqlDialect):
-    """MariaDB and MySQL: inserts of many rows each. DDL commits what went before it."""
+    """MariaDB and MySQL: inserts of many rows each. DDL commits earlier statements."""
 
     without_time_limit: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
 

@@ -52,7 +52,7 @@ _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to igno
 
 
 class Rules(NamedTuple):
-    """What becomes of messages whose id or key waits already, and as what replaced ones are noted, if at all."""
+    """The rules for messages whose id or key waits already, and the audit entry of replaced ones, if any."""
 
     on_duplicate: OnDuplicate
     key_rule: KeyRule = REJECTED
@@ -176,7 +176,7 @@ class Promotion:
             claimed = self._looked_at(claimed)
 
     def _looked_at(self, ids: Sequence[str]) -> list[str]:
-        """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns those that are claimed."""
+        """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns claimed ones."""
         if len(ids) >= INDEXED:
             with self._holding() as bound:
                 # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
@@ -238,7 +238,7 @@ class Promotion:
 
     @contextmanager
     def _holding(self) -> Iterator[BoundSqlStore]:
-        """A transaction that has the load locked, as by `_lock_load`; its lease begins anew."""
+        """A transaction that has the load locked, as by `_lock_load`; its lease begins again."""
         with self._database.writing() as bound:
             self._database.dialect.take_time(bound.connection)
             self._lock_load(bound.connection)
@@ -322,7 +322,7 @@ class Promotion:
         return stored
 
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
-        """Store what has a key, the first due first, so that of two with one key the later is the new one.
+        """Store messages with a key, the first due first: the later one of two with one key is the new one.
 
         One after the other: a bulk partition knows no keys. Returns how many were stored, and how many left out.
         """

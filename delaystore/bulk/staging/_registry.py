@@ -1,4 +1,4 @@
-"""The registry of loads: which process has which, which are finished, and what abandoned ones left."""
+"""The registry of loads: which process has which, which are finished, and the remains of abandoned ones."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -107,7 +107,7 @@ class Registry:
         return connection.execute(rows.with_for_update(skip_locked=not wait)).first()
 
     def renew(self, token: str, lease: timedelta) -> bool:
-        """Let the lease of a run begin anew. False: the load is not that run's any more."""
+        """Let the lease of a run begin again. False: the load is not that run's any more."""
         with self._database.writing() as bound:
             row = self._of_run(bound.connection, token)
             if row is None:
@@ -167,7 +167,7 @@ class Registry:
 
 
 def finished_load(row: _RowOf, key: LoadKey) -> FinishedLoad | None:
-    """What `row` says of a load that is finished; of an earlier batch of a stream, what it says of the last one."""
+    """The report of `row` about a finished load; for an earlier batch of a stream, about the last one."""
     if row.finished_at is None or (key.batch is not None and row.batch < key.batch):
         return None
     return FinishedLoad(LoadKey(row.load_id, row.batch), row.finished_at, row.stored, row.skipped)

@@ -87,7 +87,7 @@ class SqlSink(AttemptSink):
         self._count += rows.num_rows
 
     def _taken(self) -> pa.RecordBatch:
-        """What was collected, as one sorted batch; nothing remains collected."""
+        """The collected rows, as one sorted batch; nothing remains collected."""
         table = pa.Table.from_batches(self._waiting, STAGED)
         self._waiting, self._bytes, self._rows = [], 0, 0
         batch = table.combine_chunks().to_batches()[0]
@@ -229,7 +229,7 @@ class SqlStaging(Staging):
 
 
 def renew_lease(lease: Lease) -> None:
-    """Let a load's lease begin anew. Raises LoadLostError if another run has the load now, and StoreError."""
+    """Let a load's lease begin again. Raises LoadLostError if another run has the load now, and StoreError."""
     with load_database(lease.store) as database:
         _renew(database, lease.token, timedelta(seconds=lease.seconds))
 

@@ -45,9 +45,9 @@ BATCH: Final = 1000
 class PlainStaging(Staging):
     """No staging at all: each task stores its rows at once, and there is no way back.
 
-    A load is neither all or nothing nor remembered: others see it grow, and what a failed load has stored stays. A
-    message_id that waits already is left as it is, so that a task that is repeated adds nothing, unless what it stored
-    has been dispatched meanwhile. Therefore only onDuplicate=ignore is possible.
+    A load is neither all or nothing nor remembered: others see it grow, and the messages of a failed load stay. A
+    message_id that waits already is left as it is, so that a repeated task adds nothing, unless its messages have
+    been dispatched meanwhile. Therefore only onDuplicate=ignore is possible.
     """
 
     guarantee: ClassVar[str] = "each row at once, at least once; not all or nothing, and not remembered"
@@ -55,7 +55,9 @@ class PlainStaging(Staging):
     remembers: ClassVar[bool] = False
 
     def __init__(self, options: StoreOptions, store: DelayedMessageStore | None = None) -> None:
-        """`store`: what was opened with these options, which were checked; None: each process opens its own."""
+        """`store`: the store that was opened with these options, which were checked; None: each process opens its
+        own.
+        """
         self._options, self._store = options, store
         self._key: LoadKey | None = None
 
@@ -72,7 +74,7 @@ class PlainStaging(Staging):
     @override
     @contextmanager
     def attempt(self) -> Iterator[AttemptSink]:
-        """An exception leaves what is stored."""
+        """An exception leaves stored messages."""
         with self._opened() as store:
             yield _PlainSink(store)
 
@@ -138,7 +140,7 @@ class _PlainSink(AttemptSink):
         return StagedAttempt("", self._count, self._skipped)
 
     def _store_new(self, messages: Sequence[DelayedMessage]) -> int:
-        """Store those that do not wait already; returns how many do. Stores one by one once there is a duplicate."""
+        """Store messages that do not wait already; returns how many do. Stores one by one once there is a duplicate."""
         try:
             self._store.store_many(messages)
         except DuplicateMessageError:
@@ -174,7 +176,7 @@ class LoadStore:
     set_up: Callable[[], object]
     """Makes the tables of messages and of loads, where they are missing; a store without staging does it later."""
     clean_up: Callable[[], Cleaned]
-    """Removes what abandoned loads left: once their lease has ended, or their process has."""
+    """Removes the remains of abandoned loads: once their lease has ended, or their process has."""
     loads: Callable[..., Sequence[LoadStatus]]
     """Lists loads that are running, abandoned or finished, the newest last; or the one of an id, if it is known."""
     waiting_ids: Callable[[Iterable[str]], set[str] | None]
@@ -197,7 +199,7 @@ def _sql_load_store(options: StoreOptions) -> LoadStore:
 
 
 def _plain_load_store(options: StoreOptions) -> LoadStore:
-    """A store of which only the contract is known: it remembers no loads."""
+    """A third-party store, known by its contract alone: it remembers no loads."""
     store = open_store(options.store)
     try:
         check_plain_options(options)
@@ -232,7 +234,7 @@ def open_load_store(options: StoreOptions) -> LoadStore:
 
 
 def open_staging(options: StoreOptions, lease_seconds: int, owner: LoadOwner | None = None) -> Staging:
-    """A staging for one run of a load by several processes, each of which connects for itself.
+    """A staging for one run of a load by several processes; each has its own connections.
 
     `owner`: the process with which the load ends; None: the parent of the one that calls `begin`. Connects to nothing.
     Raises as `open_load_store`.

@@ -76,7 +76,7 @@ class LoadState(StrEnum):
 
     RUNNING = "running"
     ABANDONED = "abandoned"
-    """Its lease has ended, or its process has; the next load, or a cleanup, removes what it left."""
+    """Its lease has ended, or its process has; the next load, or a cleanup, removes its remains."""
     FINISHED = "finished"
 
 
@@ -102,7 +102,7 @@ class LoadStatus:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a cleanup did.
+    """The result of a cleanup.
 
     `loads`: abandoned ones, now forgotten. `tables`: dropped. `in_use`: tables that a process still works on, which the
     next cleanup will find.
@@ -118,7 +118,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class LoadKey:
-    """What a load is known by.
+    """The identity of a load.
 
     `load_id`: a finished one is never loaded again. `batch`: of a stream, whose load_id is its query's id: a batch up
     to the last finished one is never loaded again; None: no stream.
@@ -145,7 +145,7 @@ class FinishedLoad:
 
 @dataclass(frozen=True, slots=True)
 class StagedAttempt:
-    """What one task attempt has staged; it travels to the driver in Spark's commit message.
+    """The rows that one task attempt has staged; it travels to the driver in Spark's commit message.
 
     `skipped`: how many of `count` waited already; 0 where only the promotion finds that out.
     """
@@ -165,11 +165,11 @@ class Lease:
 
 
 class AttemptSink(ABC):
-    """Takes what one task attempt writes."""
+    """Takes the rows of one task attempt."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Stage a batch of the schema STAGED. May buffer; what was staged counts only after `finish`."""
+        """Stage a batch of the schema STAGED. May buffer; staged rows count only after `finish`."""
 
     @abstractmethod
     def finish(self) -> StagedAttempt:
@@ -183,12 +183,12 @@ class Staging(ABC):
     """
 
     guarantee: ClassVar[str] = "all or nothing, exactly once"
-    """What a load into this kind of store can rely on, in a line."""
+    """The guarantee of a load into this kind of store, in a line."""
     after_failure: ClassVar[str] = "nothing was loaded"
-    """What is true of a load that failed or was stopped before `promote`, in words that may end a sentence."""
+    """The state of a load that failed or was stopped before `promote`, in words that may end a sentence."""
 
     remembers: ClassVar[bool] = True
-    """Whether the store keeps what became of a load."""
+    """Whether the store keeps the result of a load."""
 
     @property
     def lease(self) -> Lease | None:
@@ -197,13 +197,13 @@ class Staging(ABC):
 
     @abstractmethod
     def begin(self, key: LoadKey) -> FinishedLoad | None:
-        """Register the load and take its lease, once, on the driver; remove what abandoned loads left.
+        """Register the load and take its lease, once, on the driver; remove the remains of abandoned loads.
 
         The lease of a process of this host that is provably dead (pid and start time) does not count, so that a killed
         driver's load can be run again at once.
 
         Returns:
-            A load that was finished before, in which case nothing is begun; None: the load was begun.
+            A load that was finished before, and nothing is begun; None: the load was begun.
 
         Raises:
             LoadInProgressError: Another process has the load, and its lease has not ended.
@@ -249,8 +249,8 @@ class Staging(ABC):
 
     @abstractmethod
     def renew(self) -> None:
-        """Show a sign of life: the lease begins anew."""
+        """Show a sign of life: the lease begins again."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove the staging, finished or not; may be called twice. Never raises for what is already gone."""
+        """Remove the staging, finished or not; may be called twice. Never raises for a staging that is already gone."""

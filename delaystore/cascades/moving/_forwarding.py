@@ -23,7 +23,7 @@ from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, Ro
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Queue
 
 _NO_QUEUE: Final = "delaystore.no-queue"
-"""A queue that does not exist: what is sent to it is dropped."""
+"""A queue that does not exist: messages sent to it are dropped."""
 
 
 class TargetDestinations:
@@ -104,7 +104,7 @@ class TargetDestinations:
 _TIMEOUT: Final = 15.0
 """Seconds for the confirms of one batch."""
 _PAUSE: Final = 0.5
-"""Seconds before what was nacked is published again."""
+"""Seconds before a nacked message is published again."""
 
 
 class ResultKind(Enum):
@@ -129,7 +129,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A batch, and what became of each of its messages; None: not known, the message goes back to its queue.
+    """A batch, and the result of each of its messages; None: not known, the message goes back to its queue.
 
     `repeated`: how many publishes were repeated because no answer came. `trouble`: why the batch was given up; None: it
     was not, or it is to stop.
@@ -143,7 +143,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyForwarder:
-    """Publishes copies to the target, and what cannot be moved to the poison queue beside the source.
+    """Publishes copies to the target, and messages that cannot be moved to the poison queue beside the source.
 
     May be used by several threads. `target_timeout`: seconds without any success after which it gives up. `stopping`:
     True: nothing is tried again.
@@ -222,7 +222,7 @@ class _BatchInTransit:
             self.refused[position] = outcome.reason
 
     def go_on(self) -> None:
-        """Wait a moment before what is pending is published again, or give it up."""
+        """Wait a moment before pending messages are published again, or give them up."""
         if not self.pending:
             return
         timed_out = time.monotonic() > self._deadline

@@ -70,7 +70,7 @@ class BrokerCascade(BrokerClient):
         return sum(states[name].messages or 0 for name in self.queues if name in states)
 
     def same_broker(self, other: "BrokerCascade") -> bool:
-        """Whether both are one virtual host of one broker, whatever their URLs call it.
+        """Whether both are one virtual host of one broker, with any URLs.
 
         Where only the URLs differ, a temporary queue declared on one and looked up on the other tells. Raises
         ConfigurationError where the user may not declare it.

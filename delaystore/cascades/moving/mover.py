@@ -61,7 +61,7 @@ _FIRST: Final = 1000
 """Messages of each level that a dry run reads; no other consumer gets them meanwhile."""
 _ENOUGH: Final = 4 * BATCH
 _ENOUGH_BYTES: Final = 4 * _BATCH_BYTES
-"""No more is received while so many messages, or bytes of bodies, are prefetched."""
+"""No more is received while this number of messages, or bytes of bodies, is prefetched."""
 _TICK: Final = 0.1
 """Seconds between two checks of the clock, and of whether it is to stop."""
 _STALLED: Final = 30.0
@@ -102,8 +102,8 @@ def move(
     """Move all that waits in `source` into `target`, until the source is empty or `stopping` says so.
 
     Raises ConfigurationError where both are the same cascade, one does not exist, or messages were given back too often
-    already; TransportError for what the user may not do, TransportUnavailableError. Nothing is lost then: what was not
-    acknowledged is in the source.
+    already; TransportError for a missing right, TransportUnavailableError. Nothing is lost then: unacknowledged
+    messages are in the source.
     """
     _check(source, target, settings)
     limits = reading_limits(source)
@@ -126,7 +126,7 @@ def move_dry(
     listener: ProgressListener,
     stopping: Callable[[], bool],
 ) -> MoveReport:
-    """A dry run: what `move` would do with the messages at the front of each level queue.
+    """A dry run: the result that `move` would have for the messages at the front of each level queue.
 
     The messages go back to where they were, as redelivered; nothing else changes. Raises as `move`, and
     ConfigurationError where the broker would count that, and in the end send them on early.
@@ -212,7 +212,7 @@ class _Move:
                 return
 
     def _receive(self) -> None:
-        """Receive what comes, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
+        """Receive messages, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
         enough = len(self._reader.prefetched) >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
         if enough:
             wait(self._in_flight, _TICK, FIRST_COMPLETED)
@@ -230,7 +230,7 @@ class _Move:
             future.add_done_callback(self._reader.wake)
 
     def _finish(self) -> None:
-        """Acknowledge what is confirmed; then raise what ended a batch early, if anything did."""
+        """Acknowledge confirmed messages; then raise the error that ended a batch early, if one did."""
         failure: Exception | None = None
         for future in [future for future in self._in_flight if future.done()]:
             self._in_flight.remove(future)

@@ -126,7 +126,7 @@ class ControlCommand(Generic[Taken]):
     request_type: ClassVar[type[MessageRequest]]
 
     def read(self, given: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
-        """Return what the JSON object `given` asks for; raises RequestError."""
+        """Return the request of the JSON object `given`; raises RequestError."""
         try:
             fields = read_fields(self.fields, given)
             return self.request(fields, self._message(getattr(fields, self.name)), asked)
@@ -144,7 +144,7 @@ class ControlCommand(Generic[Taken]):
         return self.request_type(**message, by=asked.by)
 
     def answer(self, result: RequestResult) -> dict[str, Any]:
-        """Return what is answered."""
+        """Return the answer."""
         return {"outcome": result.outcome.value, "message_id": result.message_id}
 
     def _message(self, named: str | KeyName) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Protocol:
         self._commands = commands(with_bodies=with_bodies)
 
     def read(self, body: bytes, asked: RequestContext) -> ReadRequest | Answer:
-        """The request in `body`; an Answer where that is known already, as of what is no request."""
+        """The request in `body`; an Answer where it is known already, as for a body that is no request."""
         try:
             given = _object_in(body)
             self._check_version(given)

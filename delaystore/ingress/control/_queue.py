@@ -76,8 +76,8 @@ class RequestAnswerer:
         """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
 
         Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done;
-        DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. What the store refuses
-        is found by halves, and answered by itself.
+        DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. Requests that the
+            store refuses are found by halves, and answered separately.
         """
         # A transaction of many requests fails as a whole, and the error does not say because of which. So the first
         # half is tried next, down to one request, which is then answered with its own error.
@@ -134,7 +134,7 @@ class ControlHealth(HealthReport):
     obstacle: str | None = None
     """Why it is not read; None: it is, or reading has only begun."""
     store: str | None = None
-    """Why the store does nothing of what is asked; None: it works, as far as is known."""
+    """Why the store serves no requests; None: it works, as far as is known."""
     replies: str | None = None
     """Why answers, or rejected requests, wait to be published; None: none do."""
     requests: int = 0
@@ -200,11 +200,11 @@ BATCH: Final = 500
 BYTES: Final = 16 * 2**20
 """Bytes of the requests of one batch, and of answers beyond which no more are made."""
 _LOOK_AT_ANSWERS_EVERY: Final = 0.2
-"""Seconds between two looks at whether answers may be published again, where so many are owed."""
+"""Seconds between two checks whether answers may be published again, where too many are owed."""
 
 
 class ControlHandler(BatchHandler[Consumed]):
-    """Does requests and answers them. Those that the store does not do wait in memory, and are tried again."""
+    """Does requests and answers them. Requests that the store does not serve wait in memory, and are tried again."""
 
     def __init__(
         self,

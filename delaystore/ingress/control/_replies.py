@@ -1,4 +1,4 @@
-"""Publishing answers, until it is known what became of each."""
+"""Publishing answers, until the result of each is known."""
 
 import logging
 import time
@@ -87,7 +87,7 @@ def answer_copy(request: RawDelivery, answer: Answer) -> Copy | None:
 
 
 def request_copy(request: RawDelivery, problem: str, queue: str) -> Copy:
-    """The request as a message for the rejected queue, with what is wrong with it."""
+    """The request as a message for the rejected queue, with the reason."""
     said = [TableEntry(REJECTED_REASON.encode(), text_value(problem))]
     return copy_with_reason(queue, request.properties, request.body, said, REJECTED_PROPERTIES)
 
@@ -160,7 +160,7 @@ class Replies:
         self._open.append(reply)
 
     def publish(self) -> Sequence[int]:
-        """Publish what is owed; returns the tags of the requests that can be acknowledged."""
+        """Publish owed answers; returns the tags of the requests that can be acknowledged."""
         now = time.monotonic()
         due = [reply for reply in self._open if reply.next_try <= now]
         copies = [reply.copy for reply in due if reply.copy is not None]
@@ -193,7 +193,7 @@ class Replies:
         return outcome.kind is OutcomeKind.UNAVAILABLE and time.monotonic() - reply.since < _RETRIED_FOR
 
     def _note_undeliverable(self, reply: Reply, reason: str) -> None:
-        """The answer cannot be sent: a request in error goes to the rejected queue; what was done is done."""
+        """The answer cannot be sent: a request in error goes to the rejected queue; changes stay."""
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:
             logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)

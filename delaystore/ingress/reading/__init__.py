@@ -1,3 +1,3 @@
-"""From a message as it came to what the store keeps. No connection, no store: values and pure functions."""
+"""From an incoming message to the message that the store keeps. No connection, no store: values and pure functions."""
 
 __all__: list[str] = []

@@ -43,9 +43,9 @@ class IncomingContent:
 
 
 def undo_deaths(content: IncomingContent, queue: str) -> None:
-    """Take off what `queue` added, and give back the expiration that it took. What other queues added stays.
+    """Remove the headers that `queue` added, and restore the expiration that it took. Headers of other queues stay.
 
-    A queue that dead-letters takes a message's expiration off, for whatever reason it does so.
+    A queue that dead-letters takes a message's expiration off, for any reason of dead-lettering.
     """
     deaths = content.headers.get(DEATHS)
     if not isinstance(deaths, list):
@@ -88,7 +88,7 @@ MOST: Final = 20
 
 
 def count_hop(headers: dict[str, Any], incoming: IncomingMessage, *, asks_again: bool) -> int:
-    """Take off what an ingress noted of this message; how often it has come back by now. Raises RejectedMessageError.
+    """Remove an ingress's notes about this message; how often it has come back by now. Raises RejectedMessageError.
 
     `asks_again`: whether a program has asked for a delay since the message was forwarded.
     """
@@ -121,7 +121,7 @@ def _is_published_to(noted: object, incoming: IncomingMessage) -> bool:
 RECEIVED: Final = "timestamp_in_ms"
 """Milliseconds since 1970, by the clock of the broker that was given the message: its message interceptor's header."""
 _EARLIEST: Final = 10**12
-"""In 2001. What is less counts something else than milliseconds, or is made up."""
+"""In 2001. A smaller number counts something else than milliseconds, or is made up."""
 _STEP: Final = timedelta(seconds=1)
 """A timestamp is cut to whole seconds; the delay counts from the end of its second, and is never too short."""
 
@@ -139,7 +139,7 @@ class CountFrom(StrEnum):
 
 
 def start_of(content: IncomingContent, now: datetime, count_from: CountFrom) -> datetime:
-    """When the delay began; never after `now`. What says something absurd is not believed."""
+    """When the delay began; never after `now`. Absurd values are not believed."""
     if count_from is CountFrom.TAKEN:
         return now
     received = content.headers.get(RECEIVED)
@@ -164,18 +164,18 @@ def _received(milliseconds: Any, now: datetime) -> datetime:
 _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = 1
 _KEPT_AS_HEADERS: Final = {"user_id": USER_ID, "cluster_id": CLUSTER_ID}
-"""Properties that a forwarded message cannot have, by the header that says what they were."""
+"""Properties that a forwarded message cannot have, by the header that has their values."""
 _DROPPED: Final = REPLAY_HEADERS.union(COUNTED_BY_QUEUE)
 _TABLE_SIZE: Final = 4
 """Bytes before a table."""
 
 
 def read_content(raw: RawProperties) -> IncomingContent:
-    """The content of a message with these properties, without what its queue counted, and without headers that
+    """The content of a message with these properties, without its queue's counters, and without headers that
     only a dispatcher may write.
 
-    A delivery mode of 2 is left out, as it is what forwarded messages have; any other is 1, as RabbitMQ takes it.
-    user_id and cluster_id become headers. Raises RejectedMessageError for what cannot be read.
+    A delivery mode of 2 is left out, as forwarded messages have it; any other is 1, as RabbitMQ takes it.
+    user_id and cluster_id become headers. Raises RejectedMessageError for content that cannot be read.
     """
     try:
         fields = raw.fields

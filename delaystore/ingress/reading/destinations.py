@@ -24,7 +24,7 @@ class DestinationRule(ABC):
     named_by_publishers: ClassVar[bool] = False
     """Whether each message names its own destination."""
     routed_by_publishers: ClassVar[bool] = False
-    """Whether messages keep what they were published with for RabbitMQ to route by: routing key and CC."""
+    """Whether messages keep the routing key and CC that they were published with."""
 
     @abstractmethod
     def destination(self, incoming: IncomingMessage, content: IncomingContent) -> str:
@@ -32,7 +32,9 @@ class DestinationRule(ABC):
 
     @abstractmethod
     def leads_back(self, exchange: str | None, queue: str) -> bool:
-        """Whether whatever is forwarded comes to the ingress queue `queue` again, to which `exchange` leads, if any."""
+        """Whether every forwarded message comes to the ingress queue `queue` again, to which `exchange` leads, if
+        any.
+        """
 
 
 _DEFAULT_EXCHANGE_NAMES: Final = frozenset({DEFAULT_EXCHANGE, "amq.default"})

@@ -71,8 +71,8 @@ def read_table(content: bytes, at: int, end: int, depth: int = 0) -> tuple[dict[
     """The values of the table that lies from `at` to `end`, by name; and by name why some cannot be carried unchanged.
 
     Whole numbers of any width are int, floats float; texts str, or bytes where they are no UTF-8; byte arrays bytes;
-    times aware datetimes; tables and arrays dict and list. What cannot be carried is there as far as Python has it.
-    Raises MalformedTableError for what is no table, and for names that are no UTF-8 or come twice.
+    times aware datetimes; tables and arrays dict and list. Values that cannot be carried are there as far as Python
+    has them. Raises MalformedTableError for bytes that are no table, and for names that are no UTF-8 or come twice.
     """
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}

@@ -35,7 +35,8 @@ class ReadingRules:
     """How an ingress reads incoming messages.
 
     Attributes:
-        ingress_queue: The queue that messages are published to. Its name tells what its dead-lettering added.
+        ingress_queue: The queue that messages are published to. Its name identifies the headers that its
+            dead-lettering added.
         destination: Where messages go that do not name a destination by their delay form.
         forms: Tried in this order; the first that fits is taken. A message that none fits is due at once. Empty:
             `usual_forms`.
@@ -91,7 +92,7 @@ _CHECKED: Final = frozenset({"CC", "BCC", "expiration", "reply_to"})
 
 
 class IncomingReader:
-    """Makes messages for the store of what arrives. It has no state; several threads may share it."""
+    """Makes messages for the store of incoming messages. It has no state; several threads may share it."""
 
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
@@ -108,7 +109,7 @@ class IncomingReader:
             now: When it was received, aware. Where nothing better is known, delays count from it.
 
         Returns:
-            The message to store, or what is to be cancelled instead. A message that is due already has a due time in
+            The message to store, or the timeouts to cancel instead. A message that is due already has a due time in
             the past.
 
         Raises:

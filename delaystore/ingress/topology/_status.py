@@ -25,8 +25,8 @@ class QueueStatus:
 
     `availability`: whether it is there.
 
-    `ready`: messages that wait for a consumer. `messages`: with those that are unacknowledged, or on their way to where
-    the expired go. `publish_rate`, `deliver_rate`: messages a second, lately. `oldest`: when the message at the head
+    `ready`: messages that wait for a consumer. `messages`: with unacknowledged ones, and ones on their way to the
+    expired queue. `publish_rate`, `deliver_rate`: messages a second, lately. `oldest`: when the message at the head
     was published, as it says itself.
     """
 
@@ -53,7 +53,7 @@ class IngressStatus:
 
     `missing`: the exchanges that are not there. `bound`: how many queues are behind the output exchange.
     `waiting_in_plugin`: messages that wait in the delayed-message plugin for the exchange. None for both: not known, or
-    not the plugin's. `unknown`: what could not be known, a sentence each.
+    not the plugin's. `unknown`: facts that could not be found out, a sentence each.
     """
 
     broker: str

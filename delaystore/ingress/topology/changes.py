@@ -58,17 +58,17 @@ def create(
 
     Args:
         broker: The virtual host.
-        topology: What to declare.
+        topology: The parts to declare.
         ingress_exchange: False: everything but the exchange to publish to.
-        dry_run: Declare nothing, and report what would be declared.
+        dry_run: Declare nothing, and report the parts that would be declared.
         on_declared: Called after each part.
 
     Returns:
-        What was declared.
+        The declared parts.
 
     Raises:
         TopologyRefusedError: A finding blocks it, and nothing was declared. It is a TransportSetupError.
-        DeclarationError: The broker refuses a part anyway. The text says what had been declared before.
+        DeclarationError: The broker refuses a part anyway. The text lists the parts declared before.
         TransportUnavailableError, TransportError: The broker does not answer.
 
     """
@@ -84,7 +84,7 @@ _DROPPING: Final = {
     "max-length": "drops what is more",
     "max-length-bytes": "drops what is more",
 }
-"""Of queues that do not refuse what is too much."""
+"""Of queues that do not refuse messages beyond their limit."""
 _BEYOND_LIMIT: Final = "takes out what was given back more often"
 
 
@@ -103,7 +103,7 @@ def verify(
     Args:
         broker: The virtual host.
         names: The names of the ingress' parts.
-        out_type: The type of the output exchange. None: whatever it is, as far as that can work.
+        out_type: The type of the output exchange. None: any type that can work.
         exchange_type: The type of the ingress exchange. None: the same.
         passive: The user may not declare: only passive declares are made, and permissions are not checked.
 
@@ -192,7 +192,7 @@ def delete(
     Args:
         broker: The virtual host.
         names: The names of the ingress' parts.
-        with_output: Delete the output exchange too, whatever is bound to it.
+        with_output: Delete the output exchange too, even with bindings.
         force: Delete although messages are lost, and consumers lose their queue.
         statistics_age: Seconds between the two checks before the deletion.
         on_deleted: Called after each part.
@@ -216,12 +216,12 @@ def delete(
 
 
 def check_deletion(broker: BrokerClient, names: IngressNames, *, with_output: bool = False) -> DeletionCheck:
-    """Check what `delete` would delete, and whether it may. Changes nothing.
+    """Check the parts that `delete` would delete, and whether it may. Changes nothing.
 
     Args:
         broker: The virtual host.
         names: The names of the ingress' parts.
-        with_output: Whether the output exchange would be deleted too, whatever is bound to it.
+        with_output: Whether the output exchange would be deleted too, even with bindings.
 
     Returns:
         The parts that exist, and why others stay.
@@ -316,7 +316,7 @@ class Switch(ABC):
 
     @abstractmethod
     def takes_place(self, exchanges: Mapping[str, ExchangeState]) -> bool:
-        """Whether the exchange to publish to can be declared, given those that are there now."""
+        """Whether the exchange to publish to can be declared, given the exchanges that are there now."""
 
     @abstractmethod
     def steps(self, ingress_exchange: bool) -> Sequence[str]:
@@ -452,8 +452,8 @@ def switch_from_plugin(
         new_name: The ingress exchange. None: the same name.
         queue: The ingress queue. None: named after the exchange.
         out: The output exchange. None: named after the exchange.
-        exchange_type: The type of the ingress exchange. None: that of the plugin's bindings, where it can be.
-        live: The broker now, where `snapshot` is of an export: bindings of what is gone are left out.
+        exchange_type: The type of the ingress exchange. None: the type of the plugin's bindings, where possible.
+        live: The broker now, where `snapshot` is of an export: bindings of deleted queues are left out.
 
     Returns:
         The plan.
@@ -492,7 +492,7 @@ def replace_exchange(
     """Delete the plugin's exchange and at once declare the ingress exchange in its place. All else is declared before.
 
     In between, for some milliseconds, messages published there are refused, and messages that fall due in the plugin
-    are lost: it delivers to whatever has the name. If the process dies here, `create` declares the rest.
+    are lost: it delivers to any exchange of that name. If the process dies here, `create` declares the rest.
 
     Args:
         broker: The virtual host.
@@ -500,7 +500,7 @@ def replace_exchange(
         on_declared: Called after each part.
 
     Returns:
-        What was declared.
+        The declared parts.
 
     Raises:
         TransportSetupError: Messages wait in the plugin that would be lost, or the exchange has changed since the

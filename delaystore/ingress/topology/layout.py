@@ -62,7 +62,7 @@ class IngressTopology:
     def ingress_exchange(self) -> Layout:
         """The exchange to publish to, and what leads from it to the ingress queue and into it.
 
-        Declared last, in one go: what is published before it is bound would be dropped.
+        Declared last, in one go: messages published before it is bound would be dropped.
         """
         exchange, queue = self.names.exchange, self.names.queue
         keys = dict.fromkeys(
@@ -89,7 +89,7 @@ class IngressTopology:
 
     @property
     def ends(self) -> frozenset[str]:
-        """Exchanges to which others may bind what they like."""
+        """Exchanges to which others may bind any queue."""
         return frozenset({self.names.out, self.names.expired})
 
     @property
@@ -104,7 +104,7 @@ class IngressTopology:
 
 
 def exchange_type_for(out_type: str) -> str:
-    """The type of the exchange to publish to, if none is given: that of the output exchange, if that type can give
+    """The type of the exchange to publish to, if none is given: the output exchange's, if that type can give
     everything to one queue.
 
     Publishers that declare their exchange then name the type that they know. A fanout otherwise.
@@ -122,7 +122,7 @@ class PluginExchange:
     """`inner_type`: its x-delayed-type. `arguments`: the others.
 
     `bindings`: from it. `sources`: bindings that lead to it from other exchanges. `waiting`: messages that wait in the
-    plugin; None: unknown, as in an export. `remarks`: what a copy does not have, and what to do, a sentence each.
+    plugin; None: unknown, as in an export. `remarks`: parts that a copy lacks, and what to do, a sentence each.
     """
 
     name: str
@@ -141,7 +141,7 @@ class PluginExchange:
         )
 
     def without_the_gone(self, live: BrokerSnapshot) -> "PluginExchange":
-        """Without bindings to and from what `live` does not have; `remarks` names each."""
+        """Without bindings to and from parts that `live` lacks; `remarks` names each."""
         bindings = tuple(one for one in self.bindings if _can_be_bound(one, live))
         sources = tuple(one for one in self.sources if one.source in live.exchanges)
         gone = {*self.bindings, *self.sources} - {*bindings, *sources}
@@ -152,7 +152,7 @@ class PluginExchange:
         """Whether messages in the plugin arrive, if an exchange of its name and of that type takes its place.
 
         The plugin delivers due messages by the bindings that the name has by then, as exchanges of its inner type do:
-        also if it is another exchange since. A topic exchange looks into a tree of its own, which others do not fill.
+        also if it is another exchange since. A topic exchange searches a tree of its own, which others do not fill.
         A direct one looks for the routing key itself, so `direct_keys` must be bound.
         """
         return self.inner_type in (*_BY_ANY_BINDING, "direct") or self.inner_type == exchange_type == "topic"

@@ -63,7 +63,7 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction", default=None)
 transaction: Final = _transaction.get
-"""Returns what the block around was given; None: there is none."""
+"""Returns the value that the block around was given; None: there is none."""
 
 
 @contextmanager
@@ -119,7 +119,7 @@ class TaskKeeper:
     def keep(self, make: Callable[[], Envelope], policy: Mapping[str, Any] | None) -> None:
         """Store the task, or raise kombu's OperationalError when the store stays unavailable; `policy` None: try once.
 
-        Raises DuplicateMessageError where another task waits under this id, what `send` and `make` raise, and
+        Raises DuplicateMessageError where another task waits under this id, the errors of `send` and `make`, and
         LeftToCelery: for a retry instead of any other error, as Celery drops a task whose retry cannot be sent.
         """
         try:
@@ -206,7 +206,7 @@ class Declarations:
     """The queues that this process has declared, each once.
 
     A task for a queue that no worker has ever declared would be undeliverable when it is due. But storing a task needs
-    no broker: where there is none now, the task is stored all the same.
+    no broker: where there is none now, the task is stored nevertheless.
     """
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Declarations:
         self._not_before = 0.0
 
     def declare(self, producer: Any, entities: Iterable[Any] | None) -> None:
-        """Declare `entities`, Celery's queues, by a channel of their own; what fails is logged."""
+        """Declare `entities`, Celery's queues, by a channel of their own; a failure is logged."""
         missing = [entity for entity in entities or () if entity.name not in self._done]
         if not missing or time.monotonic() < self._not_before:
             return
@@ -236,8 +236,8 @@ class Declarations:
 class StoringProducer:
     """Stands in for a `kombu.Producer`, so that all else remains Celery's: signals, events, reply queues.
 
-    The first message published with it is the task: what makes its envelope goes to `keep`, with the policy of retries
-    (None: none). What follows, the event that it was sent, is published.
+    The first message published with it is the task: the data of its envelope goes to `keep`, with the policy of retries
+    (None: none). The next message, the event that it was sent, is published.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class StoringProducer:
         self._producer.revive(connection)
 
     def publish(self, body: Any, **options: Any) -> Any:
-        """Store the task; publish what follows."""
+        """Store the task; publish later messages."""
         if self._kept:
             if body.get("type") == "task-sent":
                 body["eta"] = self._due.at.isoformat()

@@ -36,7 +36,7 @@ from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 _COUNT: Final = "x-delivery-count"
 """How often a quorum queue had the message back; other queues count nothing."""
 _FILES: Final = {"ca_certs": "cafile", "certfile": "certfile", "keyfile": "keyfile"}
-"""What `broker_use_ssl` calls the files of TLS, and a URL."""
+"""Names of the files of TLS in `broker_use_ssl`, and in a URL."""
 
 
 def refuse_limit(connection: Any, queue: str, management: str) -> None:
@@ -51,7 +51,9 @@ def refuse_limit(connection: Any, queue: str, management: str) -> None:
 
 
 def refuse_quorum(app: Any, queue: str) -> None:
-    """Raise ConfigurationError for what the app declares as a quorum queue: only the management API tells its limit."""
+    """Raise ConfigurationError for queues that the app declares as quorum queues: only the management API tells its
+    limit.
+    """
     declared = app.amqp.queues.get(queue)
     if ((declared and declared.queue_arguments) or {}).get("x-queue-type") == "quorum":
         raise unknown_limit(queue)
@@ -83,7 +85,7 @@ def _url(connection: Any) -> str:
 
 
 def reserved_message(raw: Any, queue: str, tasks: DelayedTasks, threshold: float | None) -> DelayedMessage | None:
-    """What py-amqp read from `queue`, if it is due later than `threshold` (None: what the tasks have).
+    """A message that py-amqp read from `queue`, if it is due later than `threshold` (None: the tasks' own).
 
     None: it is to stay where it is: due sooner, or no task of protocol 2, or nothing that the store could keep.
     """
@@ -117,7 +119,7 @@ def _properties(given: Mapping[str, Any], expires: datetime | None, due: datetim
 
 
 class WorkQueue:
-    """A queue, each of whose messages is taken once; what is not acknowledged has its place again at the end.
+    """A queue, each of whose messages is taken once; unacknowledged messages have their places again at the end.
 
     `unlimited`: messages may be given back as often as one likes.
     """
@@ -128,7 +130,7 @@ class WorkQueue:
         self._unlimited = unlimited
         self._unsettled = False
         self.ready: int = channel.queue_declare(name, passive=True).message_count
-        """How many messages it had at the beginning, without those that workers have reserved."""
+        """How many messages it had at the beginning, without messages that workers have reserved."""
 
     def messages(self) -> Iterator[Any]:
         """As many as were ready, as py-amqp has them, with their bodies as bytes.
@@ -153,8 +155,8 @@ class WorkQueue:
     def settle(self) -> None:
         """Wait until the queue has all acknowledgements.
 
-        None has an answer, and the channel of a quorum queue forgets at its end those that it has not passed on yet:
-        all but the first 32 of many. What is got next, in their order, comes after them.
+        None has an answer, and the channel of a quorum queue forgets at its end the ones that it has not passed on
+        yet: all except the first 32 of many. Messages that are read next, in their order, come after them.
         """
         message = self._channel.basic_get(self._name) if self._unsettled else None
         if message is not None and not self._unlimited and is_counted(message):
@@ -171,7 +173,7 @@ class WorkQueue:
 
 @contextmanager
 def open_queue(app: Any, name: str, management: str | None = None) -> Iterator[WorkQueue]:
-    """The queue of that name at the broker of `app`; at the end it has again what was not acknowledged.
+    """The queue of that name at the broker of `app`; at the end it has the unacknowledged messages again.
 
     `management`: the URL of the management API, which tells whether the queue has a delivery limit.
     Raises ConfigurationError where it has one, or may have one; TransportSetupError where there is no such queue;
@@ -213,7 +215,7 @@ class Drained:
     """The result of draining a queue, in tasks.
 
     Attributes:
-        stored: Moved into the store; of a dry run: what would be.
+        stored: Moved into the store; of a dry run: the number that would be.
         known: Waited in the store already, from a run that was killed, and were taken out of the queue.
         left: Are in the queue as before.
         conflicting: Those of `left` under whose id another task waits in the store.
@@ -248,15 +250,15 @@ def drain(
         queue: The queue's name.
         threshold: A timedelta or seconds; only tasks due later are moved. None: the thresholds of the tasks and of the
             app.
-        dry_run: Move nothing, and report what would be moved.
+        dry_run: Move nothing, and report the messages that would be moved.
         management: The URL of RabbitMQ's management API, `http[s]://[user[:password]@]host:port`, with the broker's
-            login by default. Quorum queues need it: tasks that stay are given back, and RabbitMQ drops those that were
-            given back more often than a delivery limit allows.
+            login by default. Quorum queues need it: tasks that stay are returned, and RabbitMQ drops messages that
+            were returned more often than a delivery limit allows.
         on_progress: Called with the number of messages seen, and the total.
         stop: Asked after each message whether to stop.
 
     Returns:
-        The number of messages by what became of them.
+        The number of messages by result.
 
     Example:
         ```python
@@ -306,7 +308,7 @@ class _Drain:
             self.flush()
 
     def flush(self) -> None:
-        """Store what was taken, and acknowledge it then."""
+        """Store the taken messages, and acknowledge them then."""
         batch, self._batch = self._batch, []
         if self._dry_run or not batch:
             self._stored += len(batch)

@@ -256,7 +256,7 @@ class DelayedTasks:
 
 
 def seconds(span: timedelta | float | None, name: str) -> float | None:
-    """`span` in seconds; raises ConfigurationError, which calls it `name`, for what is no span of time."""
+    """`span` in seconds; raises ConfigurationError, which calls it `name`, for a value that is no span of time."""
     if isinstance(span, timedelta):
         span = span.total_seconds()
     if span is None or (isinstance(span, int | float) and not isinstance(span, bool) and span >= 0):

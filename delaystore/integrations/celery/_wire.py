@@ -83,7 +83,7 @@ def routed(options: Mapping[str, Any]) -> dict[str, Any]:
 def milliseconds(expiration: float | None, headers: Mapping[str, Any], seconds_left: float) -> str | None:
     """`expiration`, in seconds from now, as AMQP's property in a message that leaves the store when it is due.
 
-    What follows from the task's `expires` is a point in time, so that less is left then. None where nothing is: the
+    The time from the task's `expires` is an instant, so that less time is left then. None where nothing is: the
     worker then gets the task, and says that it expired.
     """
     if expiration is None:

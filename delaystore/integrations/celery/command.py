@@ -43,7 +43,7 @@ def drain_command(
 ) -> None:
     """Move tasks with an eta out of a queue into the store.
 
-    Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
+    Stop the workers first, so that the queue has their reserved tasks again. Run it again if it was interrupted.
     """
     from delaystore.integrations.celery._draining import drain  # every `celery` command imports this module
 
@@ -75,7 +75,7 @@ def _show(seen: int, total: int) -> None:
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """The first Ctrl-C lets what is being stored be acknowledged; the second one ends the process."""
+    """The first Ctrl-C stores and acknowledges the current batch; the second one ends the process."""
     stop = threading.Event()
 
     def note_signal(_number: int, _frame: object) -> None:

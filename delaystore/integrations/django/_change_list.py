@@ -30,7 +30,7 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import Count, Page
 
 _SEARCHES: Final = 5
-"""Searches of the store for one page or one count, each of which looks at a bounded number of messages."""
+"""Searches of the store for one page or one count; each reads a bounded number of messages."""
 _DESTINATIONS: Final = 20
 """Destinations that the filter lists."""
 

@@ -151,7 +151,7 @@ class DjangoSettings:
 
 
 def django_settings() -> DjangoSettings:
-    """The setting as it is now. Raises ImproperlyConfigured, saying what to write."""
+    """The setting as it is now. Raises ImproperlyConfigured, with the setting to write."""
     given = getattr(settings, "DELAYSTORE", None)
     if not isinstance(given, Mapping) or not given.get("ENDPOINT"):
         raise ImproperlyConfigured('set DELAYSTORE = {"ENDPOINT": "NAME"}: the program whose messages these are')
@@ -223,8 +223,8 @@ def _enlisted(
 class DjangoDelivery:
     """The operations of an EnlistedDelivery, on Django's own connection.
 
-    Within `transaction.atomic` they are part of it: what is rolled back was never sent. Outside of it each is committed
-    before it returns. Arguments and errors are those of EnlistedDelivery. Threads may share it.
+    Within `transaction.atomic` they are part of it: a rolled back message was never sent. Outside of it each is
+    committed before it returns. Arguments and errors are those of EnlistedDelivery. Threads may share it.
     """
 
     def __init__(self) -> None:

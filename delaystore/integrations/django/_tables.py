@@ -61,7 +61,7 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
 
 @contextmanager
 def _store() -> Iterator[DjangoStore]:
-    """The store; what it raises becomes a CommandError, which manage.py shows in one line."""
+    """The store; its errors become a CommandError, which manage.py shows in one line."""
     try:
         yield delayed.store
     except DelaystoreError as error:

@@ -286,7 +286,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         return self._confirmed(request, queryset, RESCHEDULE)
 
     def _confirmed(self, request: HttpRequest, selection: Selection, action: MessageAction) -> HttpResponse | None:
-        """Do what the user has confirmed, or show the page on which to confirm it."""
+        """Make the change that the user has confirmed, or show the page on which to confirm it."""
         if operation_id := request.POST.get("operation"):
             return self._continue(request, operation_id, action)
         given = request.POST if request.POST.get("post") == _confirmation(selection) else None
@@ -307,7 +307,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
     def _ask(
         self, request: HttpRequest, selection: Selection, action: MessageAction, form: RescheduleForm | None
     ) -> HttpResponse:
-        """The page that lists what is selected and asks whether to change it."""
+        """The page that lists the selected messages and asks whether to change them."""
         listed = selection.page(None, SHOWN).messages
         return self._page(
             request,
@@ -417,7 +417,7 @@ def _log(
     at: datetime | None,
     about: str = "",
 ) -> None:
-    """Write entries of Django's log; `about` names what has no message_id."""
+    """Write entries of Django's log; `about` names objects without a message_id."""
     content_type = ContentType.objects.get_for_model(WaitingMessage)
     text = action.done if at is None else f"{action.done} to {_local(at)}"
     LogEntry.objects.bulk_create(

@@ -22,7 +22,7 @@ from delaystore.stores.records import Way
 
 
 def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:
-    """Store the message in the caller's transaction, `delay` in seconds. Raises what `send` raises."""
+    """Store the message in the caller's transaction, `delay` in seconds. Raises the errors of `send`."""
     transaction.send(
         message.queue_name,
         message.encode(),
@@ -33,7 +33,7 @@ def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], de
 
 
 def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None:
-    """Store the message, unless it waits already; `delay` in seconds. Raises what `send` raises.
+    """Store the message, unless it waits already; `delay` in seconds. Raises the errors of `send`.
 
     Dramatiq enqueues a retry under the id of the message that failed: see `_taken.py`.
     """

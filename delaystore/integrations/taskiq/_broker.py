@@ -37,7 +37,7 @@ class Published:
 async def published(broker: AioPikaBroker, message: BrokerMessage, delay: str) -> Published:
     """The message that `broker` would publish at once for `message`, whose label `delay` stays among the headers only.
 
-    AioPikaBroker itself says so: it kicks the task into a channel that keeps it. Raises what `kick` raises.
+    AioPikaBroker itself says so: it kicks the task into a channel that keeps it. Raises the errors of `kick`.
     """
     labels = {name: value for name, value in message.labels.items() if name != delay}
     channel = _Channel()
@@ -57,7 +57,7 @@ async def published(broker: AioPikaBroker, message: BrokerMessage, delay: str) -
 
 
 class _Channel:
-    """In the place of a channel and its exchange: keeps what is published."""
+    """In the place of a channel and its exchange: keeps published messages."""
 
     def __init__(self) -> None:
         self.exchange = ""
@@ -79,14 +79,14 @@ Transaction = EnlistedDelivery | AsyncEnlistedDelivery
 
 
 async def keep_in_transaction(transaction: Transaction, task: Published, delay: float) -> None:
-    """Store the task in the caller's transaction, `delay` in seconds. Raises what `send` raises."""
+    """Store the task in the caller's transaction, `delay` in seconds. Raises the errors of `send`."""
     sent = transaction.send(task.destination, task.body, message_id=task.message_id, **_options(task, delay))
     if isawaitable(sent):
         await sent
 
 
 async def keep(delivery: Delivery, task: Published, delay: float) -> None:
-    """Store the task, unless it waits already; `delay` in seconds. Raises what `send` raises.
+    """Store the task, unless it waits already; `delay` in seconds. Raises the errors of `send`.
 
     taskiq kicks a retry under the id of the task that failed: see `_taken.py`.
     """
@@ -174,7 +174,7 @@ class StoringAioPikaBroker(AioPikaBroker):
 
     @override
     async def kick(self, message: BrokerMessage) -> None:
-        """As AioPikaBroker's. Raises what `send` raises, which `kiq` raises as SendTaskError."""
+        """As AioPikaBroker's. Raises the errors of `send`, which `kiq` raises as SendTaskError."""
         delay = _delay(message)
         transaction = self._transaction.get()
         if transaction is not None:

@@ -1,6 +1,6 @@
 """Files as every reader of them opens them: decompressed, lines with their numbers, Parquet with old times known.
 
-The rules of what is in them are their readers': a load reads columns of texts or Arrow's types, a migration reads
+Their readers have the rules of their content: a load reads columns of texts or Arrow's types, a migration reads
 records of Python's.
 """
 
@@ -69,7 +69,7 @@ def numbered_lines(path: Path, longest: int | None = None) -> Iterator[tuple[int
 def parquet_contents(path: Path) -> Iterator[ParquetContents]:
     """The Parquet file for the block, times of INT96 in microseconds.
 
-    Raises MissingDependencyError without pyarrow, pyarrow's errors for what is no Parquet file, and OSError.
+    Raises MissingDependencyError without pyarrow, pyarrow's errors for a file that is no Parquet, and OSError.
     """
     with needed_for("reading Parquet files"):
         parquet = import_module("pyarrow.parquet")

@@ -1,4 +1,4 @@
-"""NServiceBus' headers, as JSON and as the XML of its MSMQ transport, and what they say of a message."""
+"""NServiceBus' headers, as JSON and as the XML of its MSMQ transport, and their meaning for a message."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _PROPERTIES: Final = {
     "reply_to": "NServiceBus.ReplyToAddress",
 }
 _MAX_PROPERTY_BYTES: Final = 255
-"""AMQP's short string. What is longer stays in its header alone."""
+"""AMQP's short string. A longer value stays in its header alone."""
 _PERSISTENT: Final = 2
 
 AddressRule = Callable[[str], str]
@@ -37,12 +37,12 @@ def as_it_is(address: str) -> str:
 
 
 def without_machine(address: str) -> str:
-    """The queue of an MSMQ address, `queue@machine`: what stands before the @, which no MSMQ queue's name has."""
+    """The queue of an MSMQ address, `queue@machine`: the part before the @, which no MSMQ queue's name has."""
     return address.partition("@")[0]
 
 
 ADDRESSES: Final[Mapping[str, AddressRule]] = {"queue": as_it_is, "msmq": without_machine}
-"""What a destination means, by the name of the parameter `addresses`."""
+"""The meaning of a destination, by the name of the parameter `addresses`."""
 
 
 def destination(value: Any, address: AddressRule = as_it_is) -> str:
@@ -55,9 +55,9 @@ def destination(value: Any, address: AddressRule = as_it_is) -> str:
 
 
 def parse_json_headers(value: Any) -> dict[str, str | None]:
-    """The headers of SQL or NHibernate persistence: `value` is JSON text, or what a driver made of it.
+    """The headers of SQL or NHibernate persistence: `value` is JSON text, or a driver's object of it.
 
-    None and empty text are no headers. Raises InvalidMessageError for what is no object of text.
+    None and empty text are no headers. Raises InvalidMessageError for a value that is no object of text.
     """
     if value is None or value == "":
         return {}
@@ -80,7 +80,7 @@ def message_id(headers: Mapping[str, str | None], row_id: Any) -> str:
 
 
 def properties(headers: Mapping[str, str | None], address: AddressRule = as_it_is) -> dict[str, Any]:
-    """The AMQP properties: those that headers tell, and persistent."""
+    """The AMQP properties that headers tell, and persistent."""
     named = {name: headers.get(header) for name, header in _PROPERTIES.items()}
     named["type"] = (headers.get(_TYPES) or "").partition(";")[0].partition(",")[0].strip()
     if named["reply_to"]:
@@ -121,7 +121,7 @@ def message(
     saga_id: Any = None,
     address: AddressRule = as_it_is,
 ) -> DelayedMessage:
-    """The message of a row; raises InvalidMessageError saying what is wrong with it."""
+    """The message of a row; raises InvalidMessageError with the fault."""
     if due_time is None:
         raise InvalidMessageError("it has no due time")
     queue = destination(to, address)
@@ -174,7 +174,7 @@ _HIDDEN: Final = 0xF0000
 def parse_xml_headers(value: Any) -> dict[str, str | None]:
     """The headers that `value` holds: bytes, or text; None and empty ones are no headers.
 
-    As in the MSMQ transport: what follows the end tag is ignored, and so is a HeaderInfo without a Key; an empty Value
+    As in the MSMQ transport: text behind the end tag is ignored, and so is a HeaderInfo without a Key; an empty Value
     is empty text, and one that is missing or nil is None. .NET writes control characters as references that XML
     does not allow; they are read anyway. Raises InvalidMessageError for anything else.
     """

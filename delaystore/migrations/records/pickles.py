@@ -1,7 +1,7 @@
 """Plain data out of a pickle, without unpickling: nothing is imported, and nothing is called.
 
-A pickle is a program for a machine with a stack. The standard library's pickletools names its steps; those that would
-find a class or call something leave a note of what they would have made.
+A pickle is a program for a machine with a stack. The standard library's pickletools names its steps; steps that
+would find a class or call a function leave a note of the object that they would have made.
 
 A small pickle can ask for much: so steps, its size and names are limited, the memo is numbered without gaps, and only
 text is hashed, because Python's hashes of text cannot be predicted.
@@ -24,16 +24,16 @@ _LONGEST_NAME: Final = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foreign:
-    """What a pickle holds besides plain data. `name`: its class or function, such as `datetime.datetime`."""
+    """An object of a pickle besides plain data. `name`: its class or function, such as `datetime.datetime`."""
 
     name: str
 
 
 def read_pickle(data: bytes) -> Any:
-    """What `data` holds: None, bools, numbers, text, bytes, lists, tuples, dicts, and Foreign for everything else.
+    """The content of `data`: None, bools, numbers, text, bytes, lists, tuples, dicts, and Foreign for everything else.
 
     A dict's keys that are not text are Foreign, too.
-    Raises InvalidMessageError for what is no pickle, and for one that is too large.
+    Raises InvalidMessageError for bytes that are no pickle, and for one that is too large.
     """
     if len(data) > _LARGEST:
         raise InvalidMessageError(f"it is a pickle of more than {_LARGEST:,} bytes")
@@ -59,7 +59,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def step(self, name: str, argument: Any) -> None:
-        """Carry out one step; raises whatever a bad program leads to."""
+        """Carry out one step; raises any error of a bad program."""
         if name in _VALUES:
             self.push(argument)
         elif name in _CONSTANTS:
@@ -78,7 +78,7 @@ class _Machine:
         self.stack = []
 
     def to_mark(self) -> list[Any]:
-        """What is above the last mark, taken off."""
+        """The items above the last mark, taken off."""
         found, self.stack = self.stack, self._marked.pop()
         return found
 
@@ -111,13 +111,13 @@ class _Machine:
             self.stack[-1].update(_pairs(values))
 
     def foreign(self, *parts: Any) -> None:
-        """Push what has the name of these parts, which may be anything where a pickle says so."""
+        """Push the object with the name of these parts, which may be anything in a pickle."""
         if not all(isinstance(part, str) and len(part) <= _LONGEST_NAME for part in parts):
             raise InvalidMessageError("it is a pickle with a name that is no name")
         self.push(Foreign(".".join(parts)))
 
     def call(self, count: int) -> None:
-        """Call a function, or make an object of a class, with so many values after it: a Foreign of its name."""
+        """Call a function, or make an object of a class, with this number of values after it: a Foreign of its name."""
         called, *arguments = self.last(1 + count)
         name: str = called.name
         if name.endswith("._reconstructor"):  # protocols 0 and 1: of the class that comes first among its arguments
@@ -125,7 +125,7 @@ class _Machine:
         self.foreign(name)
 
     def make(self, name: str | None) -> None:
-        """As `call`, of what is above the last mark; the class comes first there, unless it is named."""
+        """As `call`, of the items above the last mark; the class comes first there, unless it is named."""
         values = self.to_mark()
         self.foreign(values[0].name if name is None else name)
 

@@ -39,9 +39,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         **{name: f"the AMQP property {name}" for name in PROPERTY_TYPES},
     }
 )
-"""What a column can be mapped to."""
+"""The fields to which a column can be mapped."""
 CONSTANT: Final = "="
-"""What stands before a value for all records, which is given in place of a column's name."""
+"""The prefix of a value for all records, which is given in place of a column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class RecordMapping:
     """How records become messages.
 
     `columns`: the column of each field (one of FIELDS): its name, or names joined by dots where columns are nested;
-    after `=` a value for all records. `nservicebus`: the headers are NServiceBus', and say the id and the properties;
-    `address`: what a destination means then. `delays`: how those of `delay_ms` are read.
+    after `=` a value for all records. `nservicebus`: the headers are NServiceBus', and have the id and the
+    properties; `address`: the meaning of a destination then. `delays`: how those of `delay_ms` are read.
     """
 
     columns: Mapping[str, str]
@@ -68,7 +68,8 @@ def json_text(value: Any) -> str:
 
     Bytes are base64, times ISO 8601 (instants in UTC), durations seconds, decimals numbers, UUIDs text, and NaN and the
     infinities, which JSON does not have, the strings "NaN", "Infinity" and "-Infinity". Names of other types are
-    written as the values would be. Raises InvalidMessageError for any other value, and for what is nested too deeply.
+    written as the values would be. Raises InvalidMessageError for any other value, and for values that are nested
+    too deeply.
     """
     try:
         try:
@@ -155,7 +156,7 @@ class RecordReader:
     def message(self, number: int, record: Mapping[str, Any]) -> DelayedMessage:
         """The message of the record of that number (in its file).
 
-        Raises InvalidMessageError, which says what is wrong with it, and DeliveredAtOnceError where it has arrived.
+        Raises InvalidMessageError with the fault, and DeliveredAtOnceError where it has arrived.
         """
         if self._mapping.nservicebus:
             return self._of_nservicebus(number, record)
@@ -194,7 +195,7 @@ class RecordReader:
         return _nested(record, column)
 
     def _message_id(self, number: int, record: Mapping[str, Any]) -> Any:
-        """The record's own; else one made of its number and what is in it, the same at every run."""
+        """The record's own; else one made of its number and its content, the same at every run."""
         value = self._value(record, "message_id")
         if value is None:
             return str(UUID(bytes=blake2b(_digested([number, record]).encode(), digest_size=16).digest(), version=5))

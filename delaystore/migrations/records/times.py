@@ -68,8 +68,8 @@ class MillisecondDelays(Delays):
 class PluginDelays(Delays):
     """`x-delay`, as RabbitMQ's delayed-message plugin reads it: a whole number of milliseconds, or its text.
 
-    It delivers at once what has no delay, one of 0 or less, one above `LONGEST`, or something that is no number.
-    It takes no message with a text that is no whole number. What it delivers has its x-delay negated.
+    It delivers a message at once if the delay is missing, 0 or less, above `LONGEST`, or no number.
+    It takes no message with a text that is no whole number. Its delivered messages have a negated x-delay.
     """
 
     name = "plugin"
@@ -140,7 +140,7 @@ def delays_of(name: str | None) -> Delays:
 # Due times as files have them.
 
 UNITS: Final = {"s": timedelta(seconds=1), "ms": timedelta(milliseconds=1), "us": timedelta(microseconds=1)}
-"""What a number counts since 1970, by the value of the parameter `due_unit`."""
+"""The unit of a number since 1970, by the value of the parameter `due_unit`."""
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -156,7 +156,7 @@ class DueTimes:
     zone: ZoneInfo | None = None
 
     def parse(self, value: Any) -> datetime:
-        """The instant that `value` is: ISO 8601, or a number since 1970, or what a Parquet file has.
+        """The instant that `value` is: ISO 8601, or a number since 1970, or a Parquet file's value.
 
         Raises InvalidMessageError for anything else, and for a time that could be several instants.
         """

@@ -29,14 +29,14 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 class GivenUpError(MigrationError):
-    """The run was asked to stop while the target did not answer; what is in flight is sent again by the next run."""
+    """The run was asked to stop while the target did not answer; the next run sends messages in flight again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSender:
     """Sends a run's batches to one target; may be shared by threads.
 
-    `target_timeout`: for how many seconds the target may take nothing. `stopping`: whether to stop.
+    `target_timeout`: for how many seconds the target may be unavailable. `stopping`: whether to stop.
     """
 
     target: MigrationTarget
@@ -116,7 +116,7 @@ class Supply:
         self._at_source = at_source
         self._turn = threading.Lock()
         self.left: Sequence[MigrationBatch] = source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED)
-        """The batches that are hidden already. Of those that are STAGED, the target may have some."""
+        """The batches that are hidden already. The target may have some of the STAGED ones."""
         self._batches: Iterator[MigrationBatch] = self._all(run)
         self.run = run
 
@@ -242,7 +242,7 @@ class Mover:
         self._failure: BaseException | None = None
 
     def move(self, at_once: int = BATCHES_IN_FLIGHT) -> None:
-        """Move all batches, unless asked to stop. Raises what went wrong first, once all have ended."""
+        """Move all batches, unless asked to stop. Raises the first error, once all have ended."""
         threads = [
             # daemons: a second interrupt ends the process at once, and the next run goes on
             threading.Thread(target=self._work, name=f"delaystore-migration-{number}", daemon=True)

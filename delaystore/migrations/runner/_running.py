@@ -41,7 +41,7 @@ class RunSettings:
 
     Attributes:
         cutoff: Only messages due then or later move, an aware datetime; None: all of them.
-        batch_size: Rows in a batch; None: 1000, or that of the run that is resumed.
+        batch_size: Rows in a batch; None: 1000, or the resumed run's.
         max_rate: Messages a second; None: no limit.
         max_rejects: The run stops when more rows are rejected; None: as `allow_rejects` says.
         allow_rejects: Begin, and go on, although rows are rejected; without it the run stops at the first.
@@ -159,15 +159,16 @@ def abort(
     listener: ProgressListener = unwatched,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Report:
-    """Give back what the latest run has not moved, and what it and all earlier runs of the endpoint rejected.
+    """Restore the messages that the latest run has not moved, and the ones that it and all earlier runs of the
+    endpoint rejected.
 
     A row stays rejected if another row with its id waits by now.
 
     Args:
         source: Where the messages waited.
         endpoint: The endpoint whose messages they are.
-        target: The run's target, which is asked what it received of the batches in flight: that counts as moved. None:
-            it is not asked, and all of them go back.
+        target: The run's target, which is asked for the received messages of the batches in flight: they count as
+            moved. None: it is not asked, and all of them go back.
         listener: Called as it goes on.
         stopping: Whether to stop; abort again to go on.
 
@@ -215,7 +216,9 @@ def _give_back(
     listener: ProgressListener,
     stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[int, bool]:
-    """Give back what has not moved or was rejected. Returns how many rows, and whether it stopped before the end."""
+    """Restore messages that have not moved or were rejected. Returns how many rows, and whether it stopped before
+    the end.
+    """
     given_back = 0
     listener("given back", given_back, total)
     for run in runs:

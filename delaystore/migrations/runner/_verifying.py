@@ -1,4 +1,4 @@
-"""What is checked before a migration and verified after it; what was in flight when a run died."""
+"""Checks before a migration and after it; messages in flight when a run died."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ _OTHER_REASONS: Final = "other reasons"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCheck:
-    """What was found out about one endpoint.
+    """The findings about one endpoint.
 
     Attributes:
         endpoint: The endpoint.
@@ -116,7 +116,7 @@ def check(
 
 
 def earlier_rejected(source: MigrationSource, endpoint: str, *, but: MigrationRun | None) -> Sequence[RejectedRows]:
-    """What the endpoint's runs, all `but` one, have rejected and still keep, the latest last."""
+    """Messages that the endpoint's runs, all `but` one, have rejected and still keep, the latest last."""
     others = [run for run in source.runs(endpoint) if but is None or run.run_id != but.run_id]
     return [RejectedRows(run, count) for run in others if (count := source.counts(run).rejected)]
 
@@ -128,7 +128,7 @@ def _refused(
     cutoff: datetime | None,
     listener: ProgressListener,
 ) -> Iterator[Problem]:
-    """What cannot be decoded, or the target would not take for what is in it; a problem for each reason."""
+    """Messages that cannot be decoded, or whose content the target would not accept; a problem for each reason."""
     reasons, staying = Counter[str](), Counter[str]()
     done = 0
     for page in source.would_move(waiting.endpoint, cutoff):
@@ -180,7 +180,7 @@ def _late(
 
 
 def complete_received(source: MigrationSource, target: MigrationTarget | None, run: MigrationRun) -> int:
-    """Complete the batches in flight of which the target can tell what it has: that must not go back to the source.
+    """Complete the batches in flight whose messages the target can name: these must not go back to the source.
 
     The other rows of such a batch are rejected, to be given back. `target` None: of none of them. Returns how many rows
     the target has, which is none of a dry run's. Raises MigrationError where the run was about another target,
@@ -219,16 +219,16 @@ def _others(source: MigrationSource, run: MigrationRun, batch: MigrationBatch, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerification:
-    """What was compared.
+    """The compared counts and checksums.
 
     Attributes:
         run: The run.
         counts: Its rows by their state.
         moved: The checksum of the moved messages, as the source has them.
-        waiting: The checksum of those that wait at the target; None: it cannot be read, or none were moved.
-        findings: What does not add up, a sentence each.
+        waiting: The checksum of the messages that wait at the target; None: it cannot be read, or none were moved.
+        findings: Numbers that do not match, a sentence each.
         earlier: Rows that earlier runs have rejected and still keep.
-        remarks: What is worth knowing, and not a fault.
+        remarks: Useful facts that are no fault.
 
     """
 
@@ -292,7 +292,7 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> R
 def clean_up(
     source: MigrationSource, target: MigrationTarget, endpoint: str, *, force: bool = False
 ) -> RunVerification:
-    """Drop the run's tables, and with them the record of what was moved, and the rejected rows.
+    """Drop the run's tables, and with them the record of moved messages, and the rejected rows.
 
     Args:
         source: Where the messages waited.

@@ -8,7 +8,7 @@ from delaystore.registry import what_to_write
 
 __all__ = ["open_source"]
 _LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate", "apscheduler")
-"""What stands before a `+` and the URL of a database: whose tables they are."""
+"""The prefix before a `+` and the URL of a database: whose tables they are."""
 _FILE: Final = "file"
 
 

@@ -16,7 +16,7 @@ def open_target(url: str, endpoint: str) -> MigrationTarget:
     """The target for `url`; nothing is connected yet.
 
     `amqp[s]://...?delays=NAME`: RabbitMQ's native delays, NAME a cascade or another of `delay_named`;
-    `management=URL` (percent-encoded) adds what only the management API knows. `amqp[s]://...`: RabbitMQ directly, for
+    `management=URL` (percent-encoded) adds checks by the management API. `amqp[s]://...`: RabbitMQ directly, for
     due messages. The URL of a store: that store, with the table of `endpoint`. `noop:`: a dry run; `noop:URL`: one that
     checks the target at URL. Raises UnknownSchemeError, ConfigurationError, MissingDependencyError.
     """

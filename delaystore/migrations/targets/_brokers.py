@@ -82,7 +82,7 @@ class BrokerTarget(MigrationTarget):
 
     @abstractmethod
     def infrastructure_problems(self) -> Sequence[Problem]:
-        """What is wrong with anything but the destinations. Raises TransportError where the broker does not answer."""
+        """Faults of anything except the destinations. Raises TransportError where the broker does not answer."""
 
     @abstractmethod
     def destination_obstacle(self, destination: str) -> str | None:
@@ -175,7 +175,7 @@ class NativeTarget(BrokerTarget):
 
     @override
     def infrastructure_problems(self) -> Sequence[Problem]:
-        """What keeps the cascade from being created; as warnings, what is missing of it, or odd about it."""
+        """Obstacles to creating the cascade; as warnings, its missing and odd parts."""
         if self._topology is None:
             self._broker.version()
             return []

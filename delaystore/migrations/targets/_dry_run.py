@@ -12,7 +12,8 @@ from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 
 class DryRunTarget(MigrationTarget):
-    """Takes what `target` would take, by delay, destination and content, and keeps nothing. None: it takes everything.
+    """Takes messages that `target` would take, by delay, destination and content, and keeps nothing. None: it takes
+    everything.
 
     `target` is checked, and asked about each message. It is not changed, and nothing is sent to it.
     """

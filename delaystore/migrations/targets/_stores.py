@@ -102,7 +102,7 @@ class StoreTarget(MigrationTarget):
         self._store.close()
 
     def infrastructure_problems(self) -> Sequence[Problem]:
-        """What is wrong with its tables. Raises StoreError."""
+        """Defects of its tables. Raises StoreError."""
         return []
 
     def waiting(self, ids: Sequence[str]) -> Iterator[Identity]:
@@ -229,7 +229,7 @@ def _ranges(positions: Iterable[int]) -> Iterable[tuple[int, int]]:
 
 
 class SqlStoreTarget(StoreTarget):
-    """The table of `endpoint` in a database: each message is stored there once, whatever becomes of it afterwards."""
+    """The table of `endpoint` in a database: each message is stored there once, with any later result."""
 
     def __init__(self, store: SqlDelayedMessageStore, endpoint: str) -> None:
         name = default_table_name(endpoint)
@@ -299,7 +299,7 @@ class SqlStoreTarget(StoreTarget):
     def _store_new(
         self, run: MigrationRun, batch: MigrationBatch, part: Mapping[int, DelayedMessage]
     ) -> Mapping[int, Outcome]:
-        """Store what there is no receipt of. An outcome, not UNCONFIRMED, by position; StoreUnavailableError: none."""
+        """Store messages without a receipt. An outcome, not UNCONFIRMED, by position; StoreUnavailableError: none."""
         receipts = self._receipts(run)
         with self._sql_store.transaction() as bound:
             self._dialect.begin_writing(bound.connection)

@@ -1,3 +1,3 @@
-"""What `delaystore serve` is to run: read from a file or from options, checked strictly, shown, compared."""
+"""The configuration of `delaystore serve`: read from a file or from options, checked strictly, shown, compared."""
 
 __all__: list[str] = []

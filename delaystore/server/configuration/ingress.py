@@ -23,7 +23,7 @@ _SOME_NAME: Final = "no exchange has this name"
 class IngressConfiguration(Table, frozen=True, kw_only=True):
     """One ingress. The name of its table is the exchange that programs publish to, unless it says another or a queue.
 
-    `broker` None: that of the endpoint's transport.
+    `broker` None: the endpoint's transport's.
     """
 
     exchange: str | None = None
@@ -98,7 +98,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
         return rules.destination.named_by_publishers or any(form.reaches_others for form in rules.forms)
 
     def own_names(self, name: str) -> frozenset[str]:
-        """What belongs to the ingress whose table has that name, exchanges and queues."""
+        """The exchanges and queues of the ingress whose table has that name."""
         settings, exchange = self.settings(name), self._exchange(name)
         own = {settings.queue, settings.rejected_queue, settings.expired_queue}
         return frozenset(own if exchange is None else own | {exchange})

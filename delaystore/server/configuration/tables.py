@@ -137,7 +137,7 @@ class Origin(ABC):
 
     @abstractmethod
     def key(self, path: Path) -> str:
-        """Return the name of a key, or of what stands in its place."""
+        """Return the name of a key, or of the option in its place."""
 
 
 class FromFile(Origin):

@@ -40,7 +40,7 @@ _EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not 
 
 @dataclass(frozen=True, slots=True)
 class KeptTable:
-    """A table of the store `store`, a URL. `name` None: that of the endpoint. `schema` None: the connection's own."""
+    """A table of the store `store`, a URL. `name` None: the endpoint's. `schema` None: the connection's own."""
 
     endpoint: str
     store: str
@@ -53,7 +53,7 @@ class KeptTable:
         return self.name or default_table_name(self.endpoint)
 
     def conflict_with(self, other: "KeptTable") -> str | None:
-        """What is wrong where both are one table, or may be; None: they are two."""
+        """The fault where both are one table, or may be; None: they are two."""
         url, same_store = _url(self.store), self.store == other.store or _are_one(self.store, other.store)
         if not same_store or self.schema != other.schema:
             return None
@@ -141,7 +141,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 """Keys whose setting has another name; they are called as the options of `delaystore dispatch`."""
 TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
-"""What is at the page's own address, where no endpoint can be."""
+"""Names at the page's own address, where no endpoint can be."""
 _LONGEST_QUEUE: Final = 255
 """Bytes of a queue's name on RabbitMQ."""
 TimeSpan = Annotated[timedelta, Span()]
@@ -184,7 +184,7 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     def settings(
         self, error_queue: str, audit: Audit = _DEFAULTS.audit, retention: timedelta = _DEFAULTS.retention
     ) -> DelayedDeliverySettings:
-        """The same as settings, with those that are the endpoint's own.
+        """The same as settings, with the endpoint's own.
 
         Raises ConfigurationError, which begins with the key's name.
         """
@@ -375,7 +375,7 @@ class ServiceConfiguration(Table, frozen=True, kw_only=True):
 def configuration_in(path: Path) -> ServiceConfiguration:
     """The configuration that the file holds, with the variables of the environment.
 
-    Raises ConfigurationError: with line and column for what is no TOML, and with table and key for the rest.
+    Raises ConfigurationError: with line and column for invalid TOML, and with table and key for the rest.
     """
     return ConfigurationReader(ServiceConfiguration, FromFile(path.name, os.environ)).read(
         ServiceConfiguration, parsed(path)
@@ -383,7 +383,7 @@ def configuration_in(path: Path) -> ServiceConfiguration:
 
 
 def parsed(path: Path) -> Mapping[str, Any]:
-    """The tables of the file, unchecked. Raises ConfigurationError, for what is no TOML with line and column."""
+    """The tables of the file, unchecked. Raises ConfigurationError, for invalid TOML with line and column."""
     check_regular(path, str(path))
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

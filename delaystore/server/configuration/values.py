@@ -218,7 +218,7 @@ class Hidden(Form[Secret]):
 
     wanted = "a text"
     _what = "the secret"
-    """What a file is to hold."""
+    """The expected content of a file."""
 
     @override
     def read(self, given: object) -> Secret:
@@ -235,7 +235,7 @@ class Hidden(Form[Secret]):
         return Secret(value, text if before is None else before.given)
 
     def resolved(self, text: str) -> str:
-        """Return the text, or what its file holds."""
+        """Return the text, or its file's content."""
         return text_or_file(text, "", self._what)
 
     def checked(self, value: str) -> str:

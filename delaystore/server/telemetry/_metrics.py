@@ -49,7 +49,7 @@ _Attributes = Mapping[str, str]
 
 
 class Observed(Protocol):
-    """What gauges are read from."""
+    """The source of gauges."""
 
     def observed(self, name: str) -> Iterable[tuple[float, _Attributes]]:
         """The values of the gauge, or observable counter, `name`, each with its attributes."""
@@ -106,7 +106,7 @@ class DestinationLabels:
     def split(
         self, counts: DispatchReport, by_destination: Mapping[str, DispatchReport]
     ) -> Iterable[tuple[Mapping[str, str], DispatchReport]]:
-        """What a pass did, by destination; lost claims have no destination."""
+        """The results of a pass, by destination; lost claims have no destination."""
         if not self._limit:
             return [({}, counts)]
         parts = [(self.attributes(name), report) for name, report in by_destination.items()]
@@ -114,7 +114,7 @@ class DestinationLabels:
 
 
 class LatenessSink(Protocol):
-    """Takes the lateness of what was delivered."""
+    """Takes the lateness of delivered messages."""
 
     def add(self, seconds: Sequence[float], attributes: Mapping[str, str]) -> None:
         """Count messages by their lateness."""
@@ -319,7 +319,7 @@ class OpenTelemetryMetrics(DispatchObserver):
             count: How many messages it stored.
             destination: Their destination; None: several.
             seconds: How long it took.
-            error: What it raised; None: it returned.
+            error: Its exception; None: it returned.
 
         """
         attributes = {**self._operation(names.SEND), **self._destinations.attributes(destination)}
@@ -379,7 +379,7 @@ class MeasuredSending(Sending):
 
     @property
     def destination(self) -> str | None:
-        """That of all messages so far; None: they have several."""
+        """The destination of all messages so far; None: they have several."""
         return self._destination
 
     @property

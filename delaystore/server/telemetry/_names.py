@@ -7,7 +7,7 @@ from typing import Final, Literal
 SCOPE: Final = "delaystore"
 """The instrumentation scope of meters and tracers."""
 SYSTEM: Final = "delaystore"
-"""The value of `messaging.system`: what `send` sends to, and what forwards."""
+"""The value of `messaging.system`: of the store that `send` sends to, and of the transport that forwards."""
 SEND: Final = "send"
 FORWARD: Final = "forward"
 """Values of `messaging.operation.name`."""

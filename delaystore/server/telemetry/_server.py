@@ -91,7 +91,7 @@ class MetricsServer:
     def observer(self, endpoint: str, *, destinations: int = 0, traces: bool = True) -> "OpenTelemetryMetrics":
         """Make an observer whose metrics are served here.
 
-        The lateness of messages is counted a batch at a time, which costs a fiftieth of what the meter takes.
+        The lateness of messages is counted a batch at a time, which costs a fiftieth of the meter's time.
 
         Args:
             endpoint: As of OpenTelemetryMetrics.

@@ -35,7 +35,7 @@ TRACESTATE: Final = "tracestate"
 _W3C: Final = TraceContextTextMapPropagator()
 _NANOSECONDS: Final = 1_000_000_000
 _TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "deferred")
-"""Outcomes that become spans; what has no answer in an outage is tried again and again."""
+"""Outcomes that become spans; a message without an answer in an outage is tried again and again."""
 
 
 class OpenTelemetryObserver(OpenTelemetryMetrics):

@@ -1,4 +1,4 @@
-"""The web page: see waiting messages, and change them. An ASGI application, by itself or mounted in yours."""
+"""The web page: see waiting messages, and change them. An ASGI application, alone or mounted in yours."""
 
 from delaystore.registry import needed_for
 

@@ -49,7 +49,7 @@ def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
 
 
 def follow(site: WebSite, operations: Operations, operation: Operation) -> Operation:
-    """Run `operation` in the background, unless this process does so already, or it has ended; returns it.
+    """Run `operation` in the background, unless this process runs it already, or it has ended; returns it.
 
     Called in the thread that has begun it: an operation that was kept too late for the answer is run nevertheless.
     """
@@ -91,7 +91,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class DestinationChange:
-    """A change of a destination. `about`: shown while it runs; `notice`: afterwards; `done`: what messages are then."""
+    """A change of a destination. `about`: shown while it runs; `notice`: afterwards; `done`: the messages' state
+    then.
+    """
 
     about: str
     notice: str
@@ -143,7 +145,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
 
 
 async def begin_change(request: Request, change: DestinationChange) -> BackgroundJob:
-    """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
+    """Begin it in the background, and wait a moment for its end. Raises the error that it failed by."""
     site = site_of(request)
     operations = site.operations(request)
     job = BackgroundJob(about=change.about, by=operations.by, path="/destinations")
@@ -194,7 +196,7 @@ def wanted_of(fields: Fields) -> ErrorFilter:
 
 
 def groups(operations: Operations) -> ErrorGroups | None:
-    """What is in the error queue; None: there is no such queue."""
+    """The content of the error queue; None: there is no such queue."""
     return None if operations.errors.depth() is None else operations.errors.groups(examine=EXAMINED)
 
 
@@ -206,7 +208,7 @@ def page(operations: Operations, wanted: ErrorFilter, skip: int, limit: int) -> 
 
 
 async def message(request: Request, message_id: str) -> FailedMessage:
-    """One failed message. Raises Refusal: it is not among those that are looked at, or there is no error queue."""
+    """One failed message. Raises Refusal: it is not among the inspected messages, or there is no error queue."""
 
     def look(operations: Operations) -> FailedMessage | None:
         errors = operations.errors

@@ -56,11 +56,11 @@ class BackgroundJob:
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: int = 0
     result: str | None = None
-    """What came of it, a sentence; None: it goes on, or has failed."""
+    """Its result, a sentence; None: it goes on, or has failed."""
     problem: str | None = None
     """Why it has failed; None: it has not."""
     error: DelaystoreError | None = None
-    """The error whose text `problem` is; None: there was none, or none of ours."""
+    """The error whose text `problem` is; None: there was none, or it was not ours."""
 
     @property
     def running(self) -> bool:
@@ -79,7 +79,7 @@ class BackgroundJobs:
         """Have each job end after its current step."""
 
     def begin(self, job: BackgroundJob, do: Callable[[Callable[[int], None]], str]) -> BackgroundJob:
-        """Have a thread `do` the job: it calls what it is given with the count so far, and returns the result.
+        """Have a thread `do` the job: it calls the given function with the count so far, and returns the result.
 
         Raises TooManyJobsError.
         """
@@ -99,7 +99,7 @@ class BackgroundJobs:
         return next((each for each in self._jobs if each.job_id == job_id), None)
 
     def on(self, subject: str) -> BackgroundJob | None:
-        """What goes on about `subject` in this process; None: nothing."""
+        """The running job about `subject` in this process; None: there is none."""
         return next((each for each in self._jobs if each.running and each.subject == subject), None)
 
     def failed_on(self, subject: str) -> str | None:
@@ -178,7 +178,7 @@ class WebSite:
     show_bodies: bool = False
     cascade: Cascade | None = None
     drawn: tuple[object, bytes] | None = None
-    """The last event of the first screen, and what it shows: many look at the same."""
+    """The last event of the first screen, and its data: many users see the same."""
     stopping: bool = False
     """Whether the process is about to end: streams of events end too."""
 
@@ -187,7 +187,7 @@ class WebSite:
         return self.delivery.operations.acting_as(user_of(request).name or None, way=_way_of(request))
 
     def sender(self, request: Request) -> Sender:
-        """What sends in the name of the user who asks."""
+        """A sender in the name of the user who asks."""
         return self.delivery.sending_as(_way_of(request), user_of(request).name or None)
 
     async def run(
@@ -204,11 +204,11 @@ class WebSite:
         return await self.calls(partial(method, self.operations(request), *arguments, **named))
 
     async def run_within(self, request: Request, method: Callable[[Operations], AnswerT], seconds: float) -> AnswerT:
-        """As `run`, for what may take `seconds` seconds."""
+        """As `run`, for calls that may take `seconds` seconds."""
         return await self.calls(partial(method, self.operations(request)), seconds)
 
     def stop(self) -> None:
-        """End streams of events, and background jobs after their present step; log those that are left unfinished."""
+        """End streams of events, and background jobs after their present step; log unfinished ones."""
         if self.stopping:
             return
         self.stopping = True

@@ -59,7 +59,7 @@ class Guard:
     read_only: bool = False
 
     async def user_of(self, request: Request) -> User | Response:
-        """The user of the request, or the answer that the host gives in place of ours. Raises Refusal."""
+        """The user of the request, or the answer that the host gives in place of our own. Raises Refusal."""
         user = await self._found_user(request)
         if self.read_only and isinstance(user, User):
             return User(user.name, Role.READ)
@@ -106,9 +106,9 @@ class Guard:
 
 
 class AccessGate:
-    """Lets requests to `app` that `guard` lets in; puts the user into the scope.
+    """Passes requests to `app` that `guard` accepts; puts the user into the scope.
 
-    Whatever is no GET is a change: it needs the role operate, and must come from a page of ours or from a program.
+    Each request except GET is a change: it needs the role operate, and must come from our page or from a program.
     """
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
@@ -130,7 +130,7 @@ class AccessGate:
         await (answer or self._app)(scope, receive, send)
 
     async def _let_in(self, request: Request) -> Response | None:
-        """The answer of the host, in place of ours; None: the request may go on. Raises HTTPException."""
+        """The answer of the host, in place of our own; None: the request may go on. Raises HTTPException."""
         user = await self._guard.user_of(request)
         if isinstance(user, Response):
             return user
@@ -155,7 +155,7 @@ _PENDING: Final[dict[tuple[asyncio.AbstractEventLoop, bytes], _Login]] = {}
 async def _log_in(users: Accounts, name: str, password: str, address: str) -> User | None:
     """The user of that name and password; None: there is none. Raises Refusal where too many ask.
 
-    Requests with one name and password share a check. What is refused does not depend on which names are known.
+    Requests with one name and password share a check. Refusals do not depend on which names are known.
     """
     key, origin = (asyncio.get_running_loop(), users.digest(name, password)), (name, address)
     if key not in _PENDING:

@@ -93,8 +93,8 @@ def app(
             DELAYSTORE_WEB_TOKENS.
         authenticate: Your own login in place of `users`: it gets the request, and returns a User, None for no user, or
             a Response to be sent, such as a redirect. It may be async, and raise HTTPException.
-        secret: The key that signs forms, the same in all processes that serve this page. None: that of the variable
-            DELAYSTORE_WEB_SECRET, or a random one.
+        secret: The key that signs forms, the same in all processes that serve this page. None: the value of the
+            variable DELAYSTORE_WEB_SECRET, or a random one.
         title: The title of the page; None: the endpoint's name.
         show_bodies: Show the bodies of messages.
         read_only: No user can change anything.
@@ -161,7 +161,7 @@ _TITLE: Final = "all endpoints"
 
 @dataclass(frozen=True, slots=True)
 class FrontSite:
-    """What the list of endpoints needs."""
+    """The data of the list of endpoints."""
 
     pages: Pages
 

@@ -1,4 +1,4 @@
-"""What is answered in place of a page: a status, and one clear sentence."""
+"""Answers in place of a page: a status, and one clear sentence."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -45,7 +45,7 @@ _PLAIN: Final[Mapping[str, str]] = {
 }
 """Sentences in place of Starlette's words."""
 _LONGEST: Final = 600
-"""Characters of a sentence: what was given may stand in it, of any length."""
+"""Characters of a sentence: a given value may stand in it, of any length."""
 _STATUS: Final = (
     (TooManyJobsError, 429),
     (DuplicateMessageError, 409),
@@ -60,7 +60,7 @@ _STATUS: Final = (
     (ConfigurationError, 400),
 )
 _LATER: Final = (429, 503)
-"""Statuses of what may succeed a little later."""
+"""Statuses of requests that may succeed a little later."""
 
 
 class Refusal(HTTPException):
@@ -71,7 +71,7 @@ class Refusal(HTTPException):
 
 
 def status_of(error: DelaystoreError) -> int:
-    """The status that fits an error of ours."""
+    """The status that fits our error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
@@ -95,7 +95,7 @@ async def answer_refusal(request: Request, error: Exception) -> Response:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """The answer to an error of ours."""
+    """The answer to our error."""
     assert isinstance(error, DelaystoreError)
     status, text = status_of(error), str(error)
     if isinstance(error, NoAnswerError) and request.method != "GET":
@@ -104,7 +104,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_fault(request: Request, _error: Exception) -> Response:
-    """The answer to a mistake of ours: it says nothing of what went wrong; the log does."""
+    """The answer to our own mistake: it does not name the cause; the log does."""
     headers = {**HEADERS, "Cache-Control": NOT_KEPT}  # Starlette answers faults outside of all middleware
     return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", headers)
 

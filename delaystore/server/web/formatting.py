@@ -12,7 +12,7 @@ from delaystore.stores.abc import Count
 from delaystore.text import counted, duration_text, hex_dump, parse_json, roughly
 
 NOTHING: Final = "\N{EN DASH}"
-"""In place of what is not known."""
+"""In place of an unknown value."""
 _LONGEST_JSON: Final = 2**18
 _INDENTED: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
@@ -70,7 +70,7 @@ def as_text(body: bytes) -> str | None:
 def as_json(body: bytes) -> str | None:
     """The body as JSON with line breaks; None: it is none, or has more than _LONGEST_JSON characters then.
 
-    What is nested deeply is indented so far that 64 KiB would become 60 MB.
+    Deeply nested values are indented so far that 64 KiB would become 60 MB.
     """
     parts, size = [], 0
     try:
@@ -88,7 +88,7 @@ def as_json(body: bytes) -> str | None:
 
 
 def bodies(body: bytes, most: int) -> dict[str, str]:
-    """The first `most` bytes as each of what they can be shown as, the best first."""
+    """The first `most` bytes in each form in which they can be shown, the best first."""
     start = body[:most]
     cuts = (start, start[:-1], start[:-2], start[:-3]) if len(body) > most else (start,)  # within a character, perhaps
     text = next((text for text in map(as_text, cuts) if text is not None), None)

@@ -24,12 +24,12 @@ _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False
 
 
 def text_of(fields: Fields, name: str) -> str:
-    """What a field says, without white space around; empty: nothing."""
+    """A field's value, without white space around; empty: nothing."""
     return id_of(fields, name).strip()
 
 
 def id_of(fields: Fields, name: str = "id") -> str:
-    """What a field of ours says, exactly as it is: an id, or a destination, may begin with white space.
+    """A field's value, exactly as it is: an id, or a destination, may begin with white space.
 
     Raises InvalidMessageError if the field is there twice.
     """
@@ -51,7 +51,7 @@ def time_of(text: str, name: str) -> datetime | None:
 
 
 def due_of(fields: Fields) -> tuple[timedelta | None, datetime | None]:
-    """What the fields `delay` and `at` say; just one of them. Raises InvalidMessageError, ConfigurationError."""
+    """The values of the fields `delay` and `at`; just one of them. Raises InvalidMessageError, ConfigurationError."""
     delay, at = text_of(fields, "delay"), time_of(text_of(fields, "at"), "the new due time")
     if bool(delay) is (at is not None):
         raise InvalidMessageError("say when: write a delay, such as 2h30m, or choose a time; one of them")
@@ -99,7 +99,7 @@ def query_of(wanted: MessageFilter) -> dict[str, Any]:
 
 
 def typed(fields: Fields) -> dict[str, str]:
-    """What was typed, as it was, to be shown again."""
+    """The typed values, unchanged, to be shown again."""
     return {name: "\n".join(map(str, fields.getlist(name))) for name in FILTERS}
 
 

@@ -50,13 +50,13 @@ def is_public(scope: Scope) -> bool:
 
 
 def href(request: HTTPConnection, path: str, query: Mapping[str, Any] | None = None) -> str:
-    """The address of a path within the application; what is None in `query` is left out."""
+    """The address of a path within the application; None values in `query` are left out."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
     return prefix_of(request.scope) + path + (f"?{urlencode(given, doseq=True)}" if given else "")
 
 
 _OWN = frozenset({"same-origin", "none"})
-"""What a browser says of requests that our own page, or the user, made."""
+"""A browser's value for requests that our own page, or the user, made."""
 _PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
 """Headers that proxies add, beside X-Forwarded-..."""
 
@@ -174,7 +174,7 @@ class Signer:
         return self._signature("csrf", nonce, user)
 
     def verifies_csrf(self, token: str, nonce: str | None, user: str) -> bool:
-        """Whether `token` is that of `csrf`."""
+        """Whether `token` matches `csrf`."""
         expected = self.csrf(nonce or new_nonce(), user)
         return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
 

@@ -1,4 +1,4 @@
-"""Pages: templates filled in, everything escaped, with links under the prefix and what the reader may do."""
+"""Pages: templates filled in, everything escaped, with links under the prefix and the reader's rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Screen:
 
 
 class Pages:
-    """Makes the pages of one application. `title`: what it is called, such as the endpoint's name."""
+    """Makes the pages of one application. `title`: its title, such as the endpoint's name."""
 
     def __init__(self, title: str, signer: Signer, screens: tuple[Screen, ...]) -> None:
         self._title = title
@@ -56,7 +56,7 @@ class Pages:
         }
 
     def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
-        """The page of a template; it sets the cookie of forms, and shows what was done just before."""
+        """The page of a template; it sets the cookie of forms, and shows the result of the change just before."""
         nonce = request.cookies.get(NONCE) or new_nonce()
         notice = request.cookies.get(NOTICE)
         text = self.fragment(
@@ -101,7 +101,7 @@ class Pages:
         return response
 
     def then(self, request: Request, path: str, query: Mapping[str, Any] | None = None, notice: str = "") -> Response:
-        """Go on to another page after a change, and tell there what was done."""
+        """Go on to another page after a change, and show its result there."""
         response = RedirectResponse(href(request, path, query), 303)
         if notice:
             self._set(request, response, NOTICE, self._signer.sealed(NOTICE, notice[:1000]), _A_MINUTE)

@@ -1,4 +1,4 @@
-"""Serving the page by itself: one process, until it is asked to end."""
+"""Serving the page alone: one process, until it is asked to end."""
 
 import socket
 import time

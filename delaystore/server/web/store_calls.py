@@ -34,7 +34,7 @@ class Calls:
         self._room = BoundedSemaphore(_MOST)
 
     async def __call__(self, call: Callable[[], AnswerT], seconds: float | None = None) -> AnswerT:
-        """What `call` returns or raises; NoAnswerError where that takes longer than `seconds` seconds.
+        """The result or error of `call`; NoAnswerError where that takes longer than `seconds` seconds.
 
         `call` goes on then, in its thread.
         """
@@ -55,10 +55,10 @@ class Calls:
 
 
 FRESH: Final = 2.0
-"""Seconds for which what was read is shown to others."""
+"""Seconds for which read data is shown to others."""
 _OVERVIEW_TIMEOUT: Final = 4.0
 _SHARE: Final = 20
-"""What takes long to read is read again after this many times as long at the soonest."""
+"""Data that takes long to read is read again after this many times as long at the soonest."""
 _OLDEST: Final = 10.0
 """Seconds after which an overview is read again in any case: it says whether the store answers."""
 _WEEK: Final = timedelta(days=7)
@@ -66,9 +66,9 @@ _HOUR: Final = timedelta(hours=1)
 
 
 class Shared(Generic[AnswerT]):
-    """What `ask` answers, asked in a thread: once at a time, however many wait for it.
+    """The answer of `ask`, asked in a thread: once at a time, however many wait for it.
 
-    `is_whole`: whether an answer is one to rest on; what is broken may be repaired a moment later. `oldest`: seconds
+    `is_whole`: whether an answer is one to rest on; a broken store may be repaired a moment later. `oldest`: seconds
     after which it is asked again, however long that takes.
     """
 
@@ -88,7 +88,9 @@ class Shared(Generic[AnswerT]):
         self._fresh_until = 0.0
 
     async def __call__(self, seconds: float) -> AnswerT:
-        """The answer, at most as old as what it cost; raises as `ask`, StoreUnavailableError where it takes longer."""
+        """The answer, at most as old as the time that it took; raises as `ask`, StoreUnavailableError where it takes
+        longer.
+        """
         future = asyncio.wrap_future(self._current())
         try:
             return await asyncio.wait_for(asyncio.shield(future), seconds)

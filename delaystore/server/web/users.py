@@ -30,7 +30,7 @@ _SHORTEST_TOKEN: Final = 16
 
 
 class Role(StrEnum):
-    """What a user may do."""
+    """The rights of a user."""
 
     READ = "read"
     OPERATE = "operate"
@@ -42,8 +42,8 @@ class User:
     """The user of a request.
 
     Attributes:
-        name: As the list of changes shows it; empty: as that of this process.
-        role: What the user may do.
+        name: As the list of changes shows it; empty: this process's name.
+        role: The user's rights.
 
     """
 
@@ -78,7 +78,9 @@ class Account:
 
 
 class Accounts:
-    """Accounts by name. What was accepted is remembered for a while, as a digest, so that a hash is seldom checked."""
+    """Accounts by name. Accepted passwords are remembered for a while, as a digest, so that a hash is seldom
+    checked.
+    """
 
     def __init__(self, accounts: Mapping[str, Account]) -> None:
         self._accounts = accounts

@@ -50,7 +50,7 @@ _SYSTEM_CLOCK: Final = SystemClock()
 class TransactionHooks(Protocol):
     """A transaction that tells of its end, such as a double in a test; one object for each transaction, or for many.
 
-    What was registered is called once, at the end of the transaction that is open now.
+    Registered functions are called once, at the end of the transaction that is open now.
     """
 
     def on_commit(self, action: Callable[[], None]) -> Any:
@@ -140,7 +140,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     @override
     @contextmanager
     def transaction(self) -> Iterator[InMemoryTransaction]:
-        """What the block writes shows at its end; an exception undoes it. Others do not wait for it."""
+        """The block's writes show at its end; an exception undoes them. Others do not wait for it."""
         transaction = self._begin("begin another one with store.transaction()")
         try:
             yield transaction

@@ -1,4 +1,4 @@
-"""A transaction of the in-memory store: what it claims, stores and changes, until it ends."""
+"""A transaction of the in-memory store, with its claims, new messages and changes until it ends."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,10 +62,10 @@ class _Write(NamedTuple):
 
 
 class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransaction):
-    """Claims what it fetches until the block ends, and keeps its writes to itself until then.
+    """Claims fetched messages until the block ends, and keeps its writes to itself until then.
 
-    What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
-    the store it came from, has leased. `get`, `cancel` and `reschedule` see what the block has done itself.
+    Messages that the block stores are fetched only after its end, by others and by the block. It may settle messages
+    that `owner`, the store it came from, has leased. `get`, `cancel` and `reschedule` see the block's own changes.
     `instead`: what to do once it has ended, for the error message.
     """
 
@@ -127,14 +127,14 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @override
     def message_id_of(self, key: str) -> str | None:
-        """Finds what this block has stored, too."""
+        """Finds messages that this block has stored, too."""
         check_key(key)
         with self._waiting.lock:
             self._check_open()
             return self._keys.get(key) or self._waiting.keys.get(key)
 
     def _place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
-        """Store, keep or replace; what is replaced is claimed until the block ends, and removed then."""
+        """Store, keep or replace; a replaced message is claimed until the block ends, and removed then."""
         key, now = key_of(message), self._clock.now()
         own = self._keys.get(key)
         entry = None if own is not None else self._entry_with(key, now)
@@ -168,7 +168,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
     def _check_new(self, messages: Sequence[DelayedMessage], replaced: str | None = None) -> None:
         """Raise for an id that occurs twice, waits or is being stored; `replaced` is about to be removed.
 
-        DuplicateMessageError: the sender relies on those that wait; see `WaitingMessages.promise`.
+        DuplicateMessageError: the sender relies on the waiting messages; see `WaitingMessages.promise`.
         MessageBeingDispatchedError: others have claimed all that wait.
         """
         now, entries, reserved = self._clock.now(), self._waiting.entries, self._waiting.reserved
@@ -228,7 +228,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Undo what the block stores when it raises."""
+        """Undo the block's writes when it raises."""
         writes, stored, keys, noted = dict(self._writes), dict(self._stored), dict(self._keys), len(self._noted)
         try:
             yield
@@ -248,7 +248,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @override
     def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
-        """Claim until the block ends; what it has claimed already is not fetched again."""
+        """Claim until the block ends; messages that it has claimed already are not fetched again."""
         at = utc(at, "at")
         with self._waiting.lock:
             self._check_open()
@@ -318,7 +318,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @override
     def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
-        """Delete at the commit; what was stored in this transaction is gone at once."""
+        """Delete at the commit; messages of this transaction are gone at once."""
         check_message_id(message_id)
         with self._waiting.lock:
             self._check_open()
@@ -402,7 +402,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         return entry
 
     def commit(self) -> None:
-        """Show what was written and free the rest."""
+        """Show the writes and free the other messages."""
         with self._waiting.lock:
             for message_id, (entry, message) in self._writes.items():
                 if message is None:
@@ -423,7 +423,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         return destinations.settled(message, self._clock.now())
 
     def rollback(self) -> None:
-        """Forget what was written and free what was claimed."""
+        """Forget the writes and free the claimed messages."""
         with self._waiting.lock:
             for write in self._writes.values():
                 self._waiting.free(write.entry)

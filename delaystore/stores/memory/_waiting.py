@@ -78,14 +78,14 @@ class MemoryDestinations:
         return {name: time for name, state in states.items() if (time := state.promised(now)) is not None}
 
     def is_to_be_shown(self, message: DelayedMessage, ahead: timedelta, now: datetime) -> bool:
-        """Whether an earlier limit has postponed it further than that of now."""
+        """Whether an earlier limit has postponed it further than the limit of now."""
         state = self._states.get(message.destination)
         if state is None or state.reach is None or not is_postponed(message):
             return False
         return message.next_attempt > shown_by(state.promised(now), ahead, now)
 
     def allowance(self, name: str, wanted: int, now: datetime) -> Allowance:
-        """What may go now counts as gone."""
+        """Messages that may go now count as gone."""
         state = self._states.get(name)
         max_rate = None if state is None else state.destination.max_rate
         if max_rate is None:
@@ -173,14 +173,14 @@ class WaitingMessages:
         self._tickets = 0
 
     def outcome(self, message_id: str, now: datetime) -> ManagementOutcome:
-        """What becomes of a change of that message: DONE, unless a dispatcher has claimed it or it does not wait."""
+        """The outcome of a change of that message: DONE, unless a dispatcher has claimed it or it does not wait."""
         entry = self.entries.get(message_id)
         if entry is None:
             return ManagementOutcome.NOT_FOUND
         return ManagementOutcome.BEING_DISPATCHED if entry.is_claimed(now) else ManagementOutcome.DONE
 
     def promise(self, message_ids: Sequence[str], claimer: object | None) -> None:
-        """Mark the waiting messages of these ids, unless `claimer` has it, and end what is left of a lease.
+        """Mark the waiting messages of these ids, unless `claimer` has it, and end an expired lease.
 
         No dispatcher then takes it for a message that it has sent already, or removes it late.
         """
@@ -288,7 +288,9 @@ class WaitingMessages:
 
 
 def fetched(message: DelayedMessage) -> DelayedMessage:
-    """`message` as a dispatcher gets it: without what it does not need, and with headers and properties of its own."""
+    """`message` as a dispatcher gets it: without fields that it does not need, and with headers and properties of
+    its own.
+    """
     return copied(replace(message, failures=()) if message.failures else message)
 
 

@@ -53,7 +53,7 @@ class Claims(ABC):
         """Note that the transaction has written something other than claims."""
 
     def first_end(self) -> datetime | None:
-        """When the first claimed message anywhere shows again by itself; None: none does."""
+        """When the first claimed message anywhere shows again on its own; None: none does."""
         return None
 
     def release(self) -> None:  # noqa: B027 - row locks have none left
@@ -61,10 +61,10 @@ class Claims(ABC):
 
 
 class RowLocks(Claims):
-    """One locking search: PostgreSQL locks what it finds, and nothing beside it.
+    """One locking search: PostgreSQL locks the rows that it finds, and nothing beside them.
 
-    What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
-    `committing` False: in a caller's transaction, whose settings stay as they are.
+    Rows that `most_bytes` leaves out of a batch stay locked with it. The next batch is smaller, as sizes are known
+    by then. `committing` False: in a caller's transaction, whose settings stay as they are.
     """
 
     _sql: RowLockStatements
@@ -91,7 +91,9 @@ class RowLocks(Claims):
 
     @override
     def remove(self, ids: Sequence[str]) -> int:
-        """By location; by id what was not claimed here, lies elsewhere since it was changed, or is no longer locked."""
+        """By location; by id if a row was not claimed here, lies elsewhere since it was changed, or is no longer
+        locked.
+        """
         count = sum(self._remove_at(partition, locations) for partition, locations in self._taken(set(ids)).items())
         return count if count == len(ids) else count + super().remove(ids)
 
@@ -214,7 +216,7 @@ class Leases(Claims):
 
 
 SHARE: Final = 10
-"""A search from the beginning may take at most one part in so many of the time."""
+"""A search from the beginning may take at most one part in this number of the time."""
 CHEAP: Final = 0.005
 """Seconds; after a search from the beginning that took no longer, the next one is allowed at once."""
 

@@ -22,9 +22,9 @@ from delaystore.stores.sql.urls import same_address, url_label
 
 
 class EnlistedSqlStore(BoundSqlStore):
-    """The store's interface in the caller's transaction: what it writes takes effect only if that commits.
+    """The store's interface in the caller's transaction: its writes take effect only if that commits.
 
-    The time of the commit is unknown, so each write has the commit wake every dispatcher, whatever the due time; the
+    The time of the commit is unknown, so each write has the commit wake every dispatcher, for any due time; the
     database sends equal notifications only once. `on_end` is called after the end of a transaction that tells of it.
     """
 
@@ -74,9 +74,9 @@ _FOUND: Final = "delaystore_tables"
 
 
 class SameDatabase:
-    """Refuses transactions in other databases than that of one store's `table`.
+    """Refuses transactions in other databases than the one of a store's `table`.
 
-    Where the addresses differ, as those of a server with two names do, both sides are asked what they lead to.
+    Where the addresses differ, as of a server with two names, it asks both sides which server they lead to.
     """
 
     def __init__(

@@ -68,7 +68,9 @@ class Placed(NamedTuple):
 
 
 class Keyed(ABC):
-    """What becomes of a message with a key; `timeout`: seconds to wait for the transaction that has the key's row."""
+    """Outcomes of storing a message with a key; `timeout`: seconds to wait for the transaction that has the key's
+    row.
+    """
 
     def __init__(self, sql: Statements, timeout: float) -> None:
         self._sql, self._dialect, self._table, self.timeout = sql, sql.dialect, sql.table, timeout
@@ -88,18 +90,18 @@ class Keyed(ABC):
         return found
 
     newest_message_id_of = message_id_of
-    """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
+    """As `message_id_of`, for a change that follows, which also takes rows that the transaction does not see yet."""
 
     def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """Store `message`, or do what `rule` says. Raises as `store_keyed`, and what the driver raises.
+        """Store `message`, or apply `rule`. Raises as `store_keyed`, and the driver's errors.
 
-        What it raises itself leaves the transaction as it was.
+        Its own errors leave the transaction as it was.
         """
         with self._explained(message), self._apart(connection):
             return self._place(connection, bounded(message, now, rule), rule, now)
 
     def place_alone(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """As `place`, on a connection where each statement commits by itself; of MariaDB and MySQL never asked."""
+        """As `place`, on a connection where each statement commits on its own; of MariaDB and MySQL never asked."""
         with self._explained(message):
             return self._place(connection, bounded(message, now, rule), rule, now)
 
@@ -109,7 +111,7 @@ class Keyed(ABC):
 
     @contextmanager
     def _explained(self, message: DelayedMessage) -> Iterator[None]:
-        """Raise what the driver's errors mean for `message`."""
+        """Raise the error that the driver's errors mean for `message`."""
         key = key_of(message)
         try:
             yield
@@ -218,7 +220,9 @@ class OneStatement(Keyed):
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
-        """Why nothing was written: the message waits, a dispatcher has that of its key, or it is in a partition."""
+        """Why nothing was written: the message waits, a dispatcher has the message of its key, or it is in a
+        partition.
+        """
         key, message_id = key_of(message), message.message_id
         found = self.message_id_of(connection, key)
         if found == message_id and rule.on_key is OnKey.REJECT:
@@ -234,7 +238,7 @@ class LockedRow(Keyed):
 
     A failed insert leaves a lock on the key's entry in the index, for which the removal of that row would wait; so who
     has a transaction of its own ends it, and begins again.
-    In a caller's transaction the search may read older rows than there are: what is locked is always the newest.
+    In a caller's transaction the search may read older rows than there are: a locked row is always the newest.
     """
 
     def __init__(self, sql: Statements, candidates: CandidateRows, timeout: float) -> None:
@@ -289,7 +293,9 @@ class LockedRow(Keyed):
 
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
-        """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
+        """The database undoes only a statement that has waited too long; a savepoint would give back none of its
+        locks.
+        """
         return self._dialect.lock_wait(connection, min(self.timeout, time_left()))
 
     @override
@@ -327,7 +333,7 @@ class LockedRow(Keyed):
     def _changed(
         self, connection: Connection, row: Any, message: DelayedMessage, rule: KeyRule, now: datetime
     ) -> Placed:
-        """What becomes of the locked row of the key."""
+        """The outcome for the locked row of the key."""
         found: str = row.message_id
         refuse_duplicate(message, found, rule)
         if rule.on_key is OnKey.KEEP:
@@ -371,7 +377,7 @@ def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
 
 @lru_cache(maxsize=128)
 def keyed_of(sql: Statements, timeout: float) -> Keyed:
-    """What serves messages with a key of one endpoint's table; stores share it, as they do the statements."""
+    """Serves messages with a key of one endpoint's table; stores share it, as they share the statements."""
     if sql.dialect.upserts is not None:
         return OneStatement(sql, sql.dialect.upserts, timeout)
     assert sql.dialect.candidates is not None
@@ -390,7 +396,7 @@ DuplicateRefusal = Callable[[Duplicate], StoreError | None]
 
 
 class Messages:
-    """Messages to store, of which the first `count` are kept in memory: fewer where their bodies are large."""
+    """Messages to store; the first `count` are kept in memory, fewer if their bodies are large."""
 
     def __init__(self, messages: Iterable[DelayedMessage], count: int) -> None:
         self._iterator: Iterator[DelayedMessage] = iter(())
@@ -425,12 +431,12 @@ def decided(
     messages: Messages | None = None,
     taken: Duplicate | None = None,
 ) -> AnswerT:
-    """What `write` returns, made again for `timeout` seconds while a dispatcher has a message of its ids or keys.
+    """The result of `write`, made again for `timeout` seconds while a dispatcher has a message of its ids or keys.
 
-    `messages`: what `write` stores, where they may be several; it is made once if they are not kept.
+    `messages`: the messages that `write` stores, where they may be several; it is made once if they are not kept.
     `taken`: the error that `write` has just raised; None: `write` is made first.
     Raises DuplicateMessageError, DuplicateKeyError, MessageBeingDispatchedError, KeyInUseError, StoreUnavailableError
-    where the database refuses an id twice and has no row of it, and what `write` raises.
+    where the database refuses an id twice and has no row of it, and the errors of `write`.
     """
     repeatable = messages is None or messages.are_kept
 

@@ -106,12 +106,12 @@ class PostgreSqlListener(WakeUpSubscription):
 
 
 def payload_of(due_time: datetime | None) -> str:
-    """What a NOTIFY says: the due time, or nothing where it is not known."""
+    """The payload of a NOTIFY: the due time, or nothing where it is not known."""
     return due_time.astimezone(UTC).isoformat() if due_time else ""
 
 
 def due_time_of(payload: str) -> datetime | None:
-    """The inverse of `payload_of`; None also for what it did not write."""
+    """The inverse of `payload_of`; None also for a text that it did not write."""
     try:
         due_time = datetime.fromisoformat(payload)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the connections of one store share, its clock among it."""
+"""Objects that the connections of one store share, its clock among them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _READING: Final = "delaystore_clock"
 
 
 class StoreClock(ABC):
-    """The clock of one store, whichever servers its connections lead to."""
+    """The clock of one store, for all servers that its connections lead to."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -53,8 +53,8 @@ class DatabaseClock(StoreClock):
     """Never ahead of the clock of the server that is asked. SQLite's is this computer's clock.
 
     After a fail-over another server answers, whose clock may be behind. So an answer is carried on for the connection
-    on which it came: what is fetched there is due by the clock of the very server that has it. The answer for calls
-    without a connection is asked for anew after a connection was lost or made.
+    on which it came: messages that are fetched there are due by the clock of the very server that has them. The
+    answer for calls without a connection is requested again after a connection was lost or made.
     """
 
     def __init__(self, engine: Engine, connections: Connections, dialect: StoreDialect) -> None:
@@ -124,7 +124,7 @@ class SuppliedClock(StoreClock):
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """What the connections of one store share."""
+    """Objects that the connections of one store share."""
 
     dialect: StoreDialect
     statements: Statements
@@ -136,7 +136,9 @@ class StoreParts:
     version: KnownVersion
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
-        """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
+        """The claims on rows that `connection` returns; `token` names the claimer where claims outlive their
+        transaction.
+        """
         sql = self.statements
         if isinstance(sql, LeaseStatements):
             return Leases(
@@ -154,8 +156,8 @@ class StoreParts:
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.
 
-        Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it may
-        be in a moment, and what the driver raises.
+        Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it
+        may be in a moment, and the driver's errors.
         """
         self._check(connection, message, self.statements.insert)
 

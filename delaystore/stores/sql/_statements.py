@@ -74,7 +74,7 @@ def size_of(body: ColumnElement[Any]) -> ColumnElement[int]:
 
 
 def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
-    """The first rows of a search that locks what it finds; those that do not fit stay locked, and unread."""
+    """The first rows of a search that locks them; rows that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
     return _fitting(sized, [*message_columns(sized), sized.c[PARTITION], sized.c[LOCATION]])
@@ -87,7 +87,7 @@ def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:
 
 
 def with_sizes(statement: Select[Any], table: Table, dialect: StoreDialect) -> Select[Any]:
-    """A search of positions in an index alone, and then the sizes, by primary key, of what it finds."""
+    """A search of positions in an index alone, and then the sizes, by primary key, of the rows found."""
     found = statement.subquery("found")
     joined = found.join(table, found.c.message_id == table.c.message_id)
     sized = select(*found.c, size_of(table.c.body)).select_from(joined).order_by(*in_order(found))
@@ -126,7 +126,7 @@ _S = TypeVar("_S")
 
 @dataclass(frozen=True, slots=True)
 class Search(Generic[_S]):
-    """A search in the order of positions: a statement for the beginning, and one for what lies behind a position."""
+    """A search in the order of positions: a statement for the beginning, and one for rows behind a position."""
 
     beginning: _S
     behind: _S
@@ -139,7 +139,7 @@ class Search(Generic[_S]):
 
 
 class Settling(NamedTuple):
-    """A change of one claimed row, by its message_id, or by what stands in place of an id that is none."""
+    """A change of one claimed row, by its message_id, or by the text in place of an invalid id."""
 
     by_id: Update
     by_stored_id: Update
@@ -192,7 +192,7 @@ class Statements:
         return statement
 
     def _freeing(self, change: Update) -> Update:
-        """`change`, which also ends what is left of a claim."""
+        """`change`, which also ends an expired claim."""
         return change
 
     def _unclaimed(self, search: Select[Any]) -> Select[Any]:
@@ -297,7 +297,7 @@ class Statements:
 
     @memoized_property
     def cancel(self) -> Delete:
-        """Delete rows, whichever the dialect adds."""
+        """Delete rows, with the dialect's additions."""
         return delete(self.table)
 
     @memoized_property
@@ -326,7 +326,7 @@ class Statements:
 
     @memoized_property
     def remove_stored(self) -> Delete:
-        """Delete a claimed row by what stands in place of an id that is none."""
+        """Delete a claimed row by the text in place of an invalid id."""
         return self._owned(delete(self.table).where(self.dialect.has_stored_id(self.table)))
 
     def _settling(self, change: Update) -> Settling:
@@ -454,7 +454,7 @@ class CandidateStatements(Statements):
 
 
 class LeaseStatements(Statements):
-    """Where claims are leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
+    """Where claims are leases: `token` names the claimer, `lease_end` when the claim ends on its own."""
 
     _free: ClassVar[Mapping[str, Any]] = {"claimed_by": None, "claimed_until": None}
 
@@ -584,7 +584,7 @@ class LookUp(ManagedDelayedMessageStore):
 
     @override
     def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
-        """By the primary key, so many ids at a time."""
+        """By the primary key, this number of ids at a time."""
         found = {}
         for message_id in message_ids:
             check_message_id(message_id)
@@ -616,7 +616,7 @@ class LookUp(ManagedDelayedMessageStore):
 
     @override
     def estimate_count(self) -> Count:
-        """Count as far as COUNTED; more is what the database estimates, or counted if it does not."""
+        """Count as far as COUNTED; beyond that the database estimates, or counts if it cannot."""
         counted = int(self._execute(self._sql.count_some, {"limit": COUNTED + 1}).scalar_one())
         if counted <= COUNTED:
             return Count(counted, exact=True)

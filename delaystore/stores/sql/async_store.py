@@ -26,8 +26,7 @@ class AsyncSqlDelayedMessageStore:
     Belongs to one event loop.
 
     Args:
-        database: A SQLAlchemy URL, as in `postgresql+asyncpg://...`, or an AsyncEngine of your own (which closing
-            leaves open).
+        database: A SQLAlchemy URL, as in `postgresql+asyncpg://...`, or your AsyncEngine (which closing leaves open).
         schema: The table's schema; None: the connection's own.
         table: The table's name; None: `<endpoint>_delayed`.
         lease: How long a claim outlives a crashed dispatcher on SQLite, as in SqlDelayedMessageStore.
@@ -66,7 +65,7 @@ class AsyncSqlDelayedMessageStore:
             )
         engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
         self.engine: AsyncEngine = transactional(engine) if self._owns_engine else engine
-        """For transactions of yours, too."""
+        """For your transactions, too."""
         self._names: dict[str, Any] = {"schema": schema, "table": table, "lease": lease, "clock": clock}
         self._dispatching = dispatching
         self.bridged = SqlDelayedMessageStore.in_greenlets(

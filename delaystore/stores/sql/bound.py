@@ -47,7 +47,7 @@ from delaystore.stores.sql.schema import paused_names, promised_times
 AT_ONCE: Final = 20_000
 """Messages of a generator that are kept in memory, and so can be stored again."""
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
-"""What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
+"""Messages due later need no wake-up: dispatchers search on their own; 5 s are for clocks that differ."""
 READ_ONLY: Final = (
     "the database is read-only, as a standby is; lead the URL to the primary (PostgreSQL: "
     "?target_session_attrs=read-write)"
@@ -57,7 +57,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
     False: ManagementOutcome.BEING_DISPATCHED,
     None: ManagementOutcome.NOT_FOUND,
 }
-"""By what `StoreDialect.change_unclaimed` returns."""
+"""By the result of `StoreDialect.change_unclaimed`."""
 
 
 class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransaction):
@@ -114,7 +114,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         self._waits_until(message.next_attempt)
 
     def _unless_claimed(self, write: Callable[[], AnswerT], messages: Messages | None = None) -> AnswerT:
-        """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
+        """The result of `write`, in the caller's transaction; made again while a dispatcher has the message of the id.
 
         A row that is reported to the caller as waiting stays locked until the transaction ends, as it is marked.
         Dispatchers leave it out meanwhile, so they are woken then.
@@ -194,7 +194,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         return self._unless_claimed(write)
 
     def place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
-        """As `store_keyed`, but raises what the driver raises."""
+        """As `store_keyed`, but raises the driver's errors."""
         self.written()
         keyed, now = self._parts.keyed, self.now()
         if change is None or rule.on_key in (OnKey.KEEP, OnKey.REJECT):
@@ -325,7 +325,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
 
     @override
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        """As `postpone`, and then what was resumed meanwhile is shown again.
+        """As `postpone`, and then messages that were resumed meanwhile are shown again.
 
         Elsewhere who resumes one of the destinations waits for the end of the transaction.
         """
@@ -439,13 +439,13 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     def stored(self, earliest: datetime) -> None:
         """Messages were written through `connection`; their first next attempt is at `earliest`.
 
-        The commit then wakes dispatchers as it does for what `store` writes.
+        The commit then wakes dispatchers as it does after `store`.
         """
         self.written()
         self._waits_until(earliest)
 
     def before_commit(self) -> None:
-        """Write what was to be written last, also the audit trail; wake other processes' dispatchers, once.
+        """Make the last writes, also of the audit trail; wake other processes' dispatchers, once.
 
         These are woken if a next attempt comes before they search by themselves.
         """
@@ -459,18 +459,20 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             self._notify(payload_of(self._earliest))
 
     def rolled_back(self) -> None:
-        """After a rollback nothing is settled: all claims on what was fetched are to be ended."""
+        """After a rollback nothing is settled: all claims on fetched messages are to be ended."""
         self._unsettled |= self._fetched
         self._deferred.clear()
 
     def release(self) -> None:
-        """End claims on what was fetched and not settled, where the transaction's end has not."""
+        """End claims on messages that were fetched and not settled, where the transaction's end has not."""
         if self._unsettled:
             with translated_errors():
                 self._claims.release()
 
     def after_end(self) -> None:
-        """After commit or rollback: find again what was fetched and not settled, which lies before the position."""
+        """After commit or rollback: find messages again that were fetched and not settled, which lie before the
+        position.
+        """
         if self._unsettled:
             self._parts.scan.search_from_beginning()
         elif self._earliest is not None:
@@ -483,7 +485,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         change: Change | None,
         due_time: datetime | None = None,
     ) -> ManagementOutcome:
-        """Change the message of `values["id"]`, and note `change` with what the message was before."""
+        """Change the message of `values["id"]`, and note `change` with the message as it was before."""
         table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
         now = self.now()

@@ -124,12 +124,12 @@ INNODB: Final[Mapping[str, Any]] = {
     for option, value in {"engine": "InnoDB", "row_format": "DYNAMIC"}.items()
     for name in _MYSQL
 }
-"""Options of a table: the engine that has transactions, and its format whose keys are long enough, whatever the
-server's defaults are."""
+"""Options of a table: the engine that has transactions, and its format whose keys are long enough, independent of
+the server's defaults."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant to the microsecond, the same whatever the session's time zone."""
+    """An instant to the microsecond, the same in every session time zone."""
 
     impl = DateTime
     cache_ok = True
@@ -161,7 +161,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
         """Write a time as `process_bind_param` does; the database is decided once, as this runs for each value.
 
-        Any other value is returned unchanged: a search compares with what an earlier row had in its place.
+        Any other value is returned unchanged: a search compares with the text that an earlier row had in its place.
         """
         is_aware, write = _is_postgresql(dialect), self.impl_instance.bind_processor(dialect)
 
@@ -197,7 +197,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class ExactText(TypeDecorator[str]):
-    """Text compared byte by byte: case, accents and trailing spaces count, whatever the database's collation."""
+    """Text compared byte by byte: case, accents and trailing spaces count, in every collation of the database."""
 
     impl = String
     cache_ok = True
@@ -319,7 +319,7 @@ _ValueT = TypeVar("_ValueT")
 class MessageColumn(NamedTuple):
     """The column of one attribute of DelayedMessage.
 
-    `at_first`: its value in a new row: that of the column of this name, or this number; None: the sender's value.
+    `at_first`: its value in a new row: the value of the column of this name, or this number; None: the sender's value.
     """
 
     name: str

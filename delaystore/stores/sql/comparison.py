@@ -1,4 +1,4 @@
-"""The tables as they are, compared with those that this release works with; what is missing is made again."""
+"""The tables as they are, compared with the tables of this release; missing ones are made again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -34,7 +34,7 @@ def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
 
 
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
-    """What is not as it must be; changes nothing. Raises StoreSetupError for tables of a newer release."""
+    """Defects of the tables; changes nothing. Raises StoreSetupError for tables of a newer release."""
     found: list[Defect] = []
     if not setup.is_current(connection, table):
         missing = setup.missing_schema(connection, table, dialect)
@@ -110,7 +110,7 @@ def _unreadable(connection: Connection, tables: Sequence[Table], dialect: StoreD
 
 
 def _refusal(connection: Connection, statement: Select[Any], dialect: StoreDialect) -> DBAPIError | None:
-    """Why the statement cannot be executed for want of a table, a column or a right; None: it can."""
+    """Why the statement cannot be executed without a table, a column or a right; None: it can."""
     try:
         connection.execute(statement.limit(0)).close()
     except DBAPIError as error:
@@ -124,7 +124,7 @@ def _refusal(connection: Connection, statement: Select[Any], dialect: StoreDiale
 def repair(
     connection: Connection, table: Table, dialect: StoreDialect, tell: Callable[[str], object]
 ) -> Sequence[Defect]:
-    """Make what is missing; returns the defects that are left. Commits.
+    """Make missing parts; returns the defects that are left. Commits.
 
     Changes nothing where nothing is missing, or this user may not make it. `tell`: hears of each that is made.
     """
@@ -188,7 +188,7 @@ def _table_found(inspector: Inspector, name: str, schema: str | None) -> _FoundT
 
 
 class _Comparison:
-    """One table, compared with what is there under its name."""
+    """One table, compared with the one in the database under its name."""
 
     def __init__(self, connection: Connection, table: Table, found: _FoundTable, dialect: StoreDialect) -> None:
         self._connection, self._table, self._found, self._dialect = connection, table, found, dialect

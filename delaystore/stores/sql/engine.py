@@ -1,4 +1,4 @@
-"""Engines and connections: isolation, fail-over, and what a call in progress waits for."""
+"""Engines and connections: isolation, fail-over, and the waits of a call in progress."""
 
 import math
 import os
@@ -44,15 +44,15 @@ _SQLITE_OPTIONS: Final = frozenset(
 _PASSWORDS: Final = frozenset({"password", "passwd"})
 """Options of libpq and PyMySQL that mean the same as the password before the host."""
 _INHERITED: Final[list[Pool]] = []
-"""Pools of the processes that this one was forked from, kept for ever: asyncpg's connections, when they are collected,
+"""Pools of the processes that this one was forked from, kept forever: asyncpg's connections, when they are collected,
 take themselves off their loop, and both processes have the kernel's part of that in common."""
 
 
 class Connections:
-    """New connections of an engine, perhaps a caller's, for transactions of ours.
+    """New connections of an engine, perhaps a caller's, for our transactions.
 
-    `isolation`: their isolation level, whatever the engine or its execution options say; None: the engine's own. A
-    connection to a read-only server is given up. What the owner does with the engine stays as it was.
+    `isolation`: their isolation level, in place of the engine's or its execution options'; None: the engine's own. A
+    connection to a read-only server is given up. The owner's own use of the engine does not change.
     """
 
     def __init__(self, engine: Engine, isolation: str | None) -> None:
@@ -96,7 +96,7 @@ class Connections:
 def create_store_engine(url: str | URL, *, pooled: bool = True) -> Engine:
     """An engine for `url`, tuned for a store: SQLite in WAL mode, the others under READ COMMITTED.
 
-    PostgreSQL's sessions write times as ISO and text as UTF-8, whatever the role's or the database's settings.
+    PostgreSQL's sessions write times as ISO and text as UTF-8, with any settings of the role or the database.
 
     Of several hosts in the URL the one that takes writes is used.
 
@@ -132,7 +132,7 @@ def create_async_store_engine(url: str | URL) -> "AsyncEngine":
 
 
 def transactional(engine: "AsyncEngine") -> "AsyncEngine":
-    """What `create_async_store_engine` has made, for those who expect transactions of it, with the same pool."""
+    """The engine of `create_async_store_engine` with the same pool, for code that expects transactions of it."""
     dialect, driver = DIALECTS[engine.url.get_backend_name()], driver_of(engine.sync_engine)
     isolation = dialect.transaction_isolation
     if driver.default_isolation(dialect.single_statement_isolation, isolation) == isolation:
@@ -163,7 +163,9 @@ def check_blocking(database: URL | Engine) -> None:
 
 
 def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, pooled: bool = True) -> Engine:
-    """What `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and ConfigurationError."""
+    """The engine that `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and
+    ConfigurationError.
+    """
     dialect, options = known_dialect(parsed), dict[str, Any](hide_parameters=True)
     parsed = _with_password_hidden(_with_driver(parsed, dialect, is_async=is_async))
     sqlalchemy_dialect(parsed)
@@ -243,7 +245,7 @@ def _check_sqlite_url(url: URL) -> None:
 
 
 def _connecting(ours: SqlDialect, driver: Driver, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
-    """What makes connections; it raises ConfigurationError for an option that the driver does not know."""
+    """A function that makes connections; it raises ConfigurationError for an option that the driver does not know."""
     turns = Turns()
 
     def connect(
@@ -306,7 +308,7 @@ def _ping_after_idling(connection: DBAPIConnection, record: ConnectionPoolEntry,
 
 
 MAKES_OLD: Final = 1.0
-"""Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
+"""Seconds; older readings of a clock are requested again after a connection was made, perhaps to another server."""
 
 
 class EngineConnections:
@@ -368,7 +370,7 @@ class EngineConnections:
     def _given_back(self, driver: Any, record: Any, state: PoolResetState) -> None:
         """Give the connection the isolation level back that it had.
 
-        SQLAlchemy does so later, where the cancellation of a task, for it is awaited on a loop, would lose the place
+        SQLAlchemy does it later, where the cancellation of a task, which is awaited on a loop, would lose the place
         in the pool. From here the connection is closed then.
         """
         self._used(driver)
@@ -382,9 +384,9 @@ class EngineConnections:
     def _returned(self, driver: Any, record: ConnectionPoolEntry) -> None:
         """From now on the call ends nothing on the connection, which another thread may take.
 
-        No caller gets the connection of a call that was to be ended: a late cancellation would hit the next one. Nor of
-        one that took longer than it may: the caller has perhaps closed the store by now, and the connection would stay
-        open.
+        No caller gets the connection of a call that was to be ended: a late cancellation would hit the next one. The
+        same holds for one that took too long: the caller has perhaps closed the store by now, and the connection
+        would stay open.
         """
         call = current_call()
         if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.connection is driver:
@@ -416,7 +418,7 @@ def _end(_driver: Any, record: ConnectionPoolEntry) -> None:
 class WaitingConnection:
     """A driver's connection that a call waits for.
 
-    `descriptor`: a duplicate of its socket's, so that it stays what it is even if the driver closes its own.
+    `descriptor`: a duplicate of its socket's, so that it stays open even if the driver closes its own.
     """
 
     def __init__(self, connection: Any, descriptor: int, driver: Driver) -> None:
@@ -425,7 +427,7 @@ class WaitingConnection:
         self._driver = driver
 
     def ask_to_end(self) -> None:
-        """Where the server can be asked to end what it does for this connection, ask it; else end the wait."""
+        """Where the server can be asked to end its work for this connection, ask it; else end the wait."""
         cancel: Callable[[float], object] | None = self._driver.cancellation(self.connection)
         if cancel is None:
             self.cut()

@@ -158,7 +158,7 @@ def configuration_errors() -> Iterator[None]:
 
 
 def translate(error: exc.DBAPIError) -> StoreError:
-    """The StoreError that says what `error` means, and what to do."""
+    """The StoreError with the meaning of `error`, and the remedy."""
     text = _text(error.orig)
     if (meaning := _MEANINGS.get(fault_of(error))) is not None:
         kind, said = meaning
@@ -169,7 +169,7 @@ def translate(error: exc.DBAPIError) -> StoreError:
 
 
 def unreachable(error: OSError) -> StoreError:
-    """The StoreError for what a driver's socket raised, which SQLAlchemy does not take for the database's error."""
+    """The StoreError for an error of a driver's socket, which SQLAlchemy does not take for the database's error."""
     kind, said = _MEANINGS[Fault.UNREACHABLE]
     return kind(said.format(str(error) or type(error).__name__))
 

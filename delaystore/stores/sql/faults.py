@@ -53,7 +53,7 @@ class HostsInTurn:
 
 
 def parsed(url: str) -> URL:
-    """The URL of a text that may name several hosts; raises what `make_url` raises, and ConfigurationError."""
+    """The URL of a text that may name several hosts; raises the errors of `make_url`, and ConfigurationError."""
     if isinstance(url, str):
         scheme, mark, rest = url.partition("://")
         url = f"{scheme.lower()}{mark}{rest}" if mark else url
@@ -69,7 +69,7 @@ def parsed(url: str) -> URL:
 
 
 def hosts_of(url: URL) -> Sequence[DatabaseHost]:
-    """The hosts that `url` names, in their order, whichever way it names them; none where the driver chooses one."""
+    """The hosts that `url` names in any form, in their order; none where the driver chooses one."""
     named, ports = _listed(url.query, "host"), _listed(url.query, "port")
     if not named:
         return [DatabaseHost(url.host, url.port)] if url.host else []
@@ -84,7 +84,7 @@ def hosts_of(url: URL) -> Sequence[DatabaseHost]:
 def in_one_form(url: URL, port: int, defaults: Mapping[str, str]) -> URL:
     """`url`, if it names several hosts, in the form that SQLAlchemy and libpq take; `port` where a host has none.
 
-    What `defaults` has and the URL's query has not is added to that.
+    Values of `defaults` that the URL's query lacks are added to it.
     """
     hosts = hosts_of(url)
     if len(hosts) < 2:
@@ -165,7 +165,7 @@ def code_of(error: DBAPIError) -> Code | None:
 
 
 def quoted_table(name: str, schema: str | None, *parts: SchemaItem, **options: Any) -> Table:
-    """A table whose name, and that of its schema, are always quoted, so that they are what they look like."""
+    """A table whose name and schema's name are always quoted, so that the database takes them as written."""
     return Table(name, MetaData(), *parts, schema=schema, quote=True, quote_schema=True if schema else None, **options)
 
 
@@ -205,7 +205,7 @@ class TableSize:
     name: str
     """Quoted where the database asks for that; SQLite: the path of its file, which holds all tables."""
     data_bytes: int
-    """Of the rows, and of what is kept beside them, such as long bodies."""
+    """Of the rows, and of values kept beside them, such as long bodies."""
     index_bytes: int | None
     rows: int | None
     """About how many; not counted."""

@@ -45,7 +45,7 @@ def unreadable(values: Mapping[str, Any], reason: str) -> UnreadableMessage:
 
 
 def stored_id(message: DelayedMessage) -> Any:
-    """What the store has in place of a message_id; None: it has the message_id."""
+    """The text that the store has in place of a message_id; None: it has the message_id."""
     return message.stored_id if isinstance(message, UnreadableMessage) else None
 
 
@@ -100,7 +100,7 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
     "next_attempt": (lambda value: waiting_until(value, "next_attempt"), _earliest),
     "failure_count": (_check_count, _nought),
 }
-"""By column: what raises where a value cannot be used, and what makes one that can."""
+"""By column: a function that raises for a value that cannot be used, and one that makes a usable value."""
 
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class MessageRows(Iterator[dict[str, Any]]):
 def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()) -> DelayedMessage:
     """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none.
 
-    `key`, `failures`: of the row, where they were read: what is forwarded needs none.
+    `key`, `failures`: of the row, where they were read: forwarding needs none.
     """
     message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, *_ = row
     try:

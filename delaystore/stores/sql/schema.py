@@ -57,9 +57,9 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
 
     The index by position serves "due now" and `list`; it holds the message_id so that a position in it is exact even
     where many messages are due at once. The index of keys holds only messages with a key where the database can do
-    that; elsewhere it takes any number of NULLs. The index of what has failed before holds nothing else, so that
-    storing a message costs nothing more; where the database cannot do that, it is of a column that is NULL for all the
-    others.
+    that; elsewhere it takes any number of NULLs. The index of messages that have failed before holds nothing else,
+    so that storing a message costs nothing more; where the database cannot do that, it is of a column that is NULL
+    for all the others.
     """
     leases = dialect.claiming is Claiming.LEASES
     table = quoted_table(
@@ -92,15 +92,15 @@ def partitions_table(live: Table, dialect: StoreDialect) -> Table:
 
 
 NAME_BYTES = 255
-"""Of what names a person, a dispatcher, or an operation."""
+"""Length of the name of a person, a dispatcher, or an operation."""
 ABOUT_BYTES = 4000
-"""Of what says to what a change was made."""
+"""Length of the text that names the changed messages or destination."""
 
 
 class OperatingTables:
     """The tables of operators and dispatchers beside the `live` table of an endpoint, each built when it is first used.
 
-    A row of `destinations` says that it is paused, limited, or resuming; its bucket is that of `_allowances`.
+    A row of `destinations` says that it is paused, limited, or resuming; `_allowances` has its bucket.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
     """
 
@@ -110,7 +110,7 @@ class OperatingTables:
 
     @memoized_property
     def destinations(self) -> Table:
-        """What is paused or limited."""
+        """Destinations that are paused or limited."""
         return quoted_table(self._names[0], self._live.schema, *_destinations(), **self._dialect.table_options)
 
     @memoized_property

@@ -30,7 +30,7 @@ OPERABLE: Final = "0004"
 AUDITED: Final = "0005"
 """The first version whose audit trail has a column for each field of an entry."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
-"""The version this release works with: that of the newest migration, vNNNN_*.py."""
+"""The version this release works with, of the newest migration, vNNNN_*.py."""
 
 
 def version_table_name(table: Table) -> str:
@@ -104,7 +104,7 @@ def remove_if_empty(connection: Connection, table: Table, dialect: StoreDialect,
     """Drop the tables unless messages wait; returns how many do. The caller commits.
 
     No session stores anything between the look and the drop: one that tries waits, and then finds no table.
-    `lock_wait`: seconds to wait for those who use the tables, for whom others wait meanwhile.
+    `lock_wait`: seconds to wait for transactions that use the tables; others wait behind them meanwhile.
     """
     with dialect.lock_wait(connection, lock_wait), dialect.setup_lock(connection, table.fullname):
         tables = _existing(connection, table)
@@ -205,7 +205,7 @@ def is_current(connection: Connection, table: Table) -> bool:
 
 
 def make_again(connection: Connection, table: Table, dialect: StoreDialect) -> None:
-    """Make what is missing of the tables, whatever version they have: each migration makes only what is not there.
+    """Make missing parts of the tables, of any version: each migration makes only missing parts.
 
     Within `setup_lock`; the caller commits.
     """

@@ -70,7 +70,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     `<table>_test_clock`, which no store without one takes: dispatchers by different clocks share no table.
 
     Args:
-        database: A SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
+        database: A SQLAlchemy URL, or your Engine (which `close` leaves open).
         schema: The table's schema; None: the connection's own.
         table: The table's name; None: `<endpoint>_delayed`.
         lease: How long a claim outlives a crashed dispatcher where the database has no row locks (SQLite); with row
@@ -213,7 +213,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     @override
     def setup_infrastructure(self) -> None:
-        """Create or upgrade the tables; a user without the right to do so needs tables that are current.
+        """Create or upgrade the tables; a user without this right needs tables that are current.
 
         Whether tables that are current are whole, is not looked at, so that a start costs little: `repair` does that.
 
@@ -245,7 +245,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
         Args:
             lock_wait: Seconds to wait for a transaction that uses them; None: as long as the database waits, on
-                PostgreSQL for ever.
+                PostgreSQL without end.
 
         Raises:
             StoreUnavailableError: The transaction has not ended by then, or the database is not available.
@@ -353,11 +353,11 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     def _unless_claimed(
         self, write: Callable[[], AnswerT], messages: Messages | None = None, taken: DuplicateMessageError | None = None
     ) -> AnswerT:
-        """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
+        """The result of `write`, which has a transaction of its own; made again while a dispatcher has the message."""
         return decided(write, self._refusal, self.key_timeout, messages, taken)
 
     def _refusal(self, error: Duplicate) -> StoreError | None:
-        """Committed: what is marked stays so, and no lock is left."""
+        """Committed: marks stay, and no lock is left."""
         with self._one_call() as bound:
             return bound.refusal(error)
 
@@ -428,7 +428,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     @override
     def status(self) -> StoreStatus:
-        """As in the contract; whatever waits behind the first 1000, and has not failed, is not looked at."""
+        """As in the contract; it does not read messages that wait behind the first 1000 and have not failed."""
         with self._glancing() as bound:
             status = bound.status()
         failing = self.first_due_of_failing() if self.is_operable else None
@@ -527,7 +527,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         return self._by_one_statement(singles, place)
 
     def _by_one_statement(self, singles: Connections, write: Callable[[Connection], AnswerT]) -> AnswerT | None:
-        """What `write` returns; None: nothing is written, as it takes a transaction.
+        """The result of `write`; None: nothing is written, as it takes a transaction.
 
         The isolation level is the database's default: under `serializable` a statement may fail that waits under READ
         COMMITTED. A session that hides warnings shows them in transactions.
@@ -585,13 +585,13 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     @contextmanager
     def _looking_up(self) -> Iterator[BoundSqlStore]:
-        """A transaction for one call that finds rows by index, whatever the statistics say."""
+        """A transaction for one call that finds rows by index, independent of statistics."""
         with self._one_call() as bound, translated_errors():
             self._dialect.prefer_indexes(bound.connection)
             yield bound
 
     def _glancing(self) -> AbstractContextManager[BoundSqlStore]:
-        """For a look at what comes first: one statement, which finds the beginning by index in any case.
+        """To read the first messages: one statement, which finds the beginning by index in any case.
 
         Only behind a position does a plan go by statistics.
         """
@@ -602,10 +602,10 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     def _bound(
         self, connect: Callable[[], AbstractContextManager[Connection]], token: str | None = None
     ) -> Iterator[BoundSqlStore]:
-        """A store bound to a transaction on what `connect` returns.
+        """A store bound to a transaction on the connection that `connect` returns.
 
         `token`: whose its leases are; None: they end with the transaction. Without a `token` a commit that may not be
-        on the standby is only logged: what was done in it is done.
+        on the standby is only logged: its changes are made.
         """
         parts = self._parts
         with translated_errors(), connect() as connection:

@@ -64,7 +64,7 @@ def same_address(one: URL, other: URL) -> bool:
 
 
 def url_label(url: URL) -> str:
-    """The URL for people: without its password, and without options, one of which may be a password."""
+    """The URL for people: without its password, and without options, as one may be a password."""
     hosts = hosts_of(url)
     plain = url.set(query={})
     if len(hosts) < 2:
@@ -88,7 +88,7 @@ def _plain(url: URL) -> str:
 
 
 def _address(url: URL) -> tuple[object, set[tuple[str, int | None]]]:
-    """What a database is known by, None where only the driver knows what the URL means; and where its servers are."""
+    """The identity of a database, None where only the driver understands the URL; and the addresses of its servers."""
     backend = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
     if backend == "sqlite":
         return (backend, os.path.realpath(url.database or "")), {("", None)}
@@ -197,7 +197,7 @@ def partitions_table_name(table: str, dialect: SqlDialect) -> str:
 
 
 def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
-    """The names of the tables in which operators and dispatchers of `table` note what they do."""
+    """The names of the tables in which operators and dispatchers of `table` record their work."""
     return [derived_name(table, suffix, dialect) for suffix in OPERATING_SUFFIXES]
 
 

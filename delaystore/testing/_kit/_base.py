@@ -70,7 +70,7 @@ class StoreTests(SelectedByCapabilities):
 
     @pytest.fixture
     def pass_time(self) -> Callable[[float], None]:
-        """For `operations`: makes so many seconds pass on the store's clock. This one waits for them."""
+        """For `operations`: makes this number of seconds pass on the store's clock. This one waits for them."""
         return time.sleep
 
     @pytest.fixture
@@ -125,7 +125,7 @@ def as_operable(store: DelayedMessageStore) -> OperableDelayedMessageStore:
 
 
 NOON: Final = datetime(2031, 1, 1, 12, tzinfo=UTC)
-"""An instant in the future: nothing is due by itself."""
+"""An instant in the future: no message becomes due during a test."""
 TICK: Final = timedelta.resolution
 """The microsecond that decides between due and not due."""
 SECOND: Final = timedelta(seconds=1)
@@ -286,7 +286,7 @@ def eventually(holds: Callable[[], bool], what: str, deadline: float | None = No
 def eventually_next(store: DelayedMessageStore, expected: datetime | None) -> None:
     """Fail unless `next()` is `expected`.
 
-    For a moment it may be about now instead: a store may ask for another pass over what it has skipped, which then
+    For a moment it may be about now instead: a store may ask for another pass over skipped messages, which then
     finds nothing. A later time would make a message late.
     """
 
@@ -322,7 +322,7 @@ def block_of(store: OperableDelayedMessageStore) -> Iterator[OperableTransaction
 def claims_of(store: OperableDelayedMessageStore) -> Iterator[tuple[OperableTransaction, list[DelayedMessage]]]:
     """A block, and the messages that it has claimed: all that are free, in batches if the store has any.
 
-    What a block has locked, it may be shown again.
+    A block may be shown again the messages that it has locked.
     """
     with block_of(store) as block:
         messages: dict[str, DelayedMessage] = {}
@@ -348,7 +348,7 @@ def search_all(
 
 
 def repeated(step: Callable[[], int]) -> int:
-    """The sum of what `step` returns, until that is 0."""
+    """The sum of the results of `step`, until one is 0."""
     total = 0
     for _ in range(MOST_STEPS):
         some = step()

@@ -36,7 +36,7 @@ MANY = 2500
 
 
 class BatchTests(StoreTests):
-    """The batch methods do what the single ones do, many times."""
+    """The batch methods have the effect of the single ones, many times."""
 
     def test_nothing_is_a_batch_too(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))
@@ -175,7 +175,7 @@ def keyed(message_id: str, due_in: timedelta = timedelta(0), **fields: object) -
 
 @needs("keys", "management")
 class KeyTests(StoreTests):
-    """What a message does when one with its key waits."""
+    """The rules for a message whose key a waiting message has."""
 
     @pytest.fixture
     def keys(self, store: DelayedMessageStore) -> KeyedStore:
@@ -361,7 +361,7 @@ def store_with_others(store: DelayedMessageStore, body: bytes) -> None:
 
 
 def store_of_a_generator(store: DelayedMessageStore, body: bytes) -> None:
-    """By `store_many`, from what can be read once."""
+    """By `store_many`, from an iterator that can be read once."""
     store.store_many(a_message(name, body=body) for name in ("b", "a"))
 
 

@@ -130,7 +130,7 @@ _INSTANTS = (
 
 @needs("hostile_sessions")
 class SessionTests(StoreTests):
-    """Whatever time zone a session is in, the same messages are due at the same instants."""
+    """In every time zone of a session, the same messages are due at the same instants."""
 
     @pytest.fixture
     def hostile(

@@ -364,7 +364,7 @@ def store_and_hang(open_elsewhere: StoreFactory, report: Connection) -> None:
 
 @contextmanager
 def killed_at_the_end(target: object, open_elsewhere: StoreFactory) -> Iterator[str]:
-    """A process that runs `target`; yields what it reports, and kills it."""
+    """A process that runs `target`; yields its reports, and kills it."""
     context = multiprocessing.get_context("forkserver")  # imports `set_forkserver_preload` modules once
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(open_elsewhere, writer), daemon=True)  # type: ignore[arg-type]
@@ -382,7 +382,7 @@ def killed_at_the_end(target: object, open_elsewhere: StoreFactory) -> Iterator[
 
 @needs("other_processes")
 class CrashTests(StoreTests):
-    """Others find what a killed process had claimed, and see nothing of what it had not finished."""
+    """Others find messages that a killed process had claimed, and see none of its unfinished changes."""
 
     def test_what_a_killed_process_had_claimed_is_found_again(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory

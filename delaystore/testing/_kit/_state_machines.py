@@ -56,7 +56,7 @@ def when_due(message: DelayedMessage, instant: datetime) -> datetime:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Does the same to a store and to the model, and compares what they say.
+    """Does the same to a store and to the model, and compares their answers.
 
     No two messages have their next attempt at the same instant: the contract leaves their order open.
     """
@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(lambda store: managed(store).count())
 
     def teardown(self) -> None:
-        """Compare what is left, also where there is no `list`."""
+        """Compare the remaining messages, also where there is no `list`."""
         self.both(lambda store: [summary(message) for message in all_taken(store, LATEST_DUE_TIME)])
 
     def instant(self, seconds: int) -> datetime:
@@ -197,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         return store.fetch_due(NOON + at * SECOND, limit if self.capabilities.batches else 1)
 
     def both(self, ask: Callable[[DelayedMessageStore], object]) -> None:
-        """Fail unless the store says what the model says."""
+        """Fail unless the store answers as the model."""
         expected = ask(self.model)
         actual = ask(self.store)
         assert actual == expected, f"the store says {actual!r}, the model {expected!r}"
@@ -229,7 +229,7 @@ def store_state_machine(open_store: StoreFactory, capabilities: StoreCapabilitie
 
     Args:
         open_store: Returns a store that is set up. It may return the same one each time: each history first empties it.
-        capabilities: What the store can do.
+        capabilities: The store's abilities.
 
     Returns:
         The state machine's class, for `hypothesis.stateful.run_state_machine_as_test`.
@@ -366,7 +366,7 @@ class OperableMachine(StoreMachine):
 
     @invariant()
     def next_is_the_same(self) -> None:
-        """`next`; what is parked may count with its time, or not at all."""
+        """`next`; a parked message may count with its time, or not at all."""
         expected = self.model.next()
         if expected == PARKED:
             eventually(lambda: self.store.next() in (None, PARKED), "next() is None, or that of what is parked")
@@ -390,7 +390,7 @@ class OperableMachine(StoreMachine):
         )
 
     def teardown(self) -> None:
-        """Compare what is left."""
+        """Compare the remaining messages."""
         self.both(lambda store: shown(managed(store).list(limit=ALL).messages))
 
     def message(self, name: str, seconds: int) -> DelayedMessage:
@@ -402,7 +402,9 @@ class OperableMachine(StoreMachine):
 
 
 def shown(messages: Sequence[DelayedMessage]) -> object:
-    """What two stores must agree on: those that are not parked in their order, and the others, and why they failed."""
+    """The facts on which two stores must agree: messages that are not parked, in their order, the others, and the
+    failures.
+    """
     parked = sorted(message.message_id for message in messages if message.is_parked)
     waiting = [message.message_id for message in messages if not message.is_parked]
     known = {

@@ -254,7 +254,7 @@ class DueTests(StoreTests):
 
 @needs("operations")
 class CountTests(StoreTests):
-    """By next attempt, by destination; what fails, and what is parked."""
+    """By next attempt, by destination; failing messages, and parked ones."""
 
     def test_next_attempts_are_counted_by_bucket_from_since_to_until(
         self, operable: OperableDelayedMessageStore

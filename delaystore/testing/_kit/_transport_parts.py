@@ -166,7 +166,7 @@ def all_of(opened: OpenQueue, limit: int = 7) -> list[TakenMessage]:
 
 
 def filled(transport: Transport, queue: str, count: int) -> list[str]:
-    """Send so many messages; returns their ids."""
+    """Send this number of messages; returns their ids."""
     batch = [a_message(f"m{number:04}", destination=queue) for number in range(count)]
     assert sent(transport, *batch) == [OutcomeKind.DELIVERED] * count
     return [message.message_id for message in batch]
@@ -297,7 +297,7 @@ def assert_unconfirmed(outcomes: Sequence[Outcome], count: int) -> None:
 
 @needs("outages")
 class OutageTests(TransportTests):
-    """An outage is an outcome, never an exception, and it ends by itself."""
+    """An outage is an outcome, never an exception, and it ends on its own."""
 
     def test_an_outage_leaves_all_unconfirmed_and_passes(
         self, open_transport: TransportFactory, transport: Transport, queue: str, outage: Outage

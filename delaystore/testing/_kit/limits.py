@@ -1,4 +1,4 @@
-"""Destinations that take so many messages a second, and messages that are shown again later."""
+"""Destinations that take a limited number of messages a second, and messages that are shown again later."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def postponed_by(
 
 
 def postpone(store: OperableDelayedMessageStore, ahead: timedelta = timedelta(0)) -> None:
-    """As a dispatcher does with what it fetches: it removes what is granted."""
+    """As a dispatcher does with fetched messages: it removes granted ones."""
     with block_of(store) as block:
         messages = list(block.fetch_due(block.now(), 100))
         allowance = store.allowance("billing", len(messages))

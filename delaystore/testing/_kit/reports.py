@@ -47,7 +47,7 @@ def this_minute(store: OperableDelayedMessageStore) -> datetime:
 
 
 def dispatcher_ids(store: OperableDelayedMessageStore) -> list[str]:
-    """Of those that live."""
+    """Of live dispatchers."""
     return [each.dispatcher_id for each in store.dispatchers()]
 
 
@@ -188,7 +188,7 @@ class ReportTests(StoreTests):
 
 
 def ingress_ids(store: OperableDelayedMessageStore) -> list[str]:
-    """Of those that are reported."""
+    """Of reported dispatchers."""
     return [each.ingress_id for each in store.ingresses()]
 
 

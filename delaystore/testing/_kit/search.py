@@ -59,7 +59,7 @@ def varied(count: int) -> list[DelayedMessage]:
 
 
 def filters() -> st.SearchStrategy[MessageFilter]:
-    """Filters of which some match some of `varied`."""
+    """Filters; some match some of `varied`."""
     return st.builds(
         MessageFilter,
         destination=st.none() | st.sampled_from([*DESTINATIONS, "nowhere"]),
@@ -77,7 +77,7 @@ def filters() -> st.SearchStrategy[MessageFilter]:
 
 
 def count_all(operable: OperableDelayedMessageStore, wanted: MessageFilter, examine: int) -> int:
-    """All that match, counted so many messages at a time."""
+    """All that match, counted this number of messages at a time."""
     total, after = operable.count_matching(wanted, examine=examine)
     while after is not None:
         count, after = operable.count_matching(wanted, after=after, examine=examine)
@@ -87,7 +87,7 @@ def count_all(operable: OperableDelayedMessageStore, wanted: MessageFilter, exam
 
 @needs("operations")
 class SearchTests(StoreTests):
-    """A search finds what its filter says, page by page, in the order of positions."""
+    """A search finds the messages of its filter, page by page, in the order of positions."""
 
     def test_all_of_it_is_there(self, operable: OperableDelayedMessageStore) -> None:
         assert operable.is_operable is True

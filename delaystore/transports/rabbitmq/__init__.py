@@ -1,7 +1,7 @@
 """RabbitMQ, by AMQP 0-9-1.
 
 `_transport` is the transport; `connector`, `nodes` and `owner` keep its connections, `publisher` and `channels` publish
-with pipelined confirms, `consuming` consumes, `queues` and `_open_queue` look into queues, `native` and `topology` have
+with pipelined confirms, `consuming` consumes, `queues` and `_open_queue` inspect queues, `native` and `topology` have
 the native delays. pika's private members are touched in `pika_internals` alone.
 May be changed freely: everything but the names in `__all__`. May import: the ground, and the contract of `transports`.
 """

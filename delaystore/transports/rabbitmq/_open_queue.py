@@ -1,7 +1,8 @@
-"""How often messages of a queue may be given back, as far as AMQP tells, and copies of those that were too often.
+"""How often messages of a queue may be given back, as far as AMQP tells, and copies of messages that were returned
+too often.
 
 A quorum queue counts how often a message was given back; one that is given back at its limit is dropped, or
-dead-lettered. From RabbitMQ 4.0 on that limit is 20 by default (4.3 counts only what a consumer rejects),
+dead-lettered. From RabbitMQ 4.0 on that limit is 20 by default (4.3 counts only messages that a consumer rejects),
 before it there is none. Looking gives back, too. So a message that has used up half of its limit is put at the end of
 its queue as a copy, which was never given back, and is acknowledged once that is confirmed.
 """
@@ -109,22 +110,22 @@ class Renewal:
 
 
 _TIMEOUT: Final = 5.0
-"""Seconds for the next message of those that are ready, after which another consumer is taken to have them."""
+"""Seconds for the next ready message, after which another consumer is taken to have the ready ones."""
 _CONSUMERS: Final = 30
 """Consumers of one channel, at most. A quorum queue takes back what those of a channel had in the order of their names,
 as long as there are no more than 32."""
 _ROUND: Final = 20.0
-"""Seconds for taking what was given back before; beyond that the order may change."""
+"""Seconds for taking messages that were returned before; beyond that the order may change."""
 _AT_ONCE: Final = 1_000
 _RETURN: Final = 2.0
-"""Seconds to wait for a queue to have again what was given back: a quorum queue hears of it a moment later."""
+"""Seconds to wait for a queue to have returned messages again: a quorum queue gets them a moment later."""
 
 
 @contextmanager
 def open_queue(connections: BlockingConnections, queue: str) -> Iterator["OpenRabbitMQQueue"]:
-    """Take messages of `queue`; what is not removed at the end goes back to its place.
+    """Take messages of `queue`; messages that are not removed at the end go back to their places.
 
-    Raises TransportError for a queue that is missing, may not be read, or drops whatever is given back;
+    Raises TransportError for a queue that is missing, may not be read, or drops returned messages;
     TransportUnavailableError.
     """
     name = named_queue(queue)
@@ -181,10 +182,11 @@ class OpenRabbitMQQueue(OpenQueue):
 
     @override
     def remove(self, taken: Sequence[TakenMessage]) -> None:
-        """Acknowledge `taken`, and fetch what `take` returns next.
+        """Acknowledge `taken`, and fetch the messages that `take` returns next.
 
-        AMQP answers no acknowledgement, and the channel of a quorum queue forgets at its end those that it has not
-        passed on yet: all but the first 32 of many. A consumer that begins, and one that ends, is answered by the queue
+        AMQP answers no acknowledgement, and the channel of a quorum queue forgets at its end the ones that it has
+        not passed on yet: all except the first 32 of many. A consumer that begins, and one that ends, is answered by
+        the queue
         itself: the first answer follows those 32, so that the others leave, and the second follows these.
         """
         with _refusals(self._name):
@@ -195,7 +197,7 @@ class OpenRabbitMQQueue(OpenQueue):
                     self._fetch(channel, self._last_limit, settling=True)
 
     def give_back(self) -> None:
-        """End the channels, the first one first, each once the queue has again what the one before it had.
+        """End the channels, the first one first, each once the queue has the messages of the channel before again.
 
         RabbitMQ's queues hear of the ends of two channels in any order.
         """
@@ -216,10 +218,10 @@ class OpenRabbitMQQueue(OpenQueue):
             counting.close()
 
     def _take_the_returned(self) -> None:
-        """Take, too, what follows and was given back before, so that all of it goes back together.
+        """Take following messages that were returned before, too, so that all go back together.
 
-        In a quorum queue that is in front of what was never given back, and each that is given back goes behind the
-        others of these: without this, to look at the first ones would put them last.
+        In a quorum queue, returned messages come before messages that were never returned, and each return goes
+        behind the earlier returns. Without this, inspecting the first messages would put them last.
         """
         deadline = time.monotonic() + _ROUND
         while self._among_returned and time.monotonic() < deadline:
@@ -229,7 +231,7 @@ class OpenRabbitMQQueue(OpenQueue):
                 return
 
     def _fetch(self, channel: Any, limit: int, *, settling: bool = False) -> None:
-        """Add to `_ahead` what comes next, if anything is there. `settling`: ask the queue twice in any case."""
+        """Add the next message to `_ahead`, if there is one. `settling`: ask the queue twice in any case."""
         while ready := ready_on(channel, self._name):
             portion = min(self._portions.next(limit), ready, MAX_PREFETCH)
             self._consumers += 1
@@ -245,7 +247,7 @@ class OpenRabbitMQQueue(OpenQueue):
                 self._keep(channel, [DecodedDelivery(method, properties, body)])
 
     def _keep(self, channel: Any, arrived: Sequence[DecodedDelivery]) -> None:
-        """Add to `_ahead` what may be given back once more; a copy of the rest goes to the queue's end."""
+        """Add messages to `_ahead` that may be returned once more; copies of the others go to the queue's end."""
         for delivery in arrived:
             self._among_returned = given_back(delivery.properties) > 0
             if self._worn_at is not None and given_back(delivery.properties) >= self._worn_at:

@@ -62,7 +62,9 @@ class WantedQueues:
         self._declare = declare
 
     def ensure(self) -> None:
-        """Declare what is not declared yet; a refusal of the broker's is logged. Raises TransportUnavailableError."""
+        """Declare the queues that are not declared yet; a refusal of the broker's is logged. Raises
+        TransportUnavailableError.
+        """
         for name, not_before in tuple(self._missing.items()):
             if time.monotonic() < not_before:
                 continue
@@ -95,8 +97,8 @@ class RabbitMQTransport(Transport):
         client_key: PEM file with its key.
         heartbeat: Seconds; 0 for none. None: as the broker proposes.
         connection_name: How the broker's management shows the connection.
-        queue_type: What `declare` creates, quorum or classic. None: as the URL's query parameter `queue_type` says, by
-            default quorum.
+        queue_type: The type of queue that `declare` creates, quorum or classic. None: as the URL's query parameter
+            `queue_type` says, by default quorum.
         queues: Queues to declare before the first message, once there is a broker. So a program starts while the broker
             is down. A queue that may not be created is logged, and tried again.
         delays: How RabbitMQ delays natively, a cascade or another `NativeDelay`. None: as the URL's query parameter
@@ -156,7 +158,7 @@ class RabbitMQTransport(Transport):
 
     @property
     def broker(self) -> Broker:
-        """Where it leads, for what reads queues on connections of its own."""
+        """Its broker, for code that reads queues on connections of its own."""
         return self._broker
 
     @override
@@ -187,7 +189,7 @@ class RabbitMQTransport(Transport):
     def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
         """Publish `messages` into the native delay; see `Transport.send_delayed`.
 
-        What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
+        Its parts are declared when they are first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
         and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
         NOT_DELAYABLE: also if the destination's queue does not exist, or the user may not declare the native delay.
         """
@@ -208,7 +210,7 @@ class RabbitMQTransport(Transport):
 
     @override
     def declare(self, queue: str, *, queue_type: str | None = None) -> None:
-        """Create the durable queue if none of that name exists, of whatever type.
+        """Create the durable queue if none of that name exists, of any type.
 
         Args:
             queue: A name, or `/queues/NAME`.
@@ -262,7 +264,7 @@ class RabbitMQTransport(Transport):
         """Take messages of `queue`; see `Transport.open_queue`. Between two calls there may be about two minutes.
 
         A message that a quorum queue may soon drop, since it was given back so often, is put at its end again.
-        Raises TransportError for a queue that is missing, may not be read, or drops whatever is given back;
+        Raises TransportError for a queue that is missing, may not be read, or drops returned messages;
         TransportUnavailableError.
         """
         return open_queue(self._blocking, queue)
@@ -271,7 +273,7 @@ class RabbitMQTransport(Transport):
     def depth(self, queue: str) -> int | None:
         """How many messages of `queue` are ready; None: there is no such queue, or it is down.
 
-        Raises TransportSetupError for what is no queue, TransportUnavailableError.
+        Raises TransportSetupError for a name that is no queue, TransportUnavailableError.
         """
         look = look_at(self._looking, named_queue(queue))
         return look.ready if look.availability is QueueAvailability.THERE else None

@@ -78,7 +78,7 @@ class BlockingConnections:
 
     @contextmanager
     def channel(self) -> Iterator[Any]:
-        """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
+        """A fresh channel for the block, closed after it: unacknowledged messages go back to their queue.
 
         Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block, and
         TransportUnansweredError if that is because an answer did not come in time.
@@ -99,7 +99,7 @@ class BlockingConnections:
             self._put_back(connection, channel)
 
     def close(self) -> None:
-        """Close what is idle, and from now on each connection after its use; may be called twice."""
+        """Close idle connections, and from now on each connection after its use; may be called twice."""
         self._most_idle = 0
         with quiet_pika():
             while (connection := self._take()) is not None:
@@ -175,7 +175,7 @@ class BlockingConnections:
                 _close(connection)
 
     def _give_up(self, connection: Any) -> None:
-        """Note that the node of `connection` failed. What is idle to it has died as well, or would be waited for."""
+        """Note that the node of `connection` failed. Its idle connections have died as well, or would be waited for."""
         _close(connection)
         self._worked, self._failed = None, connection.node
         kept = []

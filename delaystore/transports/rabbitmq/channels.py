@@ -52,16 +52,16 @@ class InFlightBatch:
 
     def __init__(self, publications: Sequence[Publishable]) -> None:
         self.publications = publications
-        """Empty once its sender has left: what is on the wire needs no bodies here."""
+        """Empty once its sender has left: messages on the wire need no bodies here."""
         self.outcomes: list[Outcome | None] = [None] * len(publications)
         self.doubtful: set[int] = set()
-        """Positions of publications that look alike, some of which came back; which ones is unknown."""
+        """Positions of publications that look alike: some came back, and it is unknown which."""
         self.closure: Closure | None = None
         self.news = threading.Event()
-        """Set when the sender need wait no longer: it has ended, or what is left of it is silent."""
+        """Set when the sender need wait no longer: all are answered, or the rest is silent."""
         self.ended = False
         self.left = False
-        """Whether its sender waits no more; what is on the wire goes on."""
+        """Whether its sender waits no more; messages on the wire go on."""
         self.next = 0
         """The first position that is not yet on the wire."""
         self.total = len(publications)
@@ -145,7 +145,7 @@ class InFlightBatch:
             self.doubtful.update(alike)
 
     def leave(self) -> None:
-        """Its sender waits no more: what is on the wire goes on, and the rest is not sent."""
+        """Its sender waits no more: messages on the wire go on, and the rest is not sent."""
         # Returns can still come, so the index is built while the publications are there. Then they go: a batch that no
         # sender waits for may stay for a minute, and its bodies must not fill the memory meanwhile.
         self._by_looks()
@@ -161,7 +161,7 @@ class InFlightBatch:
             self.news.set()
 
     def _by_looks(self) -> dict[tuple[str | None, str, str], list[int]]:
-        """Positions by what a return tells of a publication."""
+        """Positions by the fields of a publication that a return has."""
         if self._positions is None:
             self._positions = {}
             for position, publication in enumerate(self.publications):
@@ -273,7 +273,7 @@ class ConfirmChannel:
         self._release_if_complete(batch)
 
     def discard(self) -> bool:
-        """Close the channel, and ignore what it still answers. False: it is closed already, or about to be."""
+        """Close the channel, and ignore its later answers. False: it is closed already, or about to be."""
         self.batch = None
         if self._pika.is_closed or self._pika.is_closing:
             return False
@@ -332,8 +332,8 @@ class ConfirmChannel:
     def _write(self, batch: InFlightBatch, frames: Sequence[bytes | memoryview]) -> None:
         """Hand marshalled publishes of `batch` to the socket.
 
-        `Channel.basic_publish` would write every frame by itself. What it does beyond that is to check that the
-        channel is open, and to validate types; delivery tags are counted by the user of an asynchronous channel.
+        `Channel.basic_publish` would write every frame separately. It also checks that the channel is open, and
+        validates types; delivery tags are counted by the user of an asynchronous channel.
         """
         if self._pika.is_open:
             write_frames(self._connection, frames)
@@ -406,7 +406,7 @@ class ChannelPool:
         channel.carry(batch)
 
     def leave(self, batch: InFlightBatch) -> None:
-        """Let `batch` go on without its sender, and fresh channels take what comes after it."""
+        """Let `batch` go on without its sender, and fresh channels take later batches."""
         channel = self._carrying.get(batch)
         if channel is None:
             return
@@ -427,7 +427,8 @@ class ChannelPool:
             self._drop(next(iter(self._left)), Closure("given up for newer ones"))
 
     def go_on(self, gone: int, *, alarm: bool) -> None:
-        """Publish what had no room; give up what no `send` waits for any more, and has had no answer for long.
+        """Publish messages that had no room; give up messages that no `send` waits for any more and that have had no
+        answer for long.
 
         `gone`: bytes of the connection that have left this machine. `alarm`: the broker says that it reads nothing.
         """
@@ -441,9 +442,8 @@ class ChannelPool:
                 self._drop(batch, Closure(f"no answer within {ANSWER_TIMEOUT:g} s"))
 
     def _retire_channels(self, channel: ConfirmChannel) -> None:
-        """Let nothing more be published on `channel`, or on those that are idle: they may know an old leader.
-
-        Those that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
+        """Let nothing more be published on `channel`, or on idle channels: they may know an old leader. Channels
+        that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
         there for the next batch.
         """
         channel.retired = True

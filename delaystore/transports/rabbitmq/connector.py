@@ -23,7 +23,7 @@ class Connector:
     """Tries a broker's nodes in rounds, one after the other, until one takes the connection.
 
     Each round looks the names up afresh. It ends with the node that was connected to last; the pause between rounds
-    grows. Everything happens in the thread of `loop`, but for looking names up.
+    grows. Everything happens in the thread of `loop`, except looking names up.
     `on_open(connection)`: connected, to `node`. `on_failed(reason)`: a
     round was in vain, and another one follows. `on_close(connection, error)`: a connection that was open is lost.
     """

@@ -60,7 +60,7 @@ class Acknowledgements:
 _HEARTBEAT: Final = 60
 """Seconds. Heartbeats are answered whenever messages are received."""
 _LONGEST_UNREAD: Final = 10.0
-"""Seconds: a sixth of the connection's heartbeat, of which the broker lets two pass."""
+"""Seconds: a sixth of the connection's heartbeat; the broker lets two heartbeats pass."""
 
 
 class Consumed(NamedTuple):
@@ -77,14 +77,15 @@ class Consumed(NamedTuple):
 
 
 class Consumer:
-    """Consumes queues, in their order, on one channel; what is not acknowledged when the block ends goes back.
+    """Consumes queues, in their order, on one channel; messages that are not acknowledged when the block ends go back.
 
-    Used by one thread, but for `wake`. As long as `receive` is not called, nothing more is read from the socket: the
-    caller bounds what is in memory, in bytes too, by calling it only while there is room, and `keep_alive` else.
+    Used by one thread, except for `wake`. As long as `receive` is not called, nothing more is read from the socket:
+    the caller bounds the messages in memory, in bytes too, by calling it only while there is room, and `keep_alive`
+    else.
 
-    `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
-    `remedy`: what errors end with. `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with
-    properties.
+    `name`: the consumed queues, for messages to people. `prefetch`: how many messages of each queue may be
+    unacknowledged. `remedy`: what errors end with. `prefetched`: messages that have come and are not taken yet,
+    `prefetched_bytes` bytes with properties.
     """
 
     def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int, *, remedy: str = "") -> None:
@@ -123,7 +124,8 @@ class Consumer:
                 self._connection.close()
 
     def receive(self, timeout: float, enough: int = 0) -> None:
-        """Add what comes to `prefetched`; returns as soon as it is enough, or after `timeout` seconds, or at `wake`.
+        """Add incoming messages to `prefetched`; returns as soon as they are enough, or after `timeout` seconds, or
+        at `wake`.
 
         `enough`: bytes, and a message at least. Raises TransportUnavailableError if the connection is lost,
         TransportError if a queue is deleted, or the broker closes the channel: as where a message stays unacknowledged
@@ -139,7 +141,7 @@ class Consumer:
     def keep_alive(self) -> None:
         """Instead of `receive` where there is no room: answer heartbeats; raises as `receive`.
 
-        To hear of its end, too, it reads what comes at once, some 64 KiB, every few seconds.
+        To notice its end, too, it reads the bytes that are there, some 64 KiB, every few seconds.
         """
         if time.monotonic() - self._read_at >= _LONGEST_UNREAD:
             self.receive(0)
@@ -176,7 +178,7 @@ class Consumer:
                 self._channel.basic_nack(tag, requeue=True)
 
     def stop(self) -> None:
-        """Have no more come: what is prefetched stays there, to go back at the end. Raises as `receive`."""
+        """Have no more come: prefetched messages stay there, to go back at the end. Raises as `receive`."""
         with self._translated("cannot be given up"):
             for number in range(len(self._queues)):
                 self._channel.basic_cancel(str(number))
@@ -202,7 +204,7 @@ class Consumer:
             self.wake()
 
     def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """For what comes in several frames."""
+        """For messages that come in several frames."""
         where = (method.exchange, method.routing_key)
         self._collect(
             RawDelivery(method.consumer_tag, method.delivery_tag, method.redelivered, *where, properties, body)

@@ -37,7 +37,7 @@ class Copy:
 
     @property
     def suspect(self) -> bool:
-        """Whether it has what the broker checks: a user, an expiration."""
+        """Whether it has a property that the broker checks: a user, an expiration."""
         return not self.properties.fields.keys().isdisjoint(("user_id", "expiration"))
 
     def content_header(self, channel_number: int) -> bytes:
@@ -48,13 +48,13 @@ class Copy:
 _MOVED_HEADERS: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in text.CARBON_COPIES.items()}
-"""Headers that would have copies sent to other queues, and those that keep them."""
+"""Headers that would have copies sent to other queues, and the headers that keep them."""
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
 _PERSISTENT: Final = {"delivery_mode": b"\x02"}
 """A copy's properties where it cannot have the message's: a queue that is no quorum queue keeps it as well."""
 _MOST: Final = 112 * 1024
-"""Bytes of properties that fit into a frame, whatever it is that is said beside them."""
+"""Bytes of properties that fit into a frame beside any text of an error."""
 
 
 class PropertiesKeptAsBytesError(ValueError):
@@ -66,10 +66,11 @@ def copy_with_reason(
 ) -> Copy:
     """A copy that only people look at, with the headers `said`.
 
-    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
-    cannot be read are kept whole in the header `whole`. Those that leave no room for `said` stand before the body, and
-    the header `whole` with `-size` behind it says how many bytes they are. A sender's own headers that begin as `whole`
-    does, such as `delaystore.rejected-`, are left out: only delaystore says where a message was published to.
+    Properties that the broker would act upon are kept in headers of other names: user_id, expiration, CC and BCC.
+    Properties that cannot be read are kept whole in the header `whole`. Properties that leave no room for `said`
+    stand before the body, and the header `whole` with `-size` behind it says how many bytes they are. A sender's own
+    headers that begin as `whole` does, such as `delaystore.rejected-`, are left out: only delaystore says where a
+    message was published to.
     """
     kept = _changed(properties, said, whole)
     if len(kept.encoded) > _MOST:

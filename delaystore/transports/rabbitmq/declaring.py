@@ -56,8 +56,8 @@ def declare(
 ) -> None:
     """Declare all of `parts` in this order, calling `on_declared` after each; what exists already stays as it is.
 
-    Raises DeclarationError (a TransportSetupError) naming what failed, why, and what had been declared until then;
-    TransportUnavailableError.
+    Raises DeclarationError (a TransportSetupError) naming the failed part, the reason, and the parts declared until
+    then; TransportUnavailableError.
     """
     declared: list[Part] = []
     with connections.channel() as channel:
@@ -78,7 +78,7 @@ def declare(
 def declare_missing(
     broker: Broker, connections: BlockingConnections, layout: Layout, *, optional: Collection[str] = ()
 ) -> None:
-    """Declare what does not exist of `layout`; what exists stays as it is, whatever its type and arguments.
+    """Declare missing parts of `layout`; existing parts stay as they are, with any type and arguments.
 
     A binding is declared if an end of it did not exist. A new quorum queue gets a delivery limit that is never reached:
     a message goes back to its queue whenever a process dies, and must not be dropped for that.
@@ -120,7 +120,7 @@ def declare_part(channel: Any, part: Part) -> None:
 
 
 def declared_until_then(declared: Sequence[Part]) -> str:
-    """The part of an error's text that says what a failure leaves behind."""
+    """The part of an error's text that lists the remains of a failure."""
     if not declared:
         return "nothing had been declared until then"
     counts = [

@@ -72,7 +72,7 @@ class NativeDelay(ABC):
     """A way to have RabbitMQ keep a message until it is due. May be shared by threads.
 
     Args:
-        layout: The parts that it needs on the broker, whatever the messages; None: none.
+        layout: The parts that it needs on the broker for any message; None: none.
 
     Raises:
         ConfigurationError: A name contains a control character.
@@ -84,7 +84,7 @@ class NativeDelay(ABC):
             check_name(node.name)
         self._layout = layout
         self._prepared: dict[str, float] = {}
-        """When what is prepared was, by name. Threads share it without a lock, which a fork could leave taken."""
+        """The times of preparation, by name. Threads share it without a lock, which a fork could leave taken."""
 
     @property
     @abstractmethod
@@ -107,7 +107,8 @@ class NativeDelay(ABC):
         """
 
     def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
-        """Declare what messages need. Parts that were declared or found a short while ago are not asked for again.
+        """Declare the parts that messages need. Parts that were declared or found a short while ago are not asked
+        for again.
 
         Args:
             connections: Connections to the broker.
@@ -376,7 +377,7 @@ class FixedDelay(NativeDelay):
 DELAY_HEADER: Final = "x-delay"
 """Milliseconds."""
 MAXIMUM: Final = 2**32 - 1
-"""Milliseconds; the plugin delivers at once what has a longer delay."""
+"""Milliseconds; the plugin delivers a message with a longer delay at once."""
 EXCHANGE_TYPE: Final = "x-delayed-message"
 
 

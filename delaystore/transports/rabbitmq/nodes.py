@@ -17,8 +17,8 @@ from delaystore.transports.rabbitmq.parameters import Broker, BrokerHost
 LOOK_UP: Final = 5.0
 """Seconds that a name server has for the names of a broker's hosts."""
 NODE_TIMEOUT: Final = 5.0
-"""Seconds that an address has to take a connection where there is another to try. Decides how long a node holds up,
-which is frozen: its kernel takes TCP connections all the same."""
+"""Seconds that an address has to take a connection where there is another to try. Decides how long a frozen node
+holds up: its kernel accepts TCP connections nevertheless."""
 LAST_NODE_TIMEOUT: Final = 15.0
 """Seconds that the last one has: an overloaded broker takes long for a login."""
 
@@ -96,7 +96,7 @@ def is_address(host: BrokerHost) -> bool:
 def failures_text(failures: Iterable[tuple[str, str]]) -> str:
     """Why none of the nodes was connected to: (label, reason) of each; the reason alone where all have the same.
 
-    The same text whichever was tried first.
+    The same text for any order of attempts.
     """
     each = sorted(failures)
     reasons = {reason for _, reason in each}

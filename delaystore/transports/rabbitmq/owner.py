@@ -29,8 +29,8 @@ _BACKLOG: Final = 4096
 class LivenessWatch:
     """Watches one connection: a round trip on a channel of its own tells whether the broker lives.
 
-    Answers to a batch say that too, and heartbeats do not: a broker sends them whatever it reads. Bytes that leave the
-    machine are progress. `changed` is called when the broker has given a sign of life.
+    Answers to a batch show that too, and heartbeats do not: a broker sends them even if it reads nothing. Bytes that
+    leave the machine are progress. `changed` is called when the broker has given a sign of life.
     """
 
     def __init__(self, connection: Any, changed: Callable[[], None]) -> None:
@@ -134,10 +134,10 @@ THREAD_NAME: Final = "delaystore-rabbitmq"
 _CLOSE_SECONDS: Final = 2.0
 """Seconds that closing waits for the broker's answer; a broker with an alarm gives none."""
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
-"""Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
+"""Reply codes with which a broker closes the connection because of the frames that it got (AMQP 0-9-1, 1.2)."""
 _CONNECTING: Final = "connecting"
 _TICK: Final = 0.25
-"""Seconds between two looks at what is in flight."""
+"""Seconds between two checks of batches in flight."""
 _SIGN_OF_LIFE: Final = 1.0
 """Seconds that `leave` waits for the broker to show that it still answers."""
 
@@ -206,7 +206,7 @@ class ConnectionOwner:
         self._loop.add_callback_threadsafe(lambda: self._carry(batch))
 
     def leave(self, batch: InFlightBatch) -> AbandonedBatch:
-        """Wait for `batch` no longer. What is on the wire goes on, and may be answered later; the rest is not sent.
+        """Wait for `batch` no longer. Messages on the wire go on, and may be answered later; the rest is not sent.
 
         Where the broker has not just shown that it lives, `obstacle` says that it is silent until it does. This waits a
         moment for that, so that the caller can tell an outage from destinations that do not answer.
@@ -359,7 +359,7 @@ class ConnectionOwner:
             self._changed.notify_all()
 
     def _tick(self) -> None:
-        """Look after what is in flight, as long as there is anything."""
+        """Check batches in flight, as long as there are any."""
         pool, watch = self._pool, self._watch
         self._ticking = False
         if pool is None or watch is None or not self._connection.is_open:

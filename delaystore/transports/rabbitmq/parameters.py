@@ -47,7 +47,7 @@ def _file_error(error: Exception) -> str:
 
 _AUTHORITY: Final = re.compile(r"(?P<scheme>[^:/?#]*://)(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL)
 _LOGIN_AMONG_HOSTS: Final = re.compile("@.*,", re.DOTALL)
-"""In what stands before the last `@`: a second login, or a password with an `@` and a comma."""
+"""In the text before the last `@`: a second login, or a password with an `@` and a comma."""
 
 
 def urls_of_hosts(url: str) -> Sequence[str]:

@@ -1,8 +1,8 @@
-"""pika's errors: what they mean in one sentence without secrets, and their log lines, kept quiet.
+"""pika's errors: their meaning in one sentence without secrets, and their log lines, kept quiet.
 
 On an outage pika logs several errors with tracebacks for each attempt to connect. delaystore logs one line when a
 connection is lost and one when it is back, so warnings and errors of pika about our connections are dropped, unless
-the pika logger in question is enabled for DEBUG. What a program does with pika itself is not touched.
+the pika logger in question is enabled for DEBUG. A program's own use of pika is not touched.
 """
 
 import logging
@@ -23,7 +23,7 @@ _RESOLVER: Final = "pika.adapters.utils.selector_ioloop_adapter"
 _GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)
 """Errors of pika, beside TimeoutError, for a connection that it did not have in time."""
 _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
-"""In the repr of an OSError: what it says."""
+"""In the repr of an OSError: its text."""
 NOT_FOUND: Final = 404
 """The reply code for a queue or an exchange that does not exist, and for a queue that exists and is down."""
 _NO_SUCH: Final = ("NOT_FOUND - no queue ", "NOT_FOUND - no exchange ")

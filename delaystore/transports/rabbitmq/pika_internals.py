@@ -1,11 +1,11 @@
-"""Everything of ours that touches pika's private members. pika is pinned to a minor release for them.
+"""All our code that touches pika's private members. pika is pinned to a minor release for them.
 
 What pika offers in public is not enough for these:
 
 - `RawConnection`: pika decodes all properties, fails for some, and copies its buffer for each frame.
-- `PunctualConnection`: pika waits for ever for a broker that answers heartbeats, and not the request.
-- Sockets: pika does not tell what has not left this machine, and cannot let go of a forked parent's socket.
-- `write_frames`: `Channel.basic_publish` writes each frame by itself, which costs more than the broker's work.
+- `PunctualConnection`: pika waits forever for a broker that answers heartbeats, and not the request.
+- Sockets: pika does not tell which bytes have not left this machine, and cannot let go of a forked parent's socket.
+- `write_frames`: `Channel.basic_publish` writes each frame separately, which costs more than the broker's work.
 - `server_properties`, `frames_of`, `closing_reason`, `end_stream`, `call_on_delivery`: pika knows, and has no public
   way to it for the kind of connection in question.
 """
@@ -49,7 +49,7 @@ class SilenceError(exceptions.AMQPHeartbeatTimeout):  # type: ignore[misc] # pik
 
 
 class _BytesInParts(BytesIO):
-    """The parts of a body that have come: of pika's list of them, what it uses. They are joined as they come."""
+    """The parts of a body that have come, with the methods of a list that pika uses. They are joined as they come."""
 
     append = BytesIO.write
 
@@ -72,7 +72,7 @@ class _Assembler(ContentFrameAssembler):  # type: ignore[misc] # pika's class is
 
 
 class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class is untyped here
-    """A connection whose messages have `RawProperties`: what others have sent is read, whatever it is.
+    """A connection whose messages have `RawProperties`: it reads any properties that others have sent.
 
     pika copies the rest of its buffer for each frame that it reads; here the buffer is cut once. `on_delivery`, if it
     is set, is called at once with each message that has come whole and has one body frame. Larger messages go through

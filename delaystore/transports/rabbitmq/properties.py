@@ -1,7 +1,7 @@
 """A message's headers and properties as AMQP properties, there and back, and checked that they arrive unchanged.
 
 Headers with floats pika cannot write, and reads as whole numbers. `send` refuses them for that. But other programs
-write them, and what an ingress took from one is forwarded as it came.
+write them, and a message that an ingress took from one is forwarded as it came.
 """
 
 import struct
@@ -114,7 +114,7 @@ def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
 
 
 def read_headers(properties: spec.BasicProperties, *, redelivered: bool = False) -> dict[str, Any]:
-    """The headers as they were given, without what a quorum queue added to a redelivered message."""
+    """The headers as they were given, without the headers that a quorum queue added to a redelivered message."""
     headers = _plain(properties.headers or {})
     if redelivered:
         for name in COUNTED_BY_QUEUE:
@@ -166,7 +166,7 @@ class UnreadProperties(spec.BasicProperties):  # type: ignore[misc] # pika's cla
 
 
 def decoded_properties(raw: RawProperties) -> spec.BasicProperties:
-    """Pika's properties; UnreadProperties where pika raises whatever it does."""
+    """Pika's properties; UnreadProperties where pika raises any error."""
     try:
         return spec.BasicProperties().decode(raw.encoded)
     except Exception as error:
@@ -232,7 +232,7 @@ MAX_ENCODED_BYTES: Final = 112 * 1024
 MAX_EXPIRATION_MS: Final = 2**32 - 1
 """RabbitMQ's limit for a time to live, in milliseconds (rabbit_misc, MAX_EXPIRY_TIMER)."""
 _ALWAYS_SAME: Final = frozenset({str, bytes, bool, int, type(None)})
-"""Types whose values pika decodes to what was encoded, if it encodes them at all."""
+"""Types whose values pika decodes as they were encoded, if it encodes them at all."""
 _DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 
 
@@ -289,7 +289,7 @@ def _same(given: Any, decoded: Any) -> bool:
 
 
 def _check_broker_rules(message: DelayedMessage) -> None:
-    """Refuse what the broker would take away, or close the channel for."""
+    """Refuse properties that the broker would remove, or close the channel for."""
     if "BCC" in message.headers:
         raise UnsupportedMessageError("header 'BCC' is taken away by RabbitMQ; send a message to each destination")
     carbon = message.headers.get("CC", [])

@@ -1,6 +1,6 @@
 """Publications, and their bytes on the wire.
 
-pika marshals three objects a message and writes each to the socket by itself, which costs more than the broker's
+pika marshals three objects a message and writes each to the socket separately, which costs more than the broker's
 work. A publish's method frame is the same for every message of a destination and the header of a plain message is a
 handful of fields, so both are written here; everything else is left to pika's encoders.
 """
@@ -54,7 +54,7 @@ class Publishable(Protocol):
 
     @property
     def suspect(self) -> bool:
-        """Whether its properties or headers may be what the broker closes a channel for."""
+        """Whether the broker may close a channel for its properties or headers."""
 
     def content_header(self, channel_number: int) -> bytes:
         """The frame that holds the properties; raises UnsupportedMessageError if they cannot be encoded."""

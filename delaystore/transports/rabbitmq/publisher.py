@@ -1,4 +1,6 @@
-"""Sending a batch: what to do with the answers, what a nack and a return mean, and which message closes its channel."""
+"""Sending a batch: how answers are handled, the meaning of a nack and a return, and the message that closes its
+channel.
+"""
 
 import threading
 import time
@@ -87,7 +89,7 @@ Look = Callable[[Iterable[Address]], Mapping[Address, QueueLook]]
 
 
 def no_look(_addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
-    """For senders that send again what was nacked, whatever it means."""
+    """For senders that send a nacked message again, for any reason of the nack."""
     return {}
 
 
@@ -96,10 +98,11 @@ class PublishedBatch:
 
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
     confirms of the others are lost with it: unconfirmed messages are sent again in halves, suspects apart, until
-    the culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
+    the culprit is alone. Messages that were accepted but not yet confirmed arrive twice; the halves keep their
+    number small.
 
-    What gets no answer in time stays on its way in the living connection. `look`: at the queues that have nacked or
-    returned something.
+    A message without an answer in time stays in flight in the living connection. `look`: at the queues that have
+    nacked or returned something.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class PublishedBatch:
         self._quarantine = quarantine
         self._look = look
         self._doubted: list[int] = []
-        """Positions of what was nacked or returned."""
+        """Positions of nacked or returned messages."""
         self._nacked: dict[int, QueueLook] = {}
         """Positions that are sent again, after such a look at the queue that nacked them."""
         self._losses_alone: dict[int, int] = {}
@@ -192,9 +195,9 @@ class PublishedBatch:
         return rest
 
     def _leave_behind(self, abandoned: AbandonedBatch, positions: list[int], rest: list[int]) -> None:
-        """Settle what is on its way; what was not sent waits on, unless its destination is one of the silent.
+        """Settle messages in flight; unsent messages wait on, unless their destination is one of the silent.
 
-        What the owner thread has not come to may be sent yet.
+        The owner thread may still send messages that it has not reached.
         """
         kind, reason = _of_silence(abandoned)
         indexes = {position: index for index, position in enumerate(positions)}
@@ -244,7 +247,7 @@ class PublishedBatch:
         return closure.own or self._losses_alone[position] >= _LOSSES_ALONE
 
     def _refuse(self, position: int, closure: Closure) -> None:
-        """Settle the message that was sent alone and is the culprit, and those that share its fault."""
+        """Settle the message that was sent alone and is the culprit, and the messages that share its fault."""
         missing = closure.code == NOT_FOUND
         kind = OutcomeKind.UNROUTABLE if missing else OutcomeKind.REFUSED
         outcome = Outcome(kind, f"the broker closed the channel on it: {closure.reason}")
@@ -261,7 +264,7 @@ class PublishedBatch:
         self._waiting = deque(segment for segment in pending if segment)
 
     def _split(self, positions: list[int]) -> list[list[int]]:
-        """`positions` in smaller parts: those that can hardly close a channel, then the suspects in halves."""
+        """`positions` in smaller parts: messages that can hardly close a channel, then the suspects in halves."""
         suspects = [position for position in positions if self._may_be_to_blame(position)]
         if not suspects or len(suspects) == len(positions):
             return _halves(positions)
@@ -313,7 +316,7 @@ class BatchPublisher:
         """Publish messages with confirms.
 
         Args:
-            batch: What to publish. Outcomes among them are returned as they are.
+            batch: The messages to publish. Outcomes among them are returned as they are.
             timeout: Seconds for all of them.
 
         Returns:

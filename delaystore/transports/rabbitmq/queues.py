@@ -52,7 +52,7 @@ def queue_exists(connections: BlockingConnections, name: str) -> bool:
 
 
 def exists(connections: BlockingConnections, part: Exchange | Queue) -> bool:
-    """Whether there is an exchange or a queue of that name, whatever its type and arguments.
+    """Whether there is an exchange or a queue of that name, with any type and arguments.
 
     Raises TransportSetupError where the broker does not say, TransportUnavailableError.
     """
@@ -158,7 +158,7 @@ def declare_queue(
     whatever_exists: bool = True,
     lift_limit: bool = False,
 ) -> None:
-    """Create the durable queue unless one of that name exists, of whatever type and arguments.
+    """Create the durable queue unless one of that name exists, of any type and arguments.
 
     `whatever_exists` False: one that exists must be of that type. `lift_limit`: people may look at its messages, and
     give them back, as often as they like.
@@ -212,7 +212,7 @@ def broker_version(channel: Any) -> str:
 
 
 def delete_queue(connections: BlockingConnections, queue: str) -> None:
-    """Delete the queue and what is in it, if it exists.
+    """Delete the queue and its messages, if it exists.
 
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
@@ -256,7 +256,7 @@ def receive(
 
 
 def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[DecodedDelivery]:
-    """Receive ready messages, or else the first message to come and those that follow it shortly.
+    """Receive ready messages, or else the first message to come and messages that follow it shortly.
 
     No more is asked for than is ready, so that nothing is on its way when the consumer is cancelled: such messages go
     back out of order on a quorum queue, and count against its delivery limit.

@@ -1,7 +1,7 @@
 """Messages as the bytes they came in: tables, properties and deliveries, decoded only as far as is asked for.
 
-pika decodes floats to whole numbers, forgets how wide a number was, and fails for times beyond the year 9999. So what
-is only moved is never decoded: a table is a list of entries, and a value stays as bytes.
+pika decodes floats to whole numbers, forgets how wide a number was, and fails for times beyond the year 9999.
+Properties that are only moved are thus never decoded: a table is a list of entries, and a value stays as bytes.
 """
 
 import struct
@@ -68,7 +68,7 @@ def text_of(value: bytes | None) -> str | None:
 
 
 def integer_of(value: bytes | None) -> int | None:
-    """A value that is a whole number of whatever width; None: it is not."""
+    """A value that is a whole number of any width; None: it is not."""
     if value is None or value[0] not in _INTEGERS:
         return None
     number: int = _INTEGERS[value[0]].unpack_from(value, 1)[0]
@@ -153,7 +153,7 @@ class MalformedPropertiesError(ValueError):
 
 
 class RawProperties:
-    """Properties undecoded. What is asked for is found in the bytes; `changed` gives a copy with some replaced."""
+    """Properties undecoded. Requested values are found in the bytes; `changed` gives a copy with some replaced."""
 
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded

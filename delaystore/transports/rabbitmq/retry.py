@@ -65,8 +65,8 @@ class Original:
     Attributes:
         exchange: The exchange that it was sent to.
         routing_key: Its routing key.
-        properties: As the sender gave them, with headers and expiration, without what retries and dead-lettering added;
-            only NServiceBus' headers TimeSent and DelayInSeconds stay.
+        properties: As the sender gave them, with headers and expiration, without the headers that retries and
+            dead-lettering added; only NServiceBus' headers TimeSent and DelayInSeconds stay.
         attempt: How often it was delayed for another attempt; 0 at its first delivery.
         expires: When its time to live ends; None: never, or it was not retried, and the broker expires it.
 
@@ -143,7 +143,7 @@ def failed_properties(first: Original, failure: Mapping[str, Any]) -> spec.Basic
 
 
 def _publishable(first: Original, expiration: str) -> spec.BasicProperties:
-    """The original's properties, with those that RabbitMQ would refuse or act upon moved into headers.
+    """The original's properties, with properties that RabbitMQ would refuse or act upon moved into headers.
 
     `expiration`: the header for the time to live.
     """
@@ -234,7 +234,7 @@ class NextStep:
     """The next step for a message: publish it to `address` with `properties`, then acknowledge the original.
 
     Attributes:
-        result: What becomes of the message.
+        result: The result for the message.
         address: Where to publish it; None, with RetryResult.EXPIRED: publish nothing; acknowledge the original, or
             reject it without requeueing.
         properties: The properties of the copy.
@@ -276,14 +276,14 @@ def retry_later(
         delay: A timedelta or seconds, rounded up to the cascade's unit.
         queue: The consumer's queue.
         topology: A cascade that exists (`delaystore delays create`).
-        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        limit: How often a message is delayed. After that it goes to `error_queue`, for any delay. None: no limit.
         error_queue: A queue, or an address as `parse_address` reads it.
         error: Why it failed, for NServiceBus' failure headers in the error queue.
         expired: What to do with a message whose time to live, counted from its original send, ends before the delay.
         bind: Bind the queue to the cascade's end, each time. False: that is done (`delaystore delays bind`).
 
     Returns:
-        What became of the message.
+        The result for the message.
 
     Raises:
         ConfigurationError: The arguments cannot work.
@@ -337,7 +337,7 @@ def next_step(
         delay: A timedelta or seconds, rounded up to the cascade's unit.
         queue: The consumer's queue.
         topology: A cascade that exists.
-        limit: How often a message is delayed. After that it goes to `error_queue`, whatever the delay. None: no limit.
+        limit: How often a message is delayed. After that it goes to `error_queue`, for any delay. None: no limit.
         error_queue: A queue, or an address as `parse_address` reads it.
         error: Why it failed, for NServiceBus' failure headers in the error queue.
         now: The present, an aware datetime; None: by this computer's clock.

@@ -90,7 +90,7 @@ class OpenTable(OpenQueue):
 
     @abstractmethod
     def give_back(self) -> None:
-        """Let others have what was taken and not removed."""
+        """Let others have messages that were taken and not removed."""
 
     @abstractmethod
     def _next_rows(self, limit: int) -> Sequence[Row[Any]]:
@@ -117,7 +117,9 @@ class OpenTable(OpenQueue):
 
 
 class LockedTable(OpenTable):
-    """Rows locked in a transaction. It ends with each removal, which also unlocks what was taken before and kept."""
+    """Rows locked in a transaction. It ends with each removal, which also unlocks messages that were taken before
+    and kept.
+    """
 
     def __init__(self, connections: Connections, tables: QueueTables, queue: str) -> None:
         super().__init__(connections, tables, queue)

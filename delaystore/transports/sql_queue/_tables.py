@@ -147,7 +147,9 @@ class Insertion:
             savepoint.commit()
 
     def _undo(self, savepoint: NestedTransaction, error: exc.DBAPIError) -> None:
-        """Undo what `error` interrupted; raises `error` where more than that was undone, or may have been."""
+        """Undo the statement that `error` interrupted; raises `error` where more than that was undone, or may have
+        been.
+        """
         if self._tables.dialect.has_ended_transaction(error, self._connection):
             raise error
         try:

@@ -34,7 +34,7 @@ from delaystore.transports.sql_queue._tables import Insertion, QueueTables, tran
 LEASE: Final = timedelta(seconds=60)
 """How long a SQLite reader may take before another reader gets the same messages."""
 UNANSWERED: Final = 30.0
-"""Seconds that a database has for a batch beyond the waits for locks: a frozen one keeps the connection for ever."""
+"""Seconds that a database has for a batch beyond the waits for locks: a frozen one keeps the connection forever."""
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.05
 _CREATE_ATTEMPTS: Final = 5
@@ -47,7 +47,7 @@ class SqlQueueTransport(Transport):
     names of tables do: on SQLite `Billing` and `billing` are one queue.
 
     Args:
-        url_or_engine: A SQLAlchemy URL, or an Engine of your own, which `close` leaves alone.
+        url_or_engine: A SQLAlchemy URL, or your Engine, which `close` leaves alone.
         schema: Where the tables are; None: the connection's default.
 
     Raises:
@@ -150,9 +150,9 @@ class SqlQueueTransport(Transport):
     def open_queue(self, queue: str) -> Iterator[OpenQueue]:
         """Take messages of `queue`, the oldest first; see `Transport.open_queue`.
 
-        What is moved to another queue of this database leaves in the transaction that stores it there. Once something
-        is removed, others may have again what was taken before, but on SQLite, where all is kept for a minute.
-        Raises TransportSetupError for a queue that does not exist, TransportUnavailableError.
+        A message that moves to another queue of this database leaves in the transaction that stores it there. Once a
+        message is removed, others may get messages that were taken before, except on SQLite, where all are kept for
+        a minute. Raises TransportSetupError for a queue that does not exist, TransportUnavailableError.
         """
         name = named_queue(queue)
         if not self._exists(name):

@@ -54,7 +54,7 @@ def row(read: ReadRecord, record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def unreadable(reason: str, raw: str) -> Mapping[str, Any]:
-    """A row that the writer rejects for `reason`; its body is `raw`, what could not be read."""
+    """A row that the writer rejects for `reason`; its body is `raw`, the unreadable data."""
     return {"body": _bytes(raw), UNREADABLE: _bytes(reason).decode()}
 
 
@@ -189,7 +189,7 @@ def _timeouts(
     reader = RecordReader(RecordMapping(columns, _UTC, nservicebus=True, address=address_of(addresses)))
 
     def owned(document: Any) -> Iterator[Any]:
-        """The endpoint's; what is no object is left for the reader to refuse."""
+        """The endpoint's; the reader refuses a value that is no object."""
         for found in documents(document):
             if endpoint is None or not isinstance(found, Mapping) or found.get(_OWNER) == endpoint:
                 yield found
@@ -198,7 +198,7 @@ def _timeouts(
 
 
 def address_of(addresses: str) -> AddressRule:
-    """What a destination means; ConfigurationError for what is neither "queue" nor "msmq"."""
+    """The meaning of a destination; ConfigurationError for a name other than "queue" and "msmq"."""
     if addresses not in ADDRESSES:
         raise ConfigurationError(f"addresses={addresses!r} is unknown; known is {', '.join(ADDRESSES)}")
     return ADDRESSES[addresses]

@@ -158,7 +158,7 @@ def due_after(
             same id at every run, and another in each rule.
         unless: A condition, or a boolean column. Events for which it is true get no message; null counts as false.
         rule: The name of the rule; None: the destination's text; where that is a column, give a name.
-        body: A column, or the names of those that go into a JSON object; None: all of the event's.
+        body: A column, or the names of columns that go into a JSON object; None: all of the event's.
         headers: A column; None: no headers.
 
     Returns:

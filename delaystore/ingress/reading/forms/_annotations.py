@@ -38,7 +38,7 @@ _SIZED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 def read_annotations(section: bytes) -> dict[str, int | str]:
     """Read annotations that are whole numbers, timestamps (in milliseconds since 1970) or texts, by name.
 
-    Raises ValueError for what is no such section.
+    Raises ValueError for bytes that are no such section.
     """
     for descriptor in _DESCRIPTORS:
         if section.startswith(descriptor):
@@ -81,7 +81,7 @@ def _value(code: int, section: bytes, begin: int, after: int) -> int | str | Non
 
 
 def _extent(section: bytes, at: int, code: int) -> tuple[int, int]:
-    """Where what follows the constructor at `at` begins and ends, its size not counted."""
+    """Beginning and end of the value behind the constructor at `at`, its size not counted."""
     fixed = _FIXED.get(code >> 4)
     if fixed is not None:
         return at + 1, at + 1 + fixed

@@ -32,12 +32,12 @@ def later(start: datetime, milliseconds: int, header: str) -> datetime:
 
 
 def since_epoch(milliseconds: int, header: str) -> datetime:
-    """The time so many milliseconds after 1970; that itself for what is before it."""
+    """The time this number of milliseconds after 1970; 1970 itself for an earlier time."""
     return later(EPOCH, max(0, milliseconds), header)
 
 
 def whole_second(time: datetime) -> datetime:
-    """The end of a second of which RabbitMQ has cut the milliseconds off, so that nothing is early."""
+    """The end of a second whose milliseconds RabbitMQ has cut off, so that nothing is early."""
     return time + _REST_OF_SECOND
 
 

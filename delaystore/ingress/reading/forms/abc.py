@@ -34,6 +34,6 @@ class DelayForm(ABC):
     def read(self, content: IncomingContent, start: datetime) -> Delay | SagaCleared | None:
         """Read the delay that a message asks for in this form; None: it asks for none.
 
-        `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises
-        RejectedMessageError for what is meant to be of this form and cannot be read.
+        `start`: when the delay began. Headers that are to be others when the message is forwarded are changed.
+        Raises RejectedMessageError for a header of this form that cannot be read.
         """

@@ -19,7 +19,7 @@ _TIMEOUTS: Final = ".Timeouts"
 
 
 def is_for_timeouts(*names: str) -> bool:
-    """Whether one of these names, of an ingress' queue or exchange, is that of a queue for NServiceBus' timeouts."""
+    """Whether one of these names, of an ingress' queue or exchange, belongs to a queue for NServiceBus' timeouts."""
     return any(name.removesuffix(QUEUE_ENDING).endswith(_TIMEOUTS) for name in names)
 
 

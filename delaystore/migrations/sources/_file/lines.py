@@ -1,4 +1,4 @@
-"""A file's lines as messages, one at a time, by what the file's URL says."""
+"""A file's lines as messages, one at a time, by the file's URL."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,12 +57,12 @@ class FileOptions:
 
     @property
     def by_endpoint(self) -> bool:
-        """Whether lines name their endpoints. False: all lines belong to whichever endpoint is asked for."""
+        """Whether lines name their endpoints. False: all lines belong to any requested endpoint."""
         return "endpoint" in self.mapping.columns
 
 
 def file_options(url: str) -> FileOptions:
-    """What `url`, file:///PATH?FIELD=COLUMN&..., says; ConfigurationError for what cannot work."""
+    """The options of `url`, file:///PATH?FIELD=COLUMN&...; ConfigurationError for options that cannot work."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
         raise ConfigurationError("a file is named by its absolute path, as in file:///srv/dump.jsonl (three slashes)")
@@ -158,7 +158,7 @@ def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Par
     """The number of each row, from 1, and its columns that are `wanted` (names, or names joined by dots).
 
     Maps become dicts, and times of nanoseconds are cut to microseconds, also nested ones. Raises
-    MissingDependencyError without pyarrow, ConfigurationError for what is no Parquet file, OSError where it cannot be
+    MissingDependencyError without pyarrow, ConfigurationError for a file that is no Parquet, OSError where it cannot be
     read.
     """
     with needed_for("reading Parquet files"):

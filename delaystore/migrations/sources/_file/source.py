@@ -40,7 +40,7 @@ _PAGE: Final = 1000
 
 
 def waiting_lines(options: FileOptions, endpoint: str, cutoff: datetime | None) -> WaitingCounts:
-    """What would move; lines that are no messages, or whose messages have arrived, are left out."""
+    """Messages that would move; lines that are no messages, or whose messages have arrived, are left out."""
     destinations: Counter[str] = Counter()
     earliest = latest = None
     staying = 0
@@ -140,7 +140,7 @@ def _is_of(options: FileOptions, named: str | None, endpoint: str) -> bool:
 
 
 class LinesLayout(TableLayout):
-    """A file's lines. `by_endpoint`: each names its endpoint. False: all belong to whichever endpoint is asked for."""
+    """A file's lines. `by_endpoint`: each names its endpoint. False: all belong to any requested endpoint."""
 
     kind: ClassVar[str] = "a file's lines"
     columns: ClassVar[Mapping[str, str]] = {column.name: f"the line's {column.name}" for column in MESSAGES.columns}
@@ -197,8 +197,8 @@ class FileSource(SqlSource):
 
     `url`: file:///PATH?FIELD=COLUMN&..., see `options`. When a run begins, the lines are loaded into
     `FILE.migration.sqlite`, beside the file: from then on they are the rows of a SQL table like any other, and that
-    file stays when the run is cleaned up, since it records what was moved. Until then the file is read anew for each
-    question, a line at a time.
+    file stays when the run is cleaned up, since it records moved messages. Until then the file is read again for
+    each question, a line at a time.
 
     Raises ConfigurationError for a URL that cannot work.
     """
@@ -255,7 +255,7 @@ class FileSource(SqlSource):
     @override
     @contextmanager
     def lock(self, endpoint: str, holder: str) -> Iterator[None]:
-        """Locks the whole file, whatever the endpoint."""
+        """Locks the whole file, for any endpoint."""
         self._state.create()
         with super().lock(endpoint, holder):
             yield
@@ -297,7 +297,7 @@ class FileSource(SqlSource):
             )
 
     def _overdue(self, endpoint: str, loaded: Input | None) -> Iterator[Problem]:
-        """A warning where what waited in the plugin has been due by now."""
+        """A warning where messages in the plugin have been due by now."""
         if self._options.mapping.delays.name != PluginDelays.name:
             return
         before = self.now()

@@ -61,7 +61,7 @@ INPUT: Final = Table(
     Column("reading", Text, nullable=False),
     Column("lines", Integer, nullable=False),
 )
-"""One row, written with the messages: what was read, and how."""
+"""One row, written with the messages: the file that was read, and the options."""
 DELIVERED: Final = Table(
     "delivered",
     _METADATA,
@@ -75,7 +75,7 @@ _CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was loaded. `reading`: see `reading_of`. `modified`: when the file was changed, nanoseconds after 1970."""
+    """The loaded file. `reading`: see `reading_of`. `modified`: when the file was changed, nanoseconds after 1970."""
 
     size: int
     modified: int
@@ -98,7 +98,7 @@ class State:
             _METADATA.create_all(connection)
 
     def loaded(self) -> Input | None:
-        """What was loaded; None: nothing yet. Creates nothing."""
+        """The loaded file; None: nothing yet. Creates nothing."""
         if not self._options.state.exists():
             return None
         with self._connection() as connection:
@@ -147,7 +147,7 @@ class State:
         return loaded
 
     def _create_file(self) -> None:
-        """Create the file so that only those who may read the input may read it."""
+        """Create the file so that only users who may read the input may read it."""
         with readable(self._options.path):
             mode = self._options.path.stat().st_mode & 0o666
         with suppress(OSError):  # SQLite will say what is wrong

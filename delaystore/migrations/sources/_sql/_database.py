@@ -52,7 +52,7 @@ SLICE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """What became of a search: how many rows it found, locked and moved, and the `position` of the last it found."""
+    """The result of a search: how many rows it found, locked and moved, and the `position` of the last it found."""
 
     position: tuple[Any, Any]
     found: int
@@ -111,7 +111,7 @@ class MigrationDialect(SqlDialect):
         )
 
     def unchanged_columns(self, tables: RunTables) -> dict[str, Any]:  # noqa: ARG002 - for overriders
-        """Columns that an update must set to what they are, so that the database does not change them."""
+        """Columns that an update must set to their own values, so that the database does not change them."""
         return {}
 
     def allow_long_reading(self, connection: Connection) -> None:
@@ -241,7 +241,7 @@ class SqliteMigration(MigrationDialect, SqliteDialect):
 
     @override
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:
-        """Delete what the side table has of the batch."""
+        """Delete the batch's rows of the side table."""
         key = tables.layout.id_column
         moved = select(tables.side.c[key]).where(tables.side.c[BATCH] == number)
         return delete(tables.source).where(tables.source.c[key].in_(moved))
@@ -269,7 +269,7 @@ def slices(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class _QuotedNames:
-    """The names of the tables and columns as the database reads them; `columns`: those that are copied, as a list."""
+    """The names of the tables and columns as the database reads them; `columns`: the copied ones, as a list."""
 
     def __init__(self, connection: Connection, tables: RunTables) -> None:
         dialect = connection.dialect

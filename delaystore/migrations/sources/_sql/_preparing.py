@@ -1,4 +1,4 @@
-"""Rows are hidden from the old side before they move; what is checked first."""
+"""Rows are hidden from the old side before they move; the checks before that."""
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +31,7 @@ from delaystore.migrations.sources._sql.tables import (
 from delaystore.stores.sql.codec import INNODB
 
 PASSES: Final = 3
-"""The most passes over the whole table: what is claimed in each of them, or arrives later, stays where it is."""
+"""Maximum number of passes over the whole table: rows that are claimed in each of them, or arrive later, stay."""
 RowPosition = tuple[Any, Any]
 """The time and the id of a row, by which rows are found in order."""
 
@@ -39,9 +39,9 @@ RowPosition = tuple[Any, Any]
 def prepare(
     database: Database, tables: RunTables, run: MigrationRun, left: MutableMapping[str, Rejected]
 ) -> Iterator[MigrationBatch]:
-    """Hide what is eligible; see the contract.
+    """Hide eligible rows; see the contract.
 
-    `left`: by row_id, the rows to leave in the table; gets those that turn out to be no messages.
+    `left`: by row_id, the rows to leave in the table; gets rows that turn out to be no messages.
     """
     if run.status is not RunStatus.PREPARING:
         raise MigrationError(f"the run {run.run_id} is {run.status}, and hides no more rows")
@@ -97,7 +97,7 @@ class _Hiding:
         return dialect.limited(statement, self._run.parameters.batch_size)
 
     def _movable(self, search: Select[Any]) -> tuple[bool, RowPosition | None, list[Select[Any]]]:
-        """Whether more rows may follow those of the search, the last of these, and searches for those that can move.
+        """Whether more rows may follow the search's rows, the last of these, and searches for rows that can move.
 
         A batch ends early where its bodies would be large: it is staged as a whole.
         """
@@ -123,7 +123,9 @@ class _Hiding:
         return more, (found[-1][0], found[-1][1]) if found else None, searches
 
     def _hide(self, searches: Sequence[Select[Any]]) -> tuple[HiddenRows | None, MigrationBatch | None]:
-        """Move and account for what the searches find, in one transaction; no batch where all of it is claimed."""
+        """Move and account for the rows that the searches find, in one transaction; no batch where all of it is
+        claimed.
+        """
         tables, dialect = self._tables, self._database.dialect
         with self._database.writing() as connection:
             dialect.prefer_indexes(connection)
@@ -148,7 +150,7 @@ class _Hiding:
 
 
 def _together(parts: Sequence[HiddenRows]) -> HiddenRows | None:
-    """What became of all searches of a batch."""
+    """The results of all searches of a batch."""
     if not parts:
         return None
     return HiddenRows(
@@ -182,7 +184,7 @@ def check(database: Database, layout: TableLayout, endpoint: str, schema: str | 
 
 @contextmanager
 def naming_missing_grants(database: Database, tables: RunTables) -> Iterator[None]:
-    """Add what to grant to the error of a missing right."""
+    """Add the required GRANT to the error of a missing right."""
     try:
         yield
     except StorePermissionError as error:
@@ -190,7 +192,7 @@ def naming_missing_grants(database: Database, tables: RunTables) -> Iterator[Non
 
 
 def grants(database: Database, tables: RunTables) -> str:
-    """What a database's owner must grant."""
+    """The rights that a database's owner must grant."""
     if database.dialect.is_file:
         return "allow writing to the database's file and folder"
     name = tables.source.fullname

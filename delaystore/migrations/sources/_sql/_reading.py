@@ -35,7 +35,7 @@ def rows_of(
 
 
 def decoded(connection: Connection, tables: RunTables, number: int) -> Sequence[MigrationRow | Rejected]:
-    """A batch's rows that were not rejected; those that cannot be decoded are Rejected, and harm no other."""
+    """A batch's rows that were not rejected; rows that cannot be decoded are Rejected, and harm no other."""
     try:
         rows = rows_of(connection, tables, number, tables.names)
     except UNREADABLE as error:
@@ -45,7 +45,7 @@ def decoded(connection: Connection, tables: RunTables, number: int) -> Sequence[
 
 
 def why_unreadable(connection: Connection, error: Exception) -> str:
-    """Why a statement's rows cannot be read; the transaction begins anew. Raises the error of a lost connection."""
+    """Why a statement's rows cannot be read; the transaction begins again. Raises the error of a lost connection."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         raise error
     connection.rollback()

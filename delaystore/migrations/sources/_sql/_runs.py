@@ -45,7 +45,7 @@ from delaystore.migrations.sources._sql.tables import (
 from delaystore.stores.sql.faults import execute_as_it_stands
 
 _ATTEMPTS: Final = 5
-"""The most attempts at a batch: each fails if one of its ids is stored anew at that very moment."""
+"""The most attempts at a batch: each fails if one of its ids is stored again at that very moment."""
 ResultT = TypeVar("ResultT")
 
 
@@ -211,7 +211,7 @@ class SqlRuns(MigrationSource):
         """The rows of earlier runs stay in the side table until each run is cleaned up.
 
         Raises MigrationError for an unfinished run, tables of another layout, rows of an unknown run;
-        StorePermissionError saying what to grant.
+        StorePermissionError with the required GRANT.
         """
         self._known.pop(parameters.endpoint, None)
         tables = self._tables(parameters.endpoint)
@@ -229,7 +229,7 @@ class SqlRuns(MigrationSource):
 
     @override
     def prepare(self, run: MigrationRun) -> Iterator[MigrationBatch]:
-        """What a dispatcher has claimed in each of three passes stays with it."""
+        """Messages that a dispatcher has claimed in each of three passes stay with it."""
         tables = self._tables(run.parameters.endpoint)
         with naming_missing_grants(self._database, tables):
             left, refused = (found.setdefault(run.run_id, {}) for found in (self._left, self._refused))
@@ -251,7 +251,7 @@ class SqlRuns(MigrationSource):
 
     @override
     def batches(self, run: MigrationRun, *statuses: BatchStatus) -> Sequence[MigrationBatch]:
-        """Counts leave out what was rejected or given back."""
+        """Counts leave out rejected and restored messages."""
         tables = self._tables(run.parameters.endpoint)
         table = tables.batches
         statement = select(table.c.number, table.c.status, tables.left).where(table.c.run_id == run.run_id)
@@ -359,7 +359,7 @@ class SqlRuns(MigrationSource):
 
     @override
     def moved_checksum(self, run: MigrationRun) -> Checksum:
-        """The checksum of the rows themselves, read again, not of what was noted about them."""
+        """The checksum of the rows themselves, read again, not of notes about them."""
         return sum(map(checksum, self.moved(run)), Checksum())
 
     @override

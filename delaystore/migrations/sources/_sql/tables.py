@@ -50,7 +50,7 @@ class TableLayout(ABC):
     kind: ClassVar[str]
     """What people call it: "delaystore"."""
     columns: ClassVar[Mapping[str, str]]
-    """The columns that must exist, and what each is for."""
+    """The required columns, and their purposes."""
     missing_column_advice: ClassVar[str] = ""
     """A sentence to add, after a space, to the report that one of `columns` is missing."""
     id_column: ClassVar[str]
@@ -81,7 +81,7 @@ class TableLayout(ABC):
 
     @abstractmethod
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        """The message of a row (column name -> value); raises InvalidMessageError saying what is wrong with it."""
+        """The message of a row (column name -> value); raises InvalidMessageError with the fault."""
 
     def row_id(self, row: Mapping[str, Any]) -> str:
         """How people find the row; reads the `id_column` alone."""
@@ -138,7 +138,7 @@ class Instant(TypeDecorator[datetime]):
 
     @override
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """To an aware UTC datetime; what the driver could not make one of comes as it is."""
+        """To an aware UTC datetime; a value that the driver could not convert comes as it is."""
         if not isinstance(value, datetime):
             return value
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -156,7 +156,7 @@ class EpochSeconds(TypeDecorator[datetime]):
 
     @override
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """What is no instant that Python can represent comes as it is."""
+        """A value that Python cannot represent as an instant comes as it is."""
         try:
             return None if value is None else datetime.fromtimestamp(value, UTC)
         except (OverflowError, TypeError, ValueError):
@@ -295,7 +295,7 @@ def runs_table(name: str, schema: str | None) -> Table:
 
 
 def batches_table(name: str, schema: str | None) -> Table:
-    """`prepared` is fixed; `rejected` counts rows in the side table, `returned` those that went back."""
+    """`prepared` is fixed; `rejected` counts rows in the side table, `returned` counts rows that went back."""
     table = quoted_table(
         name,
         schema,

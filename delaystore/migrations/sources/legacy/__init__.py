@@ -37,7 +37,7 @@ _OWN: Final = ("table", "addresses", "guids", "destination")
 
 
 def open_legacy_source(kind: str, url: str) -> SqlSource:
-    """The tables of `kind` in the database at `url`, a SQLAlchemy URL with parameters of ours.
+    """The tables of `kind` in the database at `url`, a SQLAlchemy URL with our parameters.
 
     `table`: the template of their names, where it is not the default. `addresses=msmq`: destinations are those of MSMQ,
     `queue@machine`, and the machine is left out (for `msmq-sql` it always is). `guids=big-endian`: of `nhibernate` in
@@ -66,7 +66,7 @@ def legacy_layout(kind: str, url: URL) -> TableLayout:
 
 
 def _chosen(url: URL, name: str, known: Mapping[str, _T], default: str) -> _T:
-    """What the parameter `name` stands for; ConfigurationError for an unknown one."""
+    """The meaning of the parameter `name`; ConfigurationError for an unknown one."""
     value = url_parameter(url, name)
     if value is not None and value not in known:
         raise ConfigurationError(f"{name}={value!r} is unknown; known is {', '.join(known)}")

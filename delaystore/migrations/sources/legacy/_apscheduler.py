@@ -26,7 +26,7 @@ _PROPERTIES: Final = {"content_type": "application/json"}
 _LARGEST: Final = 16 * 2**20
 """Bytes of a body, as many as RabbitMQ takes; a small pickle can name one long text many times."""
 _MOST_VALUES: Final = 1_000_000
-"""Arguments and what is in them; a pickle can name one part of it many times."""
+"""Arguments and their contents; a pickle can name one part of it many times."""
 _JSON: Final = json.JSONEncoder(ensure_ascii=False)
 
 

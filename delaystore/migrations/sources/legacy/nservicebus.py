@@ -51,7 +51,7 @@ def guid(value: Any, order: ByteOrder, what: str) -> Any:
 class NServiceBusLayout(TableLayout):
     """A table with the columns Id, Destination, State, Time, Headers, in these letters or small ones; SagaId or none.
 
-    `address`: what a destination means; a queue's name as it is, or `nservicebus.without_machine`.
+    `address`: the meaning of a destination; a queue's name as it is, or `nservicebus.without_machine`.
     """
 
     id_column: ClassVar[str] = "Id"
@@ -108,8 +108,8 @@ _COLUMNS: Final = {
 class NHibernateLayout(NServiceBusLayout):
     """The table of NServiceBus NHibernate persistence, its names as NHibernate maps them.
 
-    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusLayout. `guids`: the
-    order of the bytes where Guids are in binary columns.
+    `table`: its name; None: `TimeoutEntity`. `address`: the meaning of a destination, see NServiceBusLayout.
+    `guids`: the order of the bytes where Guids are in binary columns.
     """
 
     kind: ClassVar[str] = "NServiceBus NHibernate persistence"
@@ -174,7 +174,7 @@ ENDPOINT: Final = "{endpoint}"
 class TableNames:
     """Tables named by a `template`: `{endpoint}` in it stands for the endpoint's name, everything else for itself.
 
-    A template without `{endpoint}` names one table, whatever the endpoint. Raises ConfigurationError for a template
+    A template without `{endpoint}` names one table for all endpoints. Raises ConfigurationError for a template
     that is empty, or has two endpoints.
     """
 

@@ -1,3 +1,3 @@
-"""The JSON API: what programs in other languages use. Its document is written next to the routes."""
+"""The JSON API, for programs in other languages. Its document is written next to the routes."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Requests of the API as structs: what programs may give with each call, and how it is read."""
+"""Requests of the API as structs: the values that programs may give with each call, and how they are read."""
 
 import re
 from base64 import b64decode
@@ -55,7 +55,7 @@ class When(RequestFields, frozen=True, kw_only=True):
     at: TimeField | None = None
 
     def when(self) -> dict[str, Any]:
-        """Return the delay and the time, one of which is None. Raises InvalidMessageError, ConfigurationError."""
+        """Return the delay and the time; one is None. Raises InvalidMessageError, ConfigurationError."""
         check_either(self.delay, self.at)
         delay: timedelta | float | None = None if self.delay is None else delay_in(self.delay, "delay")
         at: datetime | None = None if self.at is None else time_in(self.at, "at")

@@ -1,4 +1,4 @@
-"""Answers of the API as structs, of which its document is made.
+"""Answers of the API as structs, from which its document is made.
 
 `stores.documents` makes the answers of dataclasses; the structs of these are derived from the same dataclasses.
 """
@@ -45,7 +45,7 @@ def struct(
 def answer_of(
     of: Any, name: str = "", fields: Mapping[str, Any] = MappingProxyType({}), without: Sequence[str] = ()
 ) -> type[msgspec.Struct]:
-    """Return the struct of what `documents.record` says of a dataclass.
+    """Return the struct of the document that `documents.record` makes of a dataclass.
 
     Args:
         of: The dataclass.
@@ -61,7 +61,7 @@ def answer_of(
 
 
 def filter_of(of: type[Any], name: str, about: str) -> type[msgspec.Struct]:
-    """Return the struct of what `as_dict` of a filter says: what is given, or that everything is meant."""
+    """Return the struct of a filter's `as_dict`: the given conditions, or that everything is meant."""
     hints = get_type_hints(of)
     given = {
         each.name: _union(kind for kind in (*_parts(_as_json(hints[each.name])), UnsetType) if kind is not NoneType)

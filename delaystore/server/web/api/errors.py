@@ -29,7 +29,7 @@ async def groups(request: Request) -> Response:
 
 
 async def messages(request: Request) -> Response:
-    """Those that match, the oldest first."""
+    """Matching messages, the oldest first."""
     query = request.query_params
     skip = whole_number(query.get("skip", "0"), "skip", 0, _changes.FURTHEST)
     wanted, limit = _changes.wanted_of(query), limit_of(query, 100)
@@ -41,7 +41,7 @@ async def messages(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    """One of them, with what it was."""
+    """One of them, with the original message."""
     site, message_id = site_of(request), request.path_params["message_id"]
     message = await _changes.message(request, message_id)
     content = {"headers": documents.plain(message.headers), "properties": documents.plain(message.properties)}

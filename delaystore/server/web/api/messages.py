@@ -50,7 +50,9 @@ async def send(request: Request) -> Response:
 
 
 async def search(request: Request) -> Response:
-    """A page of what matches; `next` says where to go on, and is null at the end only: a page may be short."""
+    """A page of matching messages; `next` is the cursor of the next page, and is null at the end only: a page may be
+    short.
+    """
     query = request.query_params
     wanted, after = filter_of(query), position_of(text_of(query, "after"))
     page = await site_of(request).run(request, Operations.search, wanted, after=after, limit=limit_of(query, 100))

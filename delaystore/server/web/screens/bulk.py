@@ -1,4 +1,4 @@
-"""Changes of all messages that match: choose, preview, confirm, watch, and see what came of it."""
+"""Changes of all messages that match: choose, preview, confirm, watch, and see the result."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -34,7 +34,7 @@ async def choose(request: Request) -> Response:
 
 
 async def preview(request: Request) -> Response:
-    """What would be changed, and the button that changes it. It changes nothing itself."""
+    """The messages that would be changed, and the button that changes them. It changes nothing itself."""
     site, fields = site_of(request), request.query_params
     form: dict[str, Any] = {
         "here": "/bulk",
@@ -72,7 +72,7 @@ def begun(operations: Operations, fields: Fields) -> Operation:
 
 
 async def operation(request: Request) -> Response:
-    """One operation: how far it is, or what came of it."""
+    """One operation: its progress, or its result."""
     site = site_of(request)
     operation_id = request.query_params.get("id", "")
     job = site.jobs.on(operation_id)  # asked first: where it has ended, the operation shows it

@@ -33,7 +33,7 @@ async def pause(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
-    """Let it go on; what is parked is shown in the background."""
+    """Let it go on; parked messages are shown in the background."""
     return await _change(request, resumed(id_of(await fields_of(request), "name")))
 
 

@@ -1,4 +1,4 @@
-"""The error queue: what could not be forwarded, by groups, and what becomes of it."""
+"""The error queue: messages that could not be forwarded, by groups, and changes of them."""
 
 from typing import Any, Final
 
@@ -65,7 +65,7 @@ async def one(request: Request) -> Response:
 
 
 async def replay(request: Request) -> Response:
-    """Send the originals of what matches again."""
+    """Send the originals of matching messages again."""
     fields = await fields_of(request)
     job = _changes.begin(
         request, "replay", meant(fields, _changes.wanted_of(fields)), text_of(fields, "to") or None, _limit(fields)
@@ -74,7 +74,7 @@ async def replay(request: Request) -> Response:
 
 
 async def discard(request: Request) -> Response:
-    """Remove what matches for good."""
+    """Remove matching messages for good."""
     fields = await fields_of(request)
     job = _changes.begin(request, "discard", meant(fields, _changes.wanted_of(fields)), limit=_limit(fields))
     return site_of(request).pages.then(request, "/job", {"id": job.job_id})

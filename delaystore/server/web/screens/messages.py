@@ -30,7 +30,7 @@ SHOWN: Final = 64 * 1024
 
 
 async def listed(request: Request) -> Response:
-    """A page of what matches. 400: the form says what cannot be; it is shown again with the reason."""
+    """A page of matching messages. 400: the form has an invalid value; it is shown again with the reason."""
     site = site_of(request)
     form: dict[str, Any] = {"typed": typed(request.query_params), "here": "/messages", "problem": None}
     try:
@@ -97,7 +97,7 @@ async def reschedule(request: Request) -> Response:
 
 
 def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, left: bool = False) -> Response:
-    """Show what was done; `left`: the message has no page any more, or will soon have none."""
+    """Show the result; `left`: the message has no page any more, or will soon have none."""
     site = site_of(request)
     site.cached.forget()
     if outcome is ManagementOutcome.DONE:

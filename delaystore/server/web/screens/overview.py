@@ -29,7 +29,7 @@ STREAM_SECONDS: Final = 15.0
 _TICK: Final = 0.25
 _TIMEOUT: Final = 6.0
 _DUE_TIMEOUT: Final = 1.5
-"""Of the chart by hours: what is counted later is there at the next look."""
+"""Of the chart by hours: later counts are there at the next reload."""
 _HEADERS: Final = {"X-Accel-Buffering": "no"}  # nginx would keep the events
 
 
@@ -41,7 +41,7 @@ async def show_overview(request: Request) -> Response:
 
 
 async def events(request: Request) -> Response:
-    """What is in the page, as it changes."""
+    """The page's data, as they change."""
     return StreamingResponse(_stream(request), media_type="text/event-stream", headers=_HEADERS)
 
 
@@ -176,7 +176,7 @@ def _bars_of(counts: Mapping[datetime, int]) -> Bars:
 
 
 def _lateness_of(overview: Overview) -> Lines:
-    """p50 and p99 of what was delivered in each minute, in seconds."""
+    """p50 and p99 of the messages delivered in each minute, in seconds."""
     return _lines(
         overview,
         {"p50": lambda each: each.lateness.percentile(50), "p99": lambda each: each.lateness.percentile(99)},
@@ -256,7 +256,7 @@ _CASCADE_TIMEOUT: Final = 15.0
 
 
 async def show_cascade(request: Request) -> Response:
-    """How full each level is, and what is wrong."""
+    """How full each level is, and its faults."""
     site = site_of(request)
     if site.cascade is None:
         raise Refusal(404, "No cascade is configured: give the page a broker, and its management API.")

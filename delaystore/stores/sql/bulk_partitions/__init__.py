@@ -6,7 +6,7 @@ first, and its indexes are built then.
 No primary key holds for several tables. So an insert looks for its message_id in the partitions, and a table becomes
 a partition in three steps:
 
-1. It is announced: from the next transaction on, every insert looks into it.
+1. It is announced: from the next transaction on, every insert searches it.
 2. All transactions that may not have seen it are waited for.
 3. Its message_ids are compared with those of waiting messages, and it is attached to the endpoint's table, in the
    transaction that stores the messages.
@@ -14,7 +14,7 @@ a partition in three steps:
 If the process dies before the third commit, the table stays behind. No statement reads messages from it, and the next
 clean-up drops it.
 
-Only PostgreSQL has what this takes (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
+Only PostgreSQL supports this (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
 """
 
 from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition

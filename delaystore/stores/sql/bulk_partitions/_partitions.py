@@ -48,7 +48,7 @@ _IS_A_PLACE_FREE: Final = (
 class PendingPartition:
     """A partition that has been announced, and is not attached yet.
 
-    `stays`: it may be attached, as all inserts look into it by now.
+    `stays`: it may be attached, as all inserts search it by now.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PendingPartition:
 
         `before`: what else belongs to the transaction and may wait for others, done while no sender waits for it yet.
 
-        Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
+        Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for ids that may in a
         moment, StoreUnavailableError if the partition was taken for one whose maker has died.
         """
         table = PartitionTable(connection, self._partitioning, self._table)
@@ -164,7 +164,7 @@ def _insert(table: PartitionTable) -> None:
 
 
 def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequence[str]:
-    """Some of the message_ids that `others` have too; searched by index, whatever statistics say."""
+    """Some of the message_ids that `others` have too; searched by index, independent of statistics."""
     table.execute(_BY_INDEX)
     found = (
         f"SELECT s.message_id FROM ONLY {{partition}} s JOIN {others} w ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
@@ -187,7 +187,7 @@ _OWNER: Final = (
     "WHERE oid = CAST(:live AS REGCLASS) AND pg_get_userbyid(relowner) <> current_user"
 )
 _OTHERS: Final = (Fault.PERMISSION, Fault.MISSING, Fault.READ_ONLY)
-"""What says that a partition is others' to drop, or dropped by others."""
+"""The error that a partition is others' to drop, or dropped by others."""
 
 
 class PartitionManager:
@@ -263,7 +263,7 @@ class PartitionManager:
                 connection.commit()
 
     def _give_up(self, table: Table) -> None:
-        """Drop our own, unless attached, whichever session has its lock: a pooler may have left it in another one."""
+        """Drop our own, unless attached, with its lock in any session: a pooler may have left it in another one."""
         with self._connections.connect() as connection:
             partition = PartitionTable(connection, self._partitioning, table)
             if partition.is_there() and not partition.is_attached():

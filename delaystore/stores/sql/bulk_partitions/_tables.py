@@ -50,15 +50,16 @@ _IN_FLIGHT: Final = text(
     "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
     "UNION ALL SELECT gid, TRUE FROM pg_prepared_xacts WHERE database = current_database()"
 )
-"""The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
+"""The transactions of the database, and whether each is prepared; not ours, autovacuum's, or transactions that send
+nothing.
 
-What is filled meanwhile is compared with our partition later, once it is announced itself.
+A partition that is filled meanwhile is compared with ours later, once it is announced itself.
 """
 _LONGEST_PAUSE: Final = 0.05
 
 
 def await_older_transactions(connection: Connection, timeout: float) -> bool:
-    """Whether all transactions that may not see what is committed now end within `timeout` seconds."""
+    """Whether all transactions that may not see the rows committed now end within `timeout` seconds."""
     deadline, wait = time.monotonic() + timeout, 0.001
     waited_for = set(_in_flight(connection))
     while waited_for and time.monotonic() < deadline:
@@ -94,7 +95,7 @@ class PartitionTable:
         self.connection, self.partitioning, self._table = connection, partitioning, table
 
     def execute(self, statement: str, **values: Any) -> CursorResult[Any]:
-        """As `BulkPartitions.execute`. Raises DuplicateMessageError for what a primary key refuses."""
+        """As `BulkPartitions.execute`. Raises DuplicateMessageError for rows that a primary key refuses."""
         try:
             return self.partitioning.execute(self.connection, statement, self._table, **values)
         except DBAPIError as error:
@@ -135,7 +136,7 @@ class PartitionTable:
 
 
 class PartitionCleanup:
-    """What is left of a partition: of one that was attached, or of one that never will be."""
+    """The remains of a partition: of one that was attached, or of one that never will be."""
 
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
@@ -154,7 +155,7 @@ class PartitionCleanup:
         """False: another session has it locked, or only its owner may drop it."""
 
         def drop() -> None:
-            """No other session has it now: what is found stays so."""
+            """No other session has it now: the result stays true."""
             self._table.execute("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE")
             if condition():
                 self._table.execute("DROP TABLE {partition}")
@@ -167,13 +168,13 @@ class PartitionCleanup:
             return False
 
     def _free(self) -> None:
-        """No session can attach what we have locked."""
+        """No session can attach a partition that we have locked."""
         self._table.execute("LOCK TABLE ONLY {partition} IN ROW EXCLUSIVE MODE")
         if not self._table.is_attached():
             self._table.execute("DELETE FROM ONLY {partition}")
 
     def _is_empty(self) -> bool:
-        """Whether nothing waits in it; what was removed lies at the beginning of the index, so look from its end."""
+        """Whether no message waits in it; removed rows lie at the beginning of the index, so search from its end."""
         self._table.partitioning.dialect.prefer_indexes(self._table.connection)
         last = "SELECT message_id FROM ONLY {partition} ORDER BY next_attempt DESC, message_id DESC LIMIT 1"
         return self._table.execute(last).first() is None
@@ -216,7 +217,7 @@ _CONDITIONS: Final = (
         "it is published to subscribers, which would not get one",
     ),
 )
-"""What must be so, and why there is no partition where it is not."""
+"""Conditions of a partition, and why there is none where one does not hold."""
 _WORTH: Final = (
     "SELECT CAST(:fewest * power(2, there.partitions * :steps / :most) AS BIGINT), "  # noqa: S608 - all written here
     + ", ".join(condition for condition, _ in _CONDITIONS)

@@ -38,7 +38,7 @@ STORE_DIALECTS: Final[Mapping[str, StoreDialect]] = {
 }
 """The databases in which messages can wait, by SQLAlchemy's names."""
 DIALECTS: Final[Mapping[str, SqlDialect]] = {**STORE_DIALECTS, "mssql": SqlServerDialect("mssql")}
-"""All databases, also those that messages are only taken from."""
+"""All databases, also sources that messages are only taken from."""
 
 
 def dialect_of(bind: Engine | Connection | URL, dialects: Mapping[str, _D]) -> _D:
@@ -55,7 +55,7 @@ def store_dialect_of(bind: Engine | Connection | URL) -> StoreDialect:
 
 
 def fault_of(error: DBAPIError) -> Fault | None:
-    """What `error` means, whichever database it is of; None: nothing that callers act on."""
+    """The meaning of `error` of any database; None: nothing that callers act on."""
     return next((fault for dialect in DIALECTS.values() if (fault := dialect.fault(error)) is not None), None)
 
 

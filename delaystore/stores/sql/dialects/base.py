@@ -1,4 +1,4 @@
-"""What every dialect defines, and what most dialects have in common."""
+"""The base of all dialects, and the common parts of most dialects."""
 
 import re
 from abc import ABC, abstractmethod
@@ -52,7 +52,7 @@ CHUNK: Final = 1000
 LONGEST_IDLE: Final = 300
 """Seconds after which the database ends a dispatcher's transaction that says nothing: its host has vanished."""
 PREPARED: Final = "delaystore_prepared"
-"""The key of a connection's `info` under which stands what `prepare` returned."""
+"""The key of a connection's `info` that holds the result of `prepare`."""
 OWN: Final = "delaystore_own"
 """The execution option of connections whose transactions are ours, and no caller's."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
@@ -72,8 +72,8 @@ class Defect:
     """Something about the tables that is not as `delaystore setup` makes it.
 
     `text`: the defect, and after a semicolon the remedy, in one line. `is_obstacle`: until it is repaired, dispatchers
-    cannot work, or messages may be lost. `missing`: what `setup` makes, such as "the index 'sales_delayed_due'"; None:
-    it only reports the defect.
+    cannot work, or messages may be lost. `missing`: the part that `setup` makes, such as "the index
+    'sales_delayed_due'"; None: it only reports the defect.
     """
 
     text: str
@@ -101,7 +101,7 @@ class SqlDialect(ABC):
     default_driver: ClassVar[str | None] = None
     """The driver of a URL that names none; None: SQLAlchemy's own default."""
     async_drivers: ClassVar[Sequence[str]] = ()
-    """The drivers for event loops; the first is that of a URL that names none."""
+    """The drivers for event loops; a URL that names none gets the first."""
     connect_arguments: ClassVar[Mapping[str, Any]] = {}
     """Arguments for the driver, such as time limits; the URL's query overrides them."""
     max_identifier_bytes: ClassVar[int]
@@ -119,15 +119,16 @@ class SqlDialect(ABC):
     reserved_prefix: ClassVar[str | None] = None
     """The prefix that no table's name may have, in upper or lower case; None: every prefix may be used."""
     transaction_isolation: ClassVar[str | None] = "READ COMMITTED"
-    """The isolation level that claims need, whatever the default is; None: the database has but one."""
+    """The isolation level that claims need, with any default; None: the database has but one."""
     single_statement_isolation: ClassVar[str | None] = None
-    """The isolation level in which one statement commits by itself, without another round trip; None: there is none."""
+    """The isolation level in which one statement commits on its own, without another round trip; None: there is
+    none."""
     default_port: ClassVar[int | None] = None
     """Where servers listen unless a URL says otherwise; None: its URLs name one host, or none."""
     several_hosts: ClassVar[Mapping[str, str]] = {}
-    """What the query of a URL with several hosts says where it says nothing else."""
+    """Defaults of the query of a URL with several hosts."""
     code_type: ClassVar[type[Code] | None] = None
-    """What its errors are numbered by, by which they are distinguished from others'; None: they have no number."""
+    """The numbering of its errors, which tells them from others'; None: they have no number."""
     faults: ClassVar[Mapping[Code, Fault]] = {}
     """The errors that callers act on, by their codes."""
 
@@ -138,7 +139,7 @@ class SqlDialect(ABC):
     # Connections: which drivers will do, and what a new connection needs before the first statement.
 
     def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
-        """Raise ConfigurationError for a driver that cannot do what is asked of it."""
+        """Raise ConfigurationError for a driver that lacks a required ability."""
 
     def connect(
         self,
@@ -168,7 +169,7 @@ class SqlDialect(ABC):
         """The database's own UTC clock; None: it uses this computer's."""
 
     def fault(self, error: DBAPIError) -> Fault | None:
-        """What `error` means; None: nothing that callers act on, or another database's error."""
+        """The meaning of `error`; None: nothing that callers act on, or another database's error."""
         code = code_of(error)
         return None if code is None else self.faults.get(code)
 
@@ -191,7 +192,7 @@ class SqlDialect(ABC):
         return statement
 
     def locked(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
-        """`statement` as one that locks the rows it finds, and skips those that others have locked."""
+        """`statement` as one that locks the rows it finds, and skips rows that others have locked."""
         return statement.with_for_update(skip_locked=True)
 
     def by_primary_key(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
@@ -203,7 +204,7 @@ class SqlDialect(ABC):
         return column
 
     def prefer_indexes(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
-        """See to it that the transaction finds its rows by index, whatever the statistics say."""
+        """See to it that the transaction finds its rows by index, independent of statistics."""
 
     # Rights and locks of a session: only the database knows who may create tables, and who is the one at work.
 
@@ -215,7 +216,7 @@ class SqlDialect(ABC):
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
         """Take the lock `name` for as long as the connection lives; None: another session has it.
 
-        `owner`: what `lock_owner` shall return, where the database itself does not know who has the lock.
+        `owner`: the value that `lock_owner` shall return, where the database itself does not know who has the lock.
         """
 
     @abstractmethod
@@ -249,11 +250,13 @@ class CandidateRows(ABC):
 
     @abstractmethod
     def reads_older_rows(self, connection: Connection) -> bool:
-        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it."""
+        """Whether the transaction reads rows as they were when it began, but locks present rows, and gaps beside
+        them.
+        """
 
     @abstractmethod
     def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
-        """Whether the message_id or the key is in use by now, whatever the transaction reads.
+        """Whether the message_id or the key is in use by now, also beyond the transaction's snapshot.
 
         Raises an error that is LOCKED where another open transaction decides it.
         """
@@ -306,7 +309,7 @@ class BulkTables(ABC):
 
     @abstractmethod
     def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
-        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit."""
+        """A savepoint in which a statement waits `seconds` for a lock, in place of the session's own limit."""
 
     @abstractmethod
     def is_announced(self, partitions: Table, table: Table) -> ColumnElement[bool]:
@@ -318,13 +321,13 @@ class BulkTables(ABC):
 
     @abstractmethod
     def open_to_senders(self, connection: Connection, partitions: Table, table: Table) -> None:
-        """Let those who may insert into `table` read `partitions`."""
+        """Let roles that may insert into `table` read `partitions`."""
 
     @abstractmethod
     def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
-        """Give the `partitions` of `table` what a change of it gives no partition by itself.
+        """Give the `partitions` of `table` the parts that a change of it does not give them.
 
-        That is the index of what has failed, and, to those that are not attached, the column of failures.
+        These are the index of failed messages and, for partitions that are not attached, the column of failures.
         """
 
 
@@ -442,7 +445,7 @@ class StoreDialect(SqlDialect):
     ) -> Collection[str]:
         """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
-        Never waits for who has claimed one. Returns the ids of those that were changed.
+        Never waits for who has claimed one. Returns the ids of changed messages.
         """
 
     # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.
@@ -479,8 +482,8 @@ class StoreDialect(SqlDialect):
     ) -> int:
         """Insert rows in bulk, unless one's id is there or in `partitions`; returns how many.
 
-        Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a claimed
-        one, and all that are there are claimed; the caller undoes what went before.
+        Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a
+        claimed one, and all that are there are claimed; the caller undoes earlier writes.
         """
         statement, iterator, count = insert(table), iter(rows), 0
         while chunk := list(islice(iterator, CHUNK)):
@@ -522,7 +525,7 @@ class StoreDialect(SqlDialect):
     # What has failed before: found by an index of its own.
 
     def failing_columns(self) -> Sequence[Column[Any]]:
-        """Columns that a table needs so that what has failed before is found by index."""
+        """Columns that a table needs so that messages that have failed before are found by index."""
         return ()
 
     def is_failing(self, table: Table) -> ColumnElement[bool]:
@@ -540,7 +543,7 @@ class StoreDialect(SqlDialect):
     # Transactions: savepoints, waits for locks, and whether a commit outlives its server.
 
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
-        """Undo what the block wrote, and only that, when it raises."""
+        """Undo the block's writes, and only these, when it raises."""
         return connection.begin_nested()
 
     @contextmanager
@@ -563,7 +566,7 @@ class StoreDialect(SqlDialect):
     def watch_commit(self, connection: Connection, *, alone: bool = False) -> bool:  # noqa: ARG002 - for overriders
         """Have `check_commit` tell of the commits of `connection` from now on.
 
-        `alone`: each statement commits by itself. False: it cannot tell of these, so use a transaction.
+        `alone`: each statement commits on its own. False: it cannot tell of these, so use a transaction.
         """
         return True
 
@@ -608,7 +611,9 @@ class StoreDialect(SqlDialect):
         return True
 
     def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
-        """Let those who may delete from `table`, as dispatchers may, change `tables`; who may read it, reads them."""
+        """Let roles that may delete from `table`, as dispatchers may, change `tables`; roles that may read it may
+        read them.
+        """
 
     def time_checks(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
@@ -622,10 +627,10 @@ class StoreDialect(SqlDialect):
         return ()
 
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:  # noqa: ARG002 - for overriders
-        """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
+        """Defects of `tables` that only this database can have, by one query; the first table has the messages.
 
         Tables that are missing are left out here: they are reported by name. `delaystore setup`, its `--check` and
-        `health` report these; `health` only those that keep dispatchers from working.
+        `health` report these; `health` only defects that keep dispatchers from working.
         """
         return ()
 
@@ -645,7 +650,7 @@ class StoreDialect(SqlDialect):
     # Which database a connection leads to, and how large its tables are.
 
     def initialize_dialect(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
-        """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
+        """Have SQLAlchemy ask the server its questions of an engine's first connection, which it rolls back then.
 
         `lent` is one in a caller's transaction.
         """
@@ -653,7 +658,7 @@ class StoreDialect(SqlDialect):
 
     @abstractmethod
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
-        """What is equal for two connections if, and only if, they lead to the same `table`."""
+        """A value that is equal for two connections if, and only if, they lead to the same `table`."""
 
     def identity_of(self, url: URL) -> Sequence[Any] | None:  # noqa: ARG002 - for overriders
         """The `identity` of connections to `url`; None: only a connection can tell."""
@@ -661,10 +666,10 @@ class StoreDialect(SqlDialect):
 
     @abstractmethod
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
-        """The sizes of `table`, and of those that inherit from it, without reading them."""
+        """The sizes of `table`, and of tables that inherit from it, without reading them."""
 
     def estimate(self, connection: Connection, table: Table) -> int | None:
-        """About how many rows `table` has, with those that inherit from it; None: only counting tells."""
+        """About how many rows `table` has, with tables that inherit from it; None: only counting tells."""
         rows = [size.rows for size in self.sizes(connection, table)]
         known = [number for number in rows if number is not None]
         return sum(known) if rows and len(known) == len(rows) else None
@@ -698,7 +703,7 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
 
 
 def give_up(connection: Connection) -> None:
-    """End the connection, and those that wait in its pool, as SQLAlchemy does with lost ones; a caller's stays."""
+    """End the connection, and all idle ones in its pool, as SQLAlchemy does with lost ones; a caller's stays."""
     if OWN in connection.get_execution_options():
         connection.invalidate()
         connection.engine.dispose()

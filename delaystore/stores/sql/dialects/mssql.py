@@ -10,7 +10,7 @@ from delaystore.stores.sql.codec import UtcDateTime
 from delaystore.stores.sql.dialects.base import Pair, Release, SqlDialect
 
 _CLAIM: Final = "WITH (READPAST, UPDLOCK, ROWLOCK)"
-"""Lock the rows, pass over locked ones, and lock no page; SQLAlchemy writes no such hint by itself."""
+"""Lock the rows, pass over locked ones, and lock no page; SQLAlchemy writes no such hint."""
 _PAST: Final = "WITH (READPAST)"
 _LOCK: Final = text(
     "DECLARE @taken int; EXEC @taken = sp_getapplock @Resource = :lock, @LockMode = 'Exclusive', "

@@ -121,7 +121,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "max_statement_time": "0.000000",  # calls have a limit of their own, and a load may take long
     "max_execution_time": "0",
 }
-"""What a session is to have, whatever the server's defaults say; no release has all of them.
+"""Variables that a session sets, with any server defaults; no release has all of them.
 
 https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation: from 11.6.2 on
 """
@@ -241,7 +241,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
-        """UTC whatever the session's time zone, with microseconds."""
+        """UTC in every session time zone, with microseconds."""
         return func.utc_timestamp(6, type_=UtcDateTime())
 
     @override
@@ -276,7 +276,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
     @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
-        """A named lock: DDL commits by itself there."""
+        """A named lock: DDL commits on its own there."""
         lock = _lock_name(name)
         if connection.execute(select(func.get_lock(lock, SETUP_TIMEOUT))).scalar() != 1:
             raise StoreUnavailableError(
@@ -394,8 +394,8 @@ class MySqlDialect(StoreDialect, CandidateRows):
     def remove_many(self, table: Table) -> Executable:
         """By primary key alone: a scan of a small table would wait for the locks of others.
 
-        An index hint alone does not keep the optimizer from scanning here, nor, from MariaDB 11 on, a join from the ids
-        to the table alone; both together do.
+        An index hint alone does not keep the optimizer from scanning here. From MariaDB 11 on, a join from the ids
+        to the table alone does not either; both together do.
         """
         ids = "JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids"
         return _delete_listed(table, ids, "waiting.message_id = CAST(ids.id AS BINARY)", "ids")
@@ -473,7 +473,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def reads_older_rows(self, connection: Connection) -> bool:
-        """Under REPEATABLE READ; SERIALIZABLE also locks what it reads."""
+        """Under REPEATABLE READ; SERIALIZABLE also locks the rows that it reads."""
         if OWN in connection.get_execution_options():
             return False
         return any(level == "REPEATABLE-READ" for _, level in connection.exec_driver_sql(_ISOLATION))
@@ -484,8 +484,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
         A locking search that finds nothing locks the gap in which it has searched, above READ COMMITTED: until that
         transaction's end no session could store a message whose message_id, or key, belongs there. So does an insert
-        that meets another row, or what is left of one: that is when something came, or went, since the transaction
-        began.
+        that meets another row, or the remains of one: then a row came, or went, since the transaction began.
         """
         row = {**_NO_MESSAGE, KEY: message_id, **({} if key is None else {MESSAGE_KEY: key})}
         with self.lock_wait(connection, 0):
@@ -515,7 +514,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
-        """InnoDB's own estimates, which it makes anew when a tenth of the rows have changed."""
+        """InnoDB's own estimates, which it makes again when a tenth of the rows have changed."""
         connection.exec_driver_sql(_FRESH_SIZES)
         found = connection.execute(_SIZE, {"schema": table.schema, "name": table.name})
         return [

@@ -103,7 +103,7 @@ _LIMIT_LOCK_WAIT: Final = (
 )
 """Wait no longer for locks, until the transaction ends."""
 COPIED_AT_ONCE: Final = 20_000
-"""Rows of which the ids are kept, to be looked for in the partitions."""
+"""Rows whose ids are kept, to be searched in the partitions."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
     UtcDateTime: "timestamptz",
@@ -150,7 +150,8 @@ _OUR_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "0",  # statements that wait set their own
     "row_security": "off",  # PostgreSQL then refuses a statement whose rows it would hide
 }
-"""What a role or a database may have set otherwise. `statement_timeout` and what makes transactions read-only stay."""
+"""Settings that a role or a database may have changed. `statement_timeout` and the settings that make transactions
+read-only stay."""
 _OUR_PROCESS: Final = "SELECT 1"
 """How PostgreSQL answers a SELECT that has found a row."""
 _LEVEL: Final = "SELECT current_setting('client_min_messages') IN ('error', 'fatal', 'panic')"
@@ -162,7 +163,7 @@ _UNREPLICATED: Final = "delaystore_unreplicated"
 _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The function of PostgreSQL (syncrep.c) that warns; its words depend on the language set there."""
 _ROW_SECURITY: Final = ("check_enable_rls", "ExecWithCheckOptions")
-"""The functions of PostgreSQL (rls.c, execMain.c) that refuse to hide rows, and to write what would be hidden."""
+"""The functions of PostgreSQL (rls.c, execMain.c) that refuse to hide rows, and to write rows that would be hidden."""
 _SERIALIZABLE: Final = "GetSerializableTransactionSnapshot"
 """The function of PostgreSQL (predicate.c) that refuses it."""
 _NOT_CONNECTED: Final[Mapping[re.Pattern[str], Fault]] = {
@@ -381,7 +382,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     @override
     def insert_message(self, table: Table, partitions: Table | None) -> Insert:
-        """Looks into the partitions first; the primary key holds for the table alone."""
+        """Searches the partitions first; the primary key holds for the table alone."""
         return self._insert_outside_partitions(table, partitions)
 
     @override
@@ -439,7 +440,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
                 return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
-        """One statement, so that it is all or none by itself; returns the ids."""
+        """One statement, which is all or none; returns the ids."""
         types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in NAMES}
         ids: list[str] = []
 
@@ -487,7 +488,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     def change_unclaimed(
         self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
     ) -> bool | None:
-        """One statement: lock the row unless it is locked, change what was locked, and say what was there."""
+        """One statement: lock the row unless it is locked, change the locked row, and return it as it was."""
         row = connection.execute(_changing_unclaimed(table, change), values).one()
         return bool(row.done) if row.done or row.there else None
 
@@ -502,7 +503,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         values: Mapping[str, Any],
         now: datetime,
     ) -> Collection[str]:
-        """One statement: lock what is not locked, and change that."""
+        """One statement: lock rows that are not locked, and change them."""
         key = table.c.message_id
         free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
         changed = change.where(key.in_(select(free.c.message_id))).returning(key)
@@ -541,7 +542,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return select(stored.c.message_id, wake_up, restored).select_from(before.outerjoin(stored, true()))
 
     def _stored(self, table: Table, partitions: Table | None, *conditions: ColumnElement[bool]) -> CTE:
-        """An insert of parameters with the prefix `new_`, as what it has inserted."""
+        """An insert of parameters with the prefix `new_`, as a query of its rows."""
         insert = self._insert_outside_partitions(table, partitions, *conditions, prefix="new_")
         return insert.returning(table.c.message_id).cte("stored")
 

@@ -65,7 +65,7 @@ _RIGHTS: Final = text(
     "FROM pg_class c CROSS JOIN aclexplode(COALESCE(c.relacl, acldefault('r', c.relowner))) a "
     "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> CAST(current_user AS REGROLE)"
 )
-"""What roles may do with a table, its owner too, but for the one that asks, and owns what it makes."""
+"""The rights of roles on a table, its owner too, except the role that asks, which owns the tables that it makes."""
 _ALTER_WAIT: Final = 0.5
 """Seconds for which all who use a table wait at most behind a change of its columns, until it is changed."""
 _ALTER_TIMEOUT: Final = 120
@@ -88,7 +88,7 @@ _PARTITION_INDEXES: Final[Mapping[str, str]] = {
     "due": "(next_attempt, message_id)",
     "failing": "(next_attempt, message_id) WHERE failure_count > 0",
 }
-"""What a partition has besides its primary key; PostgreSQL names them."""
+"""The constraints and indexes of a partition besides its primary key; PostgreSQL names them."""
 _IS_OURS: Final = (
     "i.indnatts = 2 AND NOT i.indisunique AND pg_get_indexdef(i.indexrelid, 1, true) = 'next_attempt' "
     "AND pg_get_indexdef(i.indexrelid, 2, true) = 'message_id' "
@@ -121,7 +121,8 @@ _ENDPOINT_TABLES: Final = (
     f"WHERE NOT i.indisvalid AND CASE WHEN is_partition THEN {_IS_OURS} "
     "ELSE c.relname = ANY (CAST(:indexes AS TEXT[])) END AND c.relname !~ '_cc(new|old)[0-9]*$') "
 )
-"""The endpoint's tables, its attached partitions, and their invalid indexes; those that a REINDEX makes are its own."""
+"""The endpoint's tables, its attached partitions, and their invalid indexes; indexes that a REINDEX makes are its
+own."""
 _BROKEN: Final = text(
     f"{_ENDPOINT_TABLES}SELECT indexrelid, name, CAST(CAST(indrelid AS REGCLASS) AS TEXT) FROM broken "  # noqa: S608 - constant
     "WHERE NOT in_progress"
@@ -154,7 +155,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
 
     @override
     def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
-        """By the partition's own name: by that of the table, all partitions would be searched."""
+        """By the partition's own name: by the table's, all partitions would be searched."""
         name: str | None = connection.execute(_NAME_OF_PARTITION, {"partition": partition}).scalar()
         if name is None:
             return 0
@@ -245,7 +246,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
 
     @override
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
-        """What the catalog says of them, and of the partitions."""
+        """The catalog's rows of them, and of the partitions."""
         exact = {column.name for table in tables for column in table.columns if isinstance(column.type, ExactText)}
         found = connection.execute(_STATE, {**_named(connection, tables), "exact": sorted(exact)}).all()
         for name, hides, is_unlogged, broken, in_progress, unique, other, lacking in found:
@@ -285,12 +286,12 @@ class PostgreSqlTables(StoreDialect, BulkTables):
 
     @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
-        """The running server, the database, and what the table's name means there."""
+        """The running server, the database, and the meaning of the table's name there."""
         return tuple(connection.execute(_IDENTITY, {"name": quoted_name(table, connection.dialect)}).one())
 
     @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
-        """As the planner estimates rows: by those that a page had at the last VACUUM or ANALYZE, and the pages now."""
+        """As the planner estimates rows: by the rows in a page at the last VACUUM or ANALYZE, and the pages now."""
         found = connection.execute(_SIZES, {"name": quoted_name(table, connection.dialect)}).all()
         return [
             TableSize(
@@ -362,7 +363,7 @@ def shorter_timeout(before: CTE, timeout: ColumnElement[str]) -> ColumnElement[s
 
 @contextmanager
 def limited_lock_wait(connection: Connection, timeout: str, *, exactly: bool = False) -> Iterator[None]:
-    """Wait no longer for locks in the block than `timeout`; what undoes a failed block undoes that, too.
+    """Wait no longer for locks in the block than `timeout`; undoing a failed block undoes that, too.
 
     `exactly`: so long even where the session's own limit is shorter.
     """
@@ -374,9 +375,9 @@ def limited_lock_wait(connection: Connection, timeout: str, *, exactly: bool = F
 
 
 def removal(name: str) -> TextClause:
-    """The removal from the table of that quoted name of what lies at `locations`, and is locked by this transaction.
+    """The removal of the rows at `locations`, which this transaction has locked, from the table of that quoted name.
 
-    What was locked since a savepoint that is still open is not: the savepoint has a transaction's id of its own.
+    Rows locked since a savepoint that is still open are not: the savepoint has its own transaction id.
     """
     return text(
         f"DELETE FROM ONLY {escaped(name)} WHERE ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) "  # noqa: S608 - quoted

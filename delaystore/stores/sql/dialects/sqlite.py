@@ -73,7 +73,9 @@ class ForkSafeConnection(sqlite3.Connection):
 
     @override
     def close(self) -> None:
-        """Undo what is open; SQLite does so only once no cursor is left, and a cancelled task may still hold one."""
+        """Undo the open transaction; SQLite can only when no cursor is left, and a cancelled task may still hold
+        one.
+        """
         try:
             if self._in_transaction():
                 super().rollback()
@@ -90,7 +92,7 @@ class ForkSafeConnection(sqlite3.Connection):
             return False
 
     def without_forks(self, work: Callable[..., ResultT], *arguments: Any) -> ResultT:
-        """What `work` returns; forks wait for its end, and for that of the transaction it leaves open."""
+        """The result of `work`; forks wait for its end, and for the end of the transaction it leaves open."""
         hold_off(self)
         try:
             return work(*arguments)
@@ -231,7 +233,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
-        """One parameter: SQLite allows only so many."""
+        """One parameter: SQLite limits their number."""
         values = func.json_each(bindparam(name, type_=JsonList())).table_valued("value")
         return column.in_(select(values.c.value))
 
@@ -315,7 +317,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def initialize_dialect(self, engine: Engine, lent: Connection) -> None:
-        """The library is the server, whichever connection is asked; another one may wait for the transaction of this.
+        """The library is the server of every connection; another connection may wait for the transaction of this.
 
         It would switch the file to WAL first.
         """
@@ -418,7 +420,7 @@ def _unclaimed(table: Table) -> ColumnElement[bool]:
 
 
 def _in_transaction(connection: Connection) -> bool:
-    """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
+    """Whether SQLite itself is in a transaction, which SQLAlchemy may not know."""
     wrapper: Any = connection.connection.dbapi_connection  # on an event loop; the driver's own elsewhere
     return bool(getattr(wrapper, "driver_connection", wrapper).in_transaction)
 

@@ -29,7 +29,7 @@ _OTHER: Final = Driver()
 
 
 def driver_of(bind: Engine | Connection | Dialect) -> Driver:
-    """The driver behind `bind`; one of which nothing is known is as most are."""
+    """The driver behind `bind`; an unknown driver is treated like most."""
     dialect: Any = bind if isinstance(bind, Dialect) else bind.dialect
     return DRIVERS.get((dialect.driver, dialect.is_async), _OTHER)
 

@@ -1,4 +1,4 @@
-"""asyncpg: prepares each statement, and has no wire for what libpq does by itself."""
+"""asyncpg: prepares each statement, and lacks settings that libpq has."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ _CACHES: Final = frozenset({"prepared_statement_cache_size", "statement_cache_si
 _OF_LIBPQ: Final[Mapping[str, str]] = {"ssl": "sslmode", "timeout": "connect_timeout"}
 """asyncpg's options as libpq calls them."""
 _OWN: Final = frozenset({"command_timeout", "max_cached_statement_lifetime", "max_cacheable_statement_size"} | _CACHES)
-"""Options that libpq does not know, nor need."""
+"""Options that libpq neither knows nor needs."""
 _NUMBERS: Final[Mapping[str, Callable[[str], float]]] = {
     **dict.fromkeys(("timeout", "command_timeout"), float),
     **dict.fromkeys(("statement_cache_size", "max_cached_statement_lifetime", "max_cacheable_statement_size"), int),
@@ -70,7 +70,7 @@ class Asyncpg(PostgreSqlDriver):
 
     @override
     def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Asyncpg raises what the socket raises, which SQLAlchemy takes for nothing of the database's."""
+        """Asyncpg raises the socket's errors, which SQLAlchemy does not take for the database's."""
         try:
             connection = dialect.connect(*arguments, **parameters)
         except TimeoutError:
@@ -105,7 +105,7 @@ class Asyncpg(PostgreSqlDriver):
 
     @override
     def prepare_nothing(self, connection: Any) -> None:
-        """Statements without a name are prepared anew with each use, together with it. There is no other way."""
+        """Statements without a name are prepared again with each use, together with it. There is no other way."""
         connection._prepared_statement_cache = None
         connection._prepared_statement_name_func = _no_name
 
@@ -177,7 +177,7 @@ def _socket_of(connection: Any) -> Any:
 
 
 def _no_name() -> str:
-    """The name of statements that are prepared anew with each use."""
+    """The name of statements that are prepared again with each use."""
     return ""
 
 

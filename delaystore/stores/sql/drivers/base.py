@@ -1,4 +1,4 @@
-"""What every driver defines, and what most drivers have in common."""
+"""The base of all drivers, and the common parts of most drivers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ Options = tuple[URL, Mapping[str, Any]]
 
 
 class Driver:
-    """One library that speaks to databases: how it connects, what its connections are, how a wait for one ends.
+    """One library that speaks to databases: how it connects, the kind of its connections, how a wait for one ends.
 
     A `connection` is the driver's own, or SQLAlchemy's wrapper of one of an event loop.
     """
@@ -31,16 +31,17 @@ class Driver:
     """The options by which a URL says itself which statements are prepared."""
 
     def default_isolation(self, single: str | None, several: str | None) -> str | None:
-        """The isolation level of our engines' new connections: that of a `single` statement, or that of `several`.
+        """The isolation level of our engines' new connections: for a `single` statement, or for `several`.
 
         On an event loop each change of it is awaited, and a send would cost five waits more.
         """
         return (single or several) if self.is_async else several
 
     def pool_sizes(self, kept: int, more: int) -> Mapping[str, int]:
-        """The arguments of a pool that keeps so many connections, and makes so many more when they are all used.
+        """The arguments of a pool: the number of connections that it keeps, and of more that it makes when all are
+        used.
 
-        Tasks send in bursts, in each of which the latter would be closed and made again: on an event loop all are kept.
+        Tasks send in bursts, and each burst would close the latter and make them again: on an event loop all are kept.
         """
         return (
             {"pool_size": kept + more, "max_overflow": 0}
@@ -67,7 +68,7 @@ class Driver:
         """Have a statement of more than `most` bytes fail before it is sent, where the server would only hang up."""
 
     def commits_at_once(self, own: Any) -> bool:  # noqa: ARG002 - for overriders
-        """Whether an insert on the driver's `own` connection is committed by itself.
+        """Whether an insert on the driver's `own` connection is committed on its own.
 
         It is where no transaction is open, and the driver begins none.
         """
@@ -93,7 +94,7 @@ class Driver:
         return None
 
     def cancellation(self, connection: Any) -> Callable[[float], object] | None:  # noqa: ARG002 - for overriders
-        """What asks the server to end what it does for a connection, within so many seconds.
+        """Asks the server to end its work for a connection, within a number of seconds.
 
         Another thread may call it. None: the server can only be left; on an event loop, the code that cancels the task
         asks.
@@ -114,7 +115,7 @@ class Driver:
 
 
 class PostgreSqlDriver(Driver, ABC):
-    """A driver of PostgreSQL, of which its dialect asks more."""
+    """A driver of PostgreSQL, with the methods that its dialect needs."""
 
     @abstractmethod
     def hosts_as_arguments(self, hosts: Sequence[DatabaseHost]) -> Mapping[str, Any]:

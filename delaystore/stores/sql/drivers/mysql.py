@@ -48,7 +48,7 @@ class PyMySql(Driver):
 
 
 class _OnALoop(Driver):
-    """What was made of PyMySQL for event loops."""
+    """Drivers for event loops that were made of PyMySQL."""
 
     is_async: ClassVar[bool] = True
     blocking: ClassVar[str | None] = "pymysql"

@@ -22,7 +22,7 @@ class Psycopg(PostgreSqlDriver):
 
     @override
     def options(self, url: URL) -> Options:
-        """Psycopg prepares a statement after so many uses; it takes a number or None, not text."""
+        """Psycopg prepares a statement after this number of uses; it takes a number or None, not text."""
         if _PREPARE not in url.query:
             return url, {}
         threshold = str(url.query[_PREPARE])
@@ -158,7 +158,7 @@ def _own(connection: Any) -> Any:
 
 
 def _last_word(cursor: Any) -> str:
-    """What the server says of the last statement that a cursor has executed."""
+    """The server's status of the last statement that a cursor has executed."""
     while cursor.nextset():
         pass
     return str(cursor.statusmessage)

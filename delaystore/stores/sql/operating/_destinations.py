@@ -48,7 +48,7 @@ class DestinationQueries(OperatorQueries):
         return [_state_of(row).at(now).destination for row, now in self._rows()]
 
     def _rows(self) -> Sequence[tuple[Any, datetime]]:
-        """Those that say something, by name, and when each was read."""
+        """Destinations with a pause or a limit, by name, and when each was read."""
         table = self._tables.destinations
         says = or_(table.c.paused == 1, table.c.resuming == 1, table.c.max_rate.is_not(None))
         return [(row, self._read_at(row)) for row in self._execute(self._select().where(says).order_by(table.c.name))]
@@ -61,7 +61,7 @@ class DestinationQueries(OperatorQueries):
         return self._bound.parts.clock.now_read(row._mapping[_READ_AT])
 
     def paused(self, *, lasting: bool) -> Sequence[str]:
-        """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""
+        """The names of paused destinations; `lasting`: none of them resumes until the transaction ends."""
         found = paused_names(self._tables, self._bound.now())
         return self._execute(found.with_for_update(read=True) if lasting else found).scalars().all()
 
@@ -97,7 +97,7 @@ class DestinationQueries(OperatorQueries):
             AuditTrail(self._bound).note([entry])
 
     def allowance(self, destination: str, wanted: int) -> Allowance:
-        """What may go now counts as gone."""
+        """Messages that may go now count as gone."""
         self.begin_writing()
         table = self._tables.destinations
         row = self._row(destination)
@@ -127,7 +127,8 @@ class DestinationQueries(OperatorQueries):
         ]
 
     def end_resuming(self, shown: Sequence[Resuming]) -> None:
-        """None of the messages of `shown` is parked or postponed any more. Forgets those that say nothing by now.
+        """None of the messages of `shown` is parked or postponed any more. Forgets destinations that have neither a
+        pause nor a limit by now.
 
         By name: a search would wait for other destinations' rows, which a parking dispatcher has locked. A row may have
         a further reach by now although it was not changed: where the clock stepped back.
@@ -140,7 +141,7 @@ class DestinationQueries(OperatorQueries):
                 self._forget(each.name)
 
     def _locked(self, name: str, by: str) -> DestinationState:
-        """What is known of it, as of now, to be changed by `by`; its row, if there is one, is locked."""
+        """Its record as of now, to be changed by `by`; its row, if there is one, is locked."""
         self.begin_writing()
         row, by = self._row(name), fitting(by, NAME_BYTES)
         if row is None:
@@ -171,10 +172,10 @@ class DestinationQueries(OperatorQueries):
 
 
 def _state_of(row: Any) -> DestinationState:
-    """What a row says, as it was when it was written.
+    """The record of a row, as it was when it was written.
 
-    The column `paused_until` of what is not paused is the reach. Dispatchers of earlier builds do not know that, and
-    set `resuming` to 0 before such messages are shown: with a reach it is resuming.
+    The column `paused_until` of a destination that is not paused is the reach. Dispatchers of earlier builds do not
+    know that, and set `resuming` to 0 before such messages are shown: with a reach it is resuming.
     """
     reach = None if row.paused else row.paused_until
     destination = Destination(
@@ -259,7 +260,9 @@ def _further(row: Any, after: Position | None) -> Position | None:
 
 
 def _begin_anew() -> None:
-    """The next step may take as long as the one before: what has a time limit is a transaction, not a walk of many."""
+    """The next step may take as long as the one before: the time limit holds for a transaction, not for a walk of
+    many.
+    """
     with call_paused():
         pass
 
@@ -270,7 +273,7 @@ class _ParkingWalk:
     def __init__(self) -> None:
         self._up_to: Position | None = None
         self.found = 0
-        """What it would have changed, but did not, as it was claimed."""
+        """Messages that it would have changed, but did not, as they were claimed."""
 
     def step(self, take: Callable[[Position | None], _Step]) -> _Step:
         """The next one."""
@@ -360,7 +363,9 @@ class Parking:
             return _shown_by_now(bound, step)
 
     def _show_postponed(self, at_most: int, ahead: timedelta, up_to: Position | None) -> _Step:
-        """What is postponed beyond what its limit has promised: a limit of before has postponed it."""
+        """Messages that are postponed beyond the times their limit has promised: an earlier limit has postponed
+        them.
+        """
         with self._opened() as bound:
             dialect, sql, step = bound.parts.dialect, bound.parts.statements, _Step(bound)
             resuming = [each for each in DestinationQueries(bound).resuming() if each.reach is not None]

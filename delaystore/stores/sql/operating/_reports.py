@@ -44,7 +44,7 @@ class IngressReports(OperatorQueries):
         self._delete_offline(record.queue)
 
     def forget(self) -> None:
-        """Delete what is old."""
+        """Delete old rows."""
         table = self._tables.dispatchers
         self._execute(delete(table).where(are_ingresses(table), table.c.beat < self._bound.now() - GONE_FOR))
 
@@ -72,14 +72,14 @@ class IngressReports(OperatorQueries):
                 self._execute(delete(table).where(table.c.dispatcher_id == row.dispatcher_id, is_offline))
 
     def all(self) -> Sequence[IngressRecord]:
-        """Those that `ingresses_to_show` shows."""
+        """The ingresses that `ingresses_to_show` shows."""
         table = self._tables.dispatchers
         rows = self._execute(select(table).where(are_ingresses(table)).order_by(table.c.beat.desc()).limit(_MOST))
         return ingresses_to_show(map(_ingress_record, rows), self._bound.now())
 
 
 def _document(record: DispatcherRecord | IngressRecord) -> str:
-    """What the record says besides its id and heartbeat, as JSON: times in ISO 8601, durations in seconds."""
+    """The record except its id and heartbeat, as JSON: times in ISO 8601, durations in seconds."""
     known = {each.name: getattr(record, each.name) for each in fields(record) if each.name not in _COLUMNS}
     return json.dumps(known, default=_plain)
 
@@ -118,7 +118,7 @@ class DispatcherReports(OperatorQueries):
     """Those of one endpoint."""
 
     def heartbeat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
-        """Write the record, and add what was done. Who has written a record alone adds to its rows."""
+        """Write the record, and add its activity. Who has written a record alone adds to its rows."""
         self.begin_writing()
         table, known = self._tables.dispatchers, {"dispatcher_id": record.dispatcher_id}
         self.upsert(table, known, {"beat": self._bound.now(), "record": _document(record)})
@@ -126,14 +126,14 @@ class DispatcherReports(OperatorQueries):
             self._add(record.dispatcher_id, activity)
 
     def forget(self) -> None:
-        """Delete what is old."""
+        """Delete old rows."""
         now, dispatchers, activity = self._bound.now(), self._tables.dispatchers, self._tables.activity
         old = dispatchers.c.beat < now - FORGOTTEN
         self._execute(delete(dispatchers).where(old, not_(are_ingresses(dispatchers))))
         self._execute(delete(activity).where(activity.c.minute < now - ACTIVITY_KEPT))
 
     def retire(self, dispatcher_id: str) -> None:
-        """Forget one, if it is known; what it did stays."""
+        """Forget one, if it is known; its activity stays."""
         table = self._tables.dispatchers
         self._execute(delete(table).where(table.c.dispatcher_id == dispatcher_id))
 
@@ -145,7 +145,7 @@ class DispatcherReports(OperatorQueries):
         return sorted(map(_record, rows), key=lambda each: (each.name, each.dispatcher_id))
 
     def activity(self, since: datetime) -> Sequence[Activity]:
-        """That of all together, by minute."""
+        """The activity of all together, by minute."""
         table, minutes = self._tables.activity, dict[datetime, Activity]()
         rows = self._execute(select(table).where(table.c.minute >= utc(since, "since")).order_by(table.c.minute))
         for row in rows:

@@ -39,7 +39,7 @@ from delaystore.stores.sql.rows import has_position, position_of_row, to_shown_m
 
 
 class BoundParts(Protocol):
-    """A transaction, and what belongs to it; see BoundSqlStore."""
+    """A transaction, and its state; see BoundSqlStore."""
 
     @property
     def connection(self) -> Connection: ...
@@ -65,7 +65,9 @@ class OperatorQueries:
             return self._bound.connection.execute(statement, parameters)
 
     def begin_writing(self) -> None:
-        """Begin as the writer where there is but one, so that what is read stays so; elsewhere rows are locked."""
+        """Begin as the writer where there is but one, so that rows stay as they were read; elsewhere rows are
+        locked.
+        """
         with translated_errors():
             self._dialect.begin_writing(self._bound.connection)
 
@@ -85,7 +87,7 @@ _LONGEST_PATTERN: Final = 1000
 
 
 def conditions(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> list[ColumnElement[bool]]:
-    """All that `wanted` says, but for the headers: of these only what a row must have to be worth decoding."""
+    """All conditions of `wanted`; of headers only the texts that a row must have to be worth decoding."""
     found = list(_of_columns(wanted, table, dialect))
     for name, value in wanted.headers.items():
         found += _of_header(name, value, table.c.headers)
@@ -108,7 +110,7 @@ def _of_columns(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> I
 
 
 def _of_header(name: str, value: str, headers: ColumnElement[Any]) -> Iterator[ColumnElement[bool]]:
-    """What the text of the headers must contain so that a header may be `value`; see `codec` and `header_text`."""
+    """The text that the headers must contain so that a header may be `value`; see `codec` and `header_text`."""
     quoted = json.dumps(name)
     if len(quoted) <= _LONGEST_PATTERN:
         yield _contains(headers, quoted)
@@ -123,7 +125,7 @@ def _contains(headers: ColumnElement[Any], part: str) -> ColumnElement[bool]:
 
 
 def fitting(text: str, most_bytes: int) -> str:
-    """`text` without what no database keeps, cut to `most_bytes` of UTF-8."""
+    """`text` without characters that no database keeps, cut to `most_bytes` of UTF-8."""
     encoded = text.replace("\0", "").encode(errors="replace")
     return encoded[:most_bytes].decode(errors="ignore")
 
@@ -209,7 +211,7 @@ class SearchQueries(OperatorQueries):
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
     ) -> Walk[Position]:
-        """A walk in the order of positions, of what has failed before alone if `failing`."""
+        """A walk in the order of positions, of messages that have failed before if `failing`."""
         table, dialect = self._sql.table, self._dialect
         order = dialect.failing_order(table) if failing else [table.c.next_attempt, table.c.message_id]
         behind = [*([dialect.is_failing(table)] if failing else []), *more]
@@ -255,12 +257,14 @@ class SearchQueries(OperatorQueries):
         return {row.destination: row.messages for row in self._execute(counted)}
 
     def count_failing(self, at_most: int) -> int:
-        """By the index of what has failed."""
+        """By the index of failed messages."""
         table = self._sql.table
         return self._count(select(literal(1)).select_from(table).where(self._dialect.is_failing(table)), at_most)
 
     def first_due_of_failing(self) -> datetime | None:
-        """The earliest due time of what has failed before and is shown first again; parked messages do not count."""
+        """The earliest due time of messages that have failed before and are shown first again; parked messages do
+        not count.
+        """
         table = self._sql.table
         shown = select(table.c.due_time).where(self._dialect.is_failing(table), ~is_parked(table))
         ahead = shown.order_by(*self._dialect.failing_order(table)).limit(LOOK_AHEAD).subquery("ahead")
@@ -295,7 +299,7 @@ def values_of(order: Sequence[ColumnElement[Any]], position: Position) -> list[C
 
 
 def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[str]:
-    """The ids of the first `most` rows whose headers match; those that cannot be read do not."""
+    """The ids of the first `most` rows whose headers match; headers that cannot be read do not."""
     for row in rows:
         try:
             headers = decode_mapping(row.headers)

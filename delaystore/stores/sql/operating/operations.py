@@ -33,7 +33,7 @@ _UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "mes
 
 
 class AuditTrail(OperatorQueries):
-    """That of one endpoint."""
+    """The trail of one endpoint."""
 
     def note(self, entries: Sequence[AuditEntry]) -> None:
         """Write a row for each; texts that are too long are cut."""
@@ -96,7 +96,7 @@ class AuditTrail(OperatorQueries):
 
 
 def before_of(row: Any) -> MessageBefore:
-    """What an entry says of the message of `row`, as it was."""
+    """The part of an entry about the message of `row`, as it was."""
     return MessageBefore(
         message_id=row.message_id, destination=row.destination, due_time=unmarked(row), key=row.message_key
     )
@@ -185,7 +185,7 @@ class OperationQueries(OperatorQueries):
         return ended
 
     def forget(self, before: datetime, at_most: int) -> int:
-        """Delete those that ended before that time, in the order in which they began; returns how many."""
+        """Delete operations that ended before that time, in the order in which they began; returns how many."""
         table = self._tables.operations
         is_old = table.c.ended < utc(before, "time")
         oldest = select(table.c.operation_id).where(is_old).order_by(table.c.began, table.c.operation_id).limit(at_most)
@@ -270,7 +270,7 @@ class OperationQueries(OperatorQueries):
         return self._dialect.change_unclaimed_of(bound.connection, sql.table, change, ids, matches, values, bound.now())
 
     def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
-        """Those that a dispatcher has, and has not removed meanwhile."""
+        """Messages that a dispatcher has claimed, and has not removed meanwhile."""
         if not ids:
             return ()
         key = self._sql.table.c.message_id

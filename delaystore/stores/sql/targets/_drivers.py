@@ -41,13 +41,13 @@ class Target(ABC):
 
 COMMITS_AT_ONCE: Final = "the connection commits each statement at once; begin a transaction first, then enlist it"
 _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
-"""What is known of drivers' connections, for as long as they live."""
+"""Knowledge of drivers' connections, for as long as they live."""
 
 
 class LentConnection(PoolProxiedConnection):
     """A driver's connection as a pool would hand it out; nothing of it is committed, rolled back, reset or closed.
 
-    What its owner has set for it, such as a row factory, neither holds for our statements nor is changed.
+    Its owner's settings, such as a row factory, neither hold for our statements nor change.
     """
 
     driver: ClassVar[str]
@@ -129,8 +129,8 @@ class LentConnection(PoolProxiedConnection):
 class DriverConnectionAdapter:
     """Makes SQLAlchemy Connections of drivers' connections, in the dialect of a store's engine.
 
-    Their engine has no pool and no events: none of what an engine does with connections that are new, idle or given
-    back happens to them.
+    Their engine has no pool and no events: an engine's work on new, idle or returned connections does not happen to
+    them.
     """
 
     def __init__(self, engine: Engine) -> None:

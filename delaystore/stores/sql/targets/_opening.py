@@ -1,4 +1,4 @@
-"""What `enlist` takes: SQLAlchemy, Django, or a connection of a driver."""
+"""Arguments of `enlist`: SQLAlchemy, Django, or a connection of a driver."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -45,8 +45,8 @@ class ConnectionTarget(Target):
 class SessionTarget(Target):
     """A Session's transaction.
 
-    Each statement asks the Session for its connection: only then does the Session begin its savepoints, and a savepoint
-    that is rolled back undoes what was done within it.
+    Each statement asks the Session for its connection: only then does the Session begin its savepoints, and a
+    savepoint that is rolled back undoes its own changes.
     """
 
     def __init__(self, session: "Session") -> None:
@@ -185,7 +185,9 @@ _ASYNCHRONOUS: Final = {
 
 
 def target_of(given: Any, adapter: DriverConnectionAdapter) -> Target:
-    """The transaction of `given`; raises ConfigurationError for what has none that a store can take part in."""
+    """The transaction of `given`; raises ConfigurationError for an object without a transaction that a store can
+    take part in.
+    """
     if isinstance(given, Target):
         return given
     if isinstance(given, Connection):

@@ -87,7 +87,7 @@ class _PlainAsyncCursor(psycopg.AsyncCursor[TupleRow]):
 
 
 class _PlainPsycopgCursor(psycopg.Cursor[TupleRow]):
-    """Rows are tuples of psycopg's own types, whatever the connection's row factory and adapters make of them."""
+    """Rows are tuples of psycopg's own types, with any row factory and adapters of the connection."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._plain = AdaptersMap(psycopg.adapters)

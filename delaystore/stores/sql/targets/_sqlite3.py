@@ -38,7 +38,7 @@ class SqliteLentConnection(LentConnection):
 
 
 class _PlainSqliteCursor(sqlite3.Cursor):
-    """Rows are tuples, whose texts are str, whatever the connection's factories make of them."""
+    """Rows are tuples, whose texts are str, with any factories of the connection."""
 
     @override
     def execute(self, *arguments: Any) -> "_PlainSqliteCursor":

@@ -47,11 +47,11 @@ _RESERVED: Final = "amq."
 
 
 class DueBy(StrEnum):
-    """By what the remaining delay of a message is found.
+    """The source of a message's remaining delay.
 
     HEADERS: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's eta; exact.
     KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no clock;
-    never early, and late by what the message has waited in its present level already.
+    never early, and late by the time that the message has waited in its present level already.
     EITHER: the headers, or else the key.
     """
 
@@ -79,7 +79,8 @@ class DelayKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeTopology(ABC):
-    """A cascade of `levels` queues; a message waits 2^n `unit`s in that of level n if its routing key has a 1 there.
+    """A cascade of `levels` queues; a message waits 2^n `unit`s in the queue of level n if its routing key has a 1
+    there.
 
     A routing key is `levels` binary digits, the most significant first, parted by dots, and then the address.
 

@@ -57,7 +57,7 @@ class Queue:
 
     @property
     def ttl(self) -> int | None:
-        """Milliseconds that a message stays; None: for ever."""
+        """Milliseconds that a message stays; None: without end."""
         return self.arguments.get("x-message-ttl")
 
     @property

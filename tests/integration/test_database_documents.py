@@ -1,4 +1,7 @@
-"""docs/how-to/backup.md: its commands run as they stand, but for addresses, and what it says of backups holds."""
+"""sizing.md, postgresql.md, backup.md and upgrade.md: their commands run as they stand, but for addresses.
+
+What they say of backups holds as well.
+"""
 
 import os
 import re
@@ -21,7 +24,9 @@ from tests.servers import PostgreSQL
 from tests.servers.postgresql import PROGRAMS, connect
 from tests.servers.programs import find_program
 
-DOCUMENT = Path(__file__).parents[2] / "docs/how-to/backup.md"
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+SIZING, POSTGRESQL = "explanation/sizing.md", "reference/postgresql.md"
+BACKUP, UPGRADE = "how-to/backup.md", "how-to/upgrade.md"
 ADD_TABLE = "CREATE TABLE sales_delayed_more (LIKE sales_delayed INCLUDING ALL) INHERITS (sales_delayed)"
 FILL_TABLE = """INSERT INTO sales_delayed_more SELECT 'more-' || message_id, destination, due_time, next_attempt,
 failure_count, headers, properties, body FROM ONLY sales_delayed"""
@@ -29,8 +34,8 @@ SETTINGS = {"fsync": "off", "wal_level": "logical"}
 StartServer = Callable[[Callable[[], PostgreSQL]], PostgreSQL]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCUMENTS / document).read_text(), re.DOTALL)
 
 
 def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -67,7 +72,7 @@ def ids_in(url: str) -> list[str]:
 
 def test_an_upgrade_finds_what_was_prepared(postgresql_url: str) -> None:
     """The columns and indexes of a table of 0.1.0, which has none of them."""
-    (prepared,) = [statements for statements in blocks("sql") if "ALTER" in statements]
+    (prepared,) = blocks(UPGRADE, "sql")
     added = ("message_key", "first_sent", "failures", "failures_of")
     with opened(postgresql_url) as store:
         store.store_many([message(store.now(), 60), failed := message(store.now(), 60, failure_count=1)])
@@ -81,6 +86,13 @@ def test_an_upgrade_finds_what_was_prepared(postgresql_url: str) -> None:
         assert [each.message_id for each in store.search(MessageFilter(failing=True)).messages] == [failed.message_id]
         store.store(message(store.now(), 60, key="k"))
         assert store.message_id_of("k") is not None
+
+
+def test_the_programs_for_postgresql_run(postgresql_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, for_alembic = blocks(POSTGRESQL, "python")
+    exec(program.replace("postgresql://localhost/app", postgresql_url), {})
+    assert capsys.readouterr().out == blocks(POSTGRESQL, "text")[0]
+    exec(for_alembic, {})
 
 
 def indexes_of(url: str) -> dict[str, int]:
@@ -101,10 +113,9 @@ def test_the_commands_run(start_server: StartServer, tmp_path: Path) -> None:
     place = old.directory / "fast"
     place.mkdir(mode=0o700)
     shutil.chown(place, old.directory.owner(), old.directory.group())
-    watching = "".join(
-        f'psql "$DELAYSTORE_STORE" -c "{statements}"\n' for statements in blocks("sql") if "ALTER" not in statements
-    )
-    commands = "\n".join(blocks("bash")).replace("/mnt/fast/postgresql", str(place)) + watching
+    watching = "".join(f'psql "$DELAYSTORE_STORE" -c "{statements}"\n' for statements in blocks(POSTGRESQL, "sql"))
+    pages = [block for page in (SIZING, POSTGRESQL, BACKUP) for block in blocks(page, "bash")]
+    commands = "\n".join(pages).replace("/mnt/fast/postgresql", str(place)) + watching
     commands = commands.replace("postgresql://app@old", old_url.removesuffix("/app"))
     done = shell(commands.replace("postgresql://app@new", new_url.removesuffix("/app")), tmp_path)
     assert done.returncode == 0, done.stderr
