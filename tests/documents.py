@@ -45,6 +45,8 @@ OWN_TESTS: Final = {
     "docs/how-to/testing.md": "tests/integration/test_testing_document.py",
     "docs/how-to/transactions.md": "tests/integration/test_enlist_document.py",
     "docs/how-to/web-page.md": "tests/web/test_document.py",
+    "docs/reference/http-api.md": "tests/web/test_document.py",
+    "docs/troubleshooting/symptoms.md": "tests/ingress/test_symptoms_document.py",
     "docs/writing-a-store.md": "tests/integration/test_documents.py",
 }
 """Pages that need more than a shell, such as workers, Spark or tables of others, and which test runs theirs."""
@@ -80,6 +82,8 @@ _ANYTHING: Final = {
 }
 """What a fresh id, a time, and `...` stand for."""
 _VARIES: Final = re.compile(rf"{_ANYTHING['id']}|{_ANYTHING['time']}|\.\.\.")
+_ERASED: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r?\x1b\[1A\x1b\[2K")
+"""A progress bar's line, which the terminal does not show any more."""
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -160,7 +164,7 @@ def printed(commands: str, folder: Path) -> tuple[int, dict[int, str]]:
     os.close(terminal)
     watch = threading.Timer(LONGEST, os.killpg, (process.pid, signal.SIGKILL))
     watch.start()
-    text = _ESCAPES.sub("", _read_all(main))
+    text = _ESCAPES.sub("", _ERASED.sub("", _read_all(main)))
     watch.cancel()
     _, *parts = re.split(rf"^{_MARK} (\d+)\n", text, flags=re.MULTILINE)
     return process.wait(), {int(number): part for number, part in zip(parts[::2], parts[1::2], strict=True)}

@@ -300,7 +300,8 @@ def _queue_document(queue: "QueueStatus") -> dict[str, Any]:
 
 def _lines(found: "IngressStatus") -> list[str]:
     right = ("messages", "ready", "unacked", "consumers", "in", "out", "oldest")
-    lines = table_lines(_COLUMNS, [_row(queue) for queue in found.queues], right=right)
+    table = table_lines(_COLUMNS, [_row(queue) for queue in found.queues], right=right)
+    lines: list[str] = []
     if found.waiting_in_plugin is not None:
         lines.append(f"{found.waiting_in_plugin:,} wait in the delayed-message plugin, whose exchange this is")
     if found.bound is not None:
@@ -308,7 +309,7 @@ def _lines(found: "IngressStatus") -> list[str]:
     lines += [f"problem: {sentence}" for sentence in found.problems]
     lines += [f"not known: {sentence}" for sentence in found.unknown]
     lines.append(f"{found.names.exchange!r} on {found.broker}: {'good' if found.good else 'not good'}")
-    return [printable(line) for line in lines]
+    return [*table, *(printable(line) for line in lines)]
 
 
 def _row(queue: "QueueStatus") -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_the_urls_for_high_availability_can_be_read(url: str) -> None:
 
 
 def test_the_observer_counts_what_is_dispatched() -> None:
-    (program,) = (block for block in blocks("docs/how-to/monitoring.md", "python") if "DispatchObserver" in block)
+    (program,) = (block for block in blocks("docs/reference/metrics.md", "python") if "DispatchObserver" in block)
     names: dict[str, Any] = {"wait_until": wait_until}
     exec(f"{program}    wait_until(lambda: metrics.messages['billing', 'delivered'])\n", names)
     assert names["metrics"].messages["billing", "delivered"] == 1
@@ -207,14 +207,6 @@ def test_make_targets_that_documents_name_exist() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"^make ([a-z-]+)", document.read_text(), re.MULTILINE):
             assert f"\n{target}:" in makefile, f"{document.name}: make {target}"
-
-
-@pytest.mark.long
-def test_operating_runs_as_it_says(tmp_path: Path) -> None:
-    done = shell("\n".join(blocks("docs/how-to/deploy.md", "bash")), tmp_path)
-    assert done.returncode == 0, done.stderr
-    for text in ("order-17", "order-18", "none is running", "limited to 200/s"):
-        assert text in done.stdout + done.stderr
 
 
 def test_the_unit_for_systemd_is_one(tmp_path: Path) -> None:

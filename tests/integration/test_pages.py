@@ -24,13 +24,18 @@ from tests.documents import (
 )
 from tests.long import long
 from tests.servers import RabbitMQVhosts
+from tests.servers.ports import free_port
 
+LISTENING = re.compile(r"127\.0\.0\.1:(?:8765|8766|9464)")
+"""Where documents have servers listen; here, as tests run side by side, at free ports."""
 DATA = ("text", "json", "toml", "ini", "sql", "yaml", "mermaid")
 """Languages of blocks that are shown, or that a page's own test reads."""
 
 LONG = (
-    "docs/how-to/django.md",
+    "docs/how-to/change-many.md",
     "docs/how-to/deploy.md",
+    "docs/how-to/django.md",
+    "docs/how-to/monitoring.md",
     "docs/tutorials/first-message.md",
     "docs/tutorials/order-reminder.md",
 )
@@ -73,7 +78,8 @@ def with_real_addresses(text: str, request: pytest.FixtureRequest) -> str:
         text = text.replace(MANAGEMENT, rabbitmq.management_url or "")
     for written, replaced in REPLACED.items():
         text = text.replace(written, replaced)
-    return text
+    ports = {address: f"127.0.0.1:{free_port()}" for address in set(LISTENING.findall(text))}
+    return LISTENING.sub(lambda found: ports[found[0]], text)
 
 
 def test_each_page_with_a_test_of_its_own_has_it() -> None:

@@ -31,11 +31,15 @@ def in_prometheus(metric: names.Metric) -> str:
 
 
 def test_the_table_has_every_metric_as_it_is() -> None:
-    written = [row[:5] for row in rows("`(?:delaystore|messaging)\\.")]
-    assert written == [
-        [f"`{metric.name}`", metric.kind, metric.unit, f"`{in_prometheus(metric)}`", metric.description]
-        for metric in names.METRICS
-    ]
+    written = {row[0]: row[1:] for row in rows("`(?:delaystore|messaging)\\.") if len(row) == 4}
+    assert written == {
+        f"`{metric.name}`": [metric.kind, metric.unit, f"`{in_prometheus(metric)}`"] for metric in names.METRICS
+    }
+
+
+def test_each_metric_is_described_as_in_the_code() -> None:
+    text = " ".join(text_of(DOCUMENT).split())
+    assert [metric.name for metric in names.METRICS if f"- `{metric.name}`: {metric.description}" not in text] == []
 
 
 def test_the_attributes_are_those_of_the_code() -> None:
@@ -55,7 +59,7 @@ def test_the_alerts_are_those_of_the_rules() -> None:
 
 
 def test_its_programs_run() -> None:
-    with_prometheus, with_opentelemetry = blocks(DOCUMENT, "python")
+    with_prometheus, with_opentelemetry, _ = blocks(DOCUMENT, "python")  # the last has a test in test_documents.py
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What docs/how-to/web-page.md says runs."""
+"""What docs/how-to/web-page.md and docs/reference/http-api.md say runs."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.web.pages import browser
 
 
 def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
-    serve, _, calls = blocks("docs/how-to/web-page.md", "bash")
+    serve, calls = blocks("docs/reference/http-api.md", "bash")
     port = str(free_port())
     asked = "curl -sf http://127.0.0.1:8765/api/v1/changes > /dev/null"
     wait = f"for n in $(seq 300); do {asked} && break; sleep 0.1; done\n"
@@ -28,9 +28,9 @@ def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_its_users_log_in(tmp_path: Path) -> None:
-    _, users, _ = blocks("docs/how-to/web-page.md", "bash")
+    serve, users = blocks("docs/how-to/web-page.md", "bash")
     port = str(free_port())
-    setup = "delaystore setup --store sqlite:///app.db --endpoint sales\n"
+    setup = serve.partition("delaystore web")[0]
     asked = f"curl -s -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:{port}/"
     wait = f"for n in $(seq 300); do {asked} > code && break; sleep 0.1; done\n"
     logins = "".join(f"{asked} -u '{login}'\n" for login in ("ada:a long password", "ada:another password"))

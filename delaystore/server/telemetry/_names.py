@@ -57,15 +57,17 @@ _LATENESS: Final = (
 )
 _AMOUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
-MESSAGES: Final = Metric("delaystore.messages", "counter", "{message}", "What passes did, in messages by outcome.")
+MESSAGES: Final = Metric(
+    "delaystore.messages", "counter", "{message}", "Messages that dispatch passes handled, by outcome."
+)
 LATENESS: Final = Metric(
-    "delaystore.lateness", "histogram", "s", "From the due time to the broker's confirm.", _LATENESS
+    "delaystore.lateness", "histogram", "s", "Time from the due time to the broker's confirm.", _LATENESS
 )
 PASS_DURATION: Final = Metric(
     "delaystore.pass.duration",
     "histogram",
     "s",
-    "How long each phase of a pass took that found something due, or failed.",
+    "Duration of each phase of a pass that found due messages or failed.",
     _DURATIONS,
 )
 PASS_MESSAGES: Final = Metric(
@@ -89,10 +91,8 @@ BREAKER_STATE: Final = Metric(
     "delaystore.breaker.state", "gauge", "1", "0: disarmed, 1: armed, 2: triggered; of this process."
 )
 STORE_AVAILABLE: Final = Metric("delaystore.store.available", "gauge", "1", "Whether the store answers: 1, or 0.")
-BACKLOG: Final = Metric("delaystore.backlog", "gauge", "{message}", "Messages that wait; estimated beyond 100,000.")
-OLDEST_OVERDUE: Final = Metric(
-    "delaystore.oldest_overdue", "gauge", "s", "How long ago the message was due that is overdue for longest; 0: none."
-)
+BACKLOG: Final = Metric("delaystore.backlog", "gauge", "{message}", "Waiting messages; estimated above 100,000.")
+OLDEST_OVERDUE: Final = Metric("delaystore.oldest_overdue", "gauge", "s", "Age of the oldest overdue message; 0: none.")
 FAILING: Final = Metric(
     "delaystore.failing", "gauge", "{message}", "Waiting messages that have failed before; counted up to 10,000."
 )
@@ -102,12 +102,12 @@ PARKED: Final = Metric(
     "{message}",
     "Due messages of paused destinations; counted up to 10,000.",
 )
-PAUSED: Final = Metric("delaystore.paused", "gauge", "{destination}", "Destinations that are paused.")
+PAUSED: Final = Metric("delaystore.paused", "gauge", "{destination}", "Paused destinations.")
 ERROR_QUEUE_DEPTH: Final = Metric("delaystore.error_queue.depth", "gauge", "{message}", "Messages in the error queue.")
-DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Dispatchers that live.")
+DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Live dispatchers.")
 
 INGRESS_MESSAGES: Final = Metric(
-    "delaystore.ingress.messages", "observable counter", "{message}", "What an ingress took, in messages by result."
+    "delaystore.ingress.messages", "observable counter", "{message}", "Messages that an ingress took, by result."
 )
 INGRESS_CONSUMING: Final = Metric(
     "delaystore.ingress.consuming", "gauge", "1", "Whether an ingress of this process consumes its queue: 1, or 0."
