@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from website import commands, settings, variables
-from website.diagrams import pictured
 from website.house import HOUSE, is_shown, place
 from website.links import mended, targets
+from website.pictures import write_pictures
 from website.shown import shown
 from website.tabs import tabbed
 
@@ -21,6 +21,7 @@ def write_pages(folder: Path) -> int:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     shutil.copytree(HOUSE / "docs" / "pictures", folder / "pictures")
+    write_pictures(folder / "pictures")
     shutil.copytree(HOUSE / "website" / "assets", folder / "assets")
     return len(pages)
 
@@ -35,7 +36,7 @@ def _documents() -> dict[str, str]:
     """Documents as pages, and the pages of files that they link to."""
     written = documents()
     linked = set().union(*(targets(text, path) for path, text in written.items()))
-    pages = {place(path): pictured(tabbed(mended(text, path)), place(path)) for path, text in written.items()}
+    pages = {place(path): tabbed(mended(text, path)) for path, text in written.items()}
     return pages | {place(path): shown(path) for path in sorted(linked) if is_shown(path)}
 
 
