@@ -8,6 +8,7 @@ from website import commands, settings, variables
 from website.house import HOUSE, is_shown, place
 from website.links import mended, targets
 from website.pictures import write_pictures
+from website.plots import write_plots
 from website.shown import shown
 from website.tabs import tabbed
 
@@ -22,6 +23,7 @@ def write_pages(folder: Path) -> int:
         (folder / path).write_text(text)
     shutil.copytree(HOUSE / "docs" / "pictures", folder / "pictures")
     write_pictures(folder / "pictures")
+    write_plots(folder / "pictures")
     shutil.copytree(HOUSE / "website" / "assets", folder / "assets")
     return len(pages)
 

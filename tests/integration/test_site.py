@@ -157,7 +157,8 @@ def test_the_search_knows_the_pages(site: Path) -> None:
 
 
 OUTSIDE = """() => {
-  const boxes = [...document.querySelectorAll("svg g")].map((each) => [...each.querySelectorAll("rect, path, circle, text")]);
+  const groups = [...document.querySelectorAll("svg g")];
+  const boxes = groups.map((each) => [...each.querySelectorAll("rect, path, circle, text")]);
   const all = [document.querySelector("svg .paper"), ...document.querySelectorAll("svg text")];
   return [all, ...boxes].flatMap(([shape, ...others]) => {
     const room = shape.getBBox();
