@@ -12,7 +12,7 @@ from website.plots import write_plots
 from website.shown import shown
 from website.tabs import tabbed
 
-_AT_THE_TOP: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_BESIDES: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/NOTES.md")
 
 
 def write_pages(folder: Path) -> int:
@@ -30,7 +30,7 @@ def write_pages(folder: Path) -> int:
 
 def documents() -> dict[str, str]:
     """The documents that people write: the repository's path of each, and its text."""
-    paths = [*sorted((HOUSE / "docs").rglob("*.md")), *(HOUSE / name for name in _AT_THE_TOP)]
+    paths = [*sorted((HOUSE / "docs").rglob("*.md")), *(HOUSE / name for name in _BESIDES)]
     return {path.relative_to(HOUSE).as_posix(): path.read_text() for path in paths}
 
 
