@@ -16,12 +16,12 @@ def ingress() -> Picture:
     )
     drawn.frame((136, 20, 648, 214), "RabbitMQ", "broker")
     drawn.frame((262, 268, 476, 136), "delaystore")
-    publisher = drawn.box((14, 56, 98, 56), "Publisher", "any language")
+    publisher = drawn.box((14, 50, 98, 68), "Publisher", "any", "language")
     exchange = drawn.box((152, 58, 104, 52), "orders", "exchange", kind="broker", shape="exchange", code=True)
     queue = drawn.box((292, 58, 160, 52), "orders.ingress", "queue", kind="broker", shape="queue", code=True)
     out = drawn.box((490, 58, 116, 52), "orders.out", "exchange", kind="broker", shape="exchange", code=True)
     yours = drawn.box((640, 58, 130, 52), "billing", "your queue", kind="broker", shape="queue", code=True)
-    consumer = drawn.box((808, 56, 98, 56), "Consumer", "any language")
+    consumer = drawn.box((808, 50, 98, 68), "Consumer", "any", "language")
     expired = drawn.box(
         (150, 162, 206, 54), "orders.ingress.expired", "time to live ended", kind="bad", shape="queue", code=True
     )
@@ -94,14 +94,14 @@ def plugin_after() -> Picture:
     yours = drawn.box((624, 62, 138, 56), "billing", "your queue", kind="broker", shape="queue", code=True)
     consumer = drawn.box((808, 62, 98, 56), "Consumer")
     reader = drawn.box((280, 212, 122, 72), "Ingress", "stores each", "message", kind="good")
-    table = drawn.box((436, 204, 136, 88), "Table", "list, cancel,", "reschedule", kind="good", shape="store")
+    table = drawn.box((438, 204, 124, 88), "Table", "list, cancel,", "reschedule", kind="good", shape="store")
     dispatcher = drawn.box((602, 212, 120, 72), "Dispatcher", "publishes due", "messages", kind="good")
     drawn.arrow((publisher.right, 90), (exchange.x, 90))
     drawn.arrow((exchange.right, 90), (queue.x, 90))
     drawn.arrow((367, queue.bottom), (367, reader.y))
     drawn.arrow((reader.right, 248), (table.x, 248))
     drawn.arrow((table.right, 248), (dispatcher.x, 248))
-    drawn.label((587, 240), "due")
+    drawn.label((582, 240), "due")
     drawn.arrow((662, dispatcher.y), (662, 158), (536, 158), (536, out.bottom))
     drawn.arrow((out.right, 90), (yours.x, 90))
     drawn.arrow((yours.right, 90), (consumer.x, 90))
@@ -123,8 +123,8 @@ def cascade() -> Picture:
         924,
         330,
     )
-    columns = ((16, "27", "1,553 d 10 h"), (176, "26", "776 d 17 h"), (372, "01", "2 s"), (532, "00", "1 s"))
-    width, top, bottom = 120, 62, 198
+    columns = ((14, "27", "1,553 d 10 h"), (176, "26", "776 d 17 h"), (366, "01", "2 s"), (528, "00", "1 s"))
+    width, top, bottom = 130, 62, 198
     drawn.label((16, 34), "Exchanges and queues are called nsb.v2.delay-level-27 and so on.", anchor="start")
     for x, level, time in columns:
         middle = x + width / 2
@@ -132,22 +132,22 @@ def cascade() -> Picture:
         drawn.box((x, bottom, width, 48), f"level-{level}", time, kind="broker", shape="queue", code=True)
         drawn.arrow((middle, top + 48), (middle, bottom))
         drawn.label((middle - 8, 160), "1", anchor="end", kind="ink")
-    for (x, *_), following in ((columns[0], 176), (columns[1], 316), (columns[2], 532), (columns[3], 704)):
+    for (x, *_), following in ((columns[0], 176), (columns[1], 324), (columns[2], 528), (columns[3], 704)):
         drawn.arrow((x + width, top + 24), (following, top + 24))
         drawn.label((x + width + 14, top + 17), "0", kind="ink")
-        drawn.arrow((x + width, bottom + 10), (following + 16 if following != 316 else 324, top + 50), dashed=True)
-    drawn.label((334, top + 29), "…")
-    drawn.arrow((346, top + 24), (372, top + 24))
+        drawn.arrow((x + width, bottom + 10), (following + (16 if following != 324 else 8), top + 50), dashed=True)
+    drawn.label((336, top + 29), "…")
+    drawn.arrow((345, top + 24), (366, top + 24))
     last = drawn.box(
         (704, top, 204, 48), "nsb.v2.delay-delivery", "exchange", kind="broker", shape="exchange", code=True
     )
-    yours = drawn.box((740, 150, 132, 48), "destination", "queue or exchange", kind="good")
+    yours = drawn.box((730, 150, 152, 48), "destination", "queue or exchange", kind="good")
     lost = drawn.box(
-        (712, 252, 188, 58), "…undeliverable", "no destination bound", kind="bad", shape="queue", code=True
+        (712, 252, 196, 58), "…undeliverable", "no destination bound", kind="bad", shape="queue", code=True
     )
     drawn.arrow((last.middle[0], last.bottom), (yours.middle[0], yours.y))
     drawn.label((798, 134), "address", anchor="end")
-    drawn.arrow((890, last.bottom), (890, lost.y), dashed=True, kind="bad")
+    drawn.arrow((894, last.bottom), (894, lost.y), dashed=True, kind="bad")
     drawn.label((16, 286), "Solid: the digit of the routing key for this level.", anchor="start")
     drawn.label(
         (16, 302),

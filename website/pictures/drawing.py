@@ -10,9 +10,8 @@ from website.colours import DARK, IN_THE_DARK, LIGHT
 
 Point = tuple[float, float]
 
-_LINE: Final = 17
-"""From one line of text to the next; a small text has less."""
-_SMALL_LINE: Final = 15
+_SMALL_LINE: Final = 16
+"""From one line of small text to the next."""
 _HEAD: Final = 8
 """The length of an arrow's head."""
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -189,10 +188,10 @@ def _text(at: Point, text: str, style: str, anchor: str = "start") -> str:
 
 def _style() -> str:
     fixed = (
-        f"text{{font-family:{_FONT};font-size:13px}}",
-        f".code{{font-family:{_MONOSPACE};font-size:12px}}",
+        f"text{{font-family:{_FONT};font-size:14px}}",
+        f".code{{font-family:{_MONOSPACE};font-size:12.5px}}",
         ".name{font-weight:600}",
-        ".small{font-size:12px}",
+        ".small{font-size:13px}",
         ".mark{font-size:12px;font-weight:700}",
         ".line,.frame,.rule{fill:none}",
         ".frame,.rule{stroke-dasharray:2 4}",

@@ -16,7 +16,7 @@ def flow() -> Picture:
     )
     drawn.frame((176, 22, 148, 152), "Your database", "database")
     drawn.frame((584, 22, 148, 152), "RabbitMQ", "broker")
-    program = drawn.box((16, 62, 112, 92), "Your program", "order and", "message")
+    program = drawn.box((16, 62, 112, 92), "Program", "order and", "message")
     table = drawn.box((188, 58, 124, 100), "Table", "delayed", "messages", kind="database", shape="store")
     dispatcher = drawn.box((396, 62, 116, 92), "Dispatcher", "a thread or", "a process")
     queue = drawn.box((596, 62, 124, 92), "Queue", "of the", "consumer", kind="broker", shape="queue")
@@ -86,7 +86,7 @@ def states() -> Picture:
     drawn.label((330, 180), "due: a dispatcher")
     drawn.label((330, 195), "claims it")
     drawn.arrow((claimed.x, 234), (waiting.right, 234), dashed=True)
-    drawn.label((330, 252), "not confirmed, or the", "dispatcher dies")
+    drawn.label((330, 252), "not confirmed,", "or the dispatcher", "dies")
     drawn.arrow((claimed.right, 204), (delivered.x, 204), kind="good")
     drawn.label((640, 195), "RabbitMQ confirms", kind="good")
     drawn.arrow((455, claimed.bottom), (455, failing.y), kind="bad")
@@ -113,7 +113,7 @@ def crash() -> Picture:
         ("commit", "In the table.", "A dispatcher sends", "it when it is due."),
         ("claim", "In the table.", "The claim ends, and", "a dispatcher claims", "it again."),
         ("publish", "In the table,", "perhaps also in the", "queue. It is sent", "again."),
-        ("confirm", "In both.", "It is sent again,", "and arrives twice", "with one message id."),
+        ("confirm", "In both.", "It is sent again,", "and arrives twice,", "with the same id."),
         ("remove", "In the queue.", "RabbitMQ keeps it", "for the consumer."),
     )
     drawn = Picture(
@@ -137,6 +137,6 @@ def crash() -> Picture:
         (left, 32), "If the process dies after this step and before the next one, the message is here:", anchor="start"
     )
     drawn.bar((left + column, 88, column * 4 - 4, 30), "a row of the table", "database")
-    drawn.bar((left + 3 * column, 130, column - 4, 30), "perhaps in the queue", "broker", dashed=True)
+    drawn.bar((left + 3 * column, 130, column - 4, 30), "perhaps a copy", "broker", dashed=True)
     drawn.bar((left + 4 * column, 130, 2 * column - 14, 30), "in the queue of RabbitMQ", "broker")
     return drawn

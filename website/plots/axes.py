@@ -13,9 +13,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from website.colours import DARK, IN_THE_DARK, LIGHT
 from website.plots.measured import Measured
 
-_WIDTH, _HEIGHT = 9.0, 4.3
+_WIDTH, _HEIGHT = 8.2, 4.1
 """Inches, of 72 units of the picture each."""
-_SCALE: Final = 1.4
+_SCALE: Final = 1.5
 """Pixels for a unit, where the page has room."""
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",  # text stays text: small, and it can be selected

@@ -23,7 +23,8 @@ class Measured:
         named = {"delaystore": "delaystore", "postgresql": "PostgreSQL", "rabbitmq": "RabbitMQ"}
         versions = [f"{shown} {self.conditions[name].split()[0]}" for name, shown in named.items()]
         machine = self.conditions["machine"].split(", ")[:2]
-        origin = "medians" if self.source.startswith("transcribed") else "every round"
+        transcribed = "medians" if self.source.endswith("medians") or "medians;" in self.source else "one run"
+        origin = transcribed if self.source.startswith("transcribed") else "every round"
         return ", ".join([*versions, *machine, self.date, origin])
 
 
