@@ -33,7 +33,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="native-lateness",
-    title="p99 lateness, 50,000 due within 10 s: NServiceBus' cascade's, against ours by store and dispatcher",
+    title="p99 lateness, 50,000 due within 10 s, against NServiceBus' cascade",
     limit=20,
     measure=measure,
 )

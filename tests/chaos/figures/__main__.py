@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.chaos.figures.experiments import EXPERIMENTS, QUICK, Figure, Scale
 from tests.chaos.figures.ground import ground
 
-HEAD = "| fault | measured | aim | not arrived | copies | error queue | |\n|---|---|---|---|---|---|---|"
+HEAD = "| fault | measured | aim | not arrived | copies | error queue | remark |\n|---|---|---|---|---|---|---|"
 
 
 def main(arguments: Sequence[str]) -> int:
