@@ -61,7 +61,7 @@ def lateness(axes: Axes, measured: Measured) -> str:
     axes.set_xlabel("lateness: arrival at the consumer minus due time (log scale)")
     axes.set_ylabel("% of messages arrived")
     axes.grid(which="major")
-    axes.legend(loc="center")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
     return f"Lateness on a log scale. Median, p99 and maximum: {'; '.join(told)}."
 
 
