@@ -234,6 +234,7 @@ def test_the_texts_of_a_diagram_fit_into_their_boxes(browser: Browser, name: str
     "name",
     [
         "index",
+        "benchmarks",
         "tutorials/first-message",
         "how-to/keys",
         "reference/glossary",
