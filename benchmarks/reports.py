@@ -30,11 +30,13 @@ class Answer:
         ]
         return "\n".join(lines)
 
-    def row(self) -> str:
-        """A row of the Markdown table."""
+    def row(self, version: str) -> str:
+        """A row of the Markdown table; `version`: of delaystore."""
         question, measured = self.question, self.measurement
         figure = question.shown(measured.figure) + ("" if self.met else " (not met)")
-        return f"| {question.title} | {question.asked} | **{figure}** | {measured.ours} | {measured.peer} |"
+        compared = question.asked, f"**{figure}**", measured.ours, measured.peer
+        cells = f"`{question.name}`", question.title, *compared, version
+        return f"| {' | '.join(cells)} |"
 
     def as_dict(self) -> dict[str, object]:
         """The same for JSON, with every round."""
@@ -65,14 +67,14 @@ def as_json(conditions: Mapping[str, str], answers: Sequence[Answer], *, quick: 
 
 
 def as_markdown(conditions: Mapping[str, str], answers: Sequence[Answer]) -> str:
-    """A table with its conditions and notes, as in docs/benchmarks.md."""
+    """A table with its conditions and notes, as in benchmarks/NOTES.md."""
     notes = [f"- `{answer.question.name}`: {note}" for answer in answers for note in answer.measurement.notes]
     lines = [
         f"Measured with {conditions_text(conditions)}.",
         "",
-        "| question | asked | measured | delaystore | compared with |",
-        "|---|---|---|---|---|",
-        *(answer.row() for answer in answers),
+        "| name | question | asked | measured | delaystore | compared with | version |",
+        "|---|---|---|---|---|---|---|",
+        *(answer.row(conditions["delaystore"]) for answer in answers),
         "",
         *notes,
     ]

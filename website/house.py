@@ -11,6 +11,7 @@ _PAGES: Final = {
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "benchmarks/NOTES.md": "design/benchmark-notes.md",
 }
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from website import commands, settings, variables
-from website.diagrams import pictured
 from website.house import HOUSE, is_shown, place
 from website.links import mended, targets
+from website.pictures import write_pictures
+from website.plots import write_plots
 from website.shown import shown
 from website.tabs import tabbed
 
-_AT_THE_TOP: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_BESIDES: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/NOTES.md")
 
 
 def write_pages(folder: Path) -> int:
@@ -21,13 +22,15 @@ def write_pages(folder: Path) -> int:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     shutil.copytree(HOUSE / "docs" / "pictures", folder / "pictures")
+    write_pictures(folder / "pictures")
+    write_plots(folder / "pictures")
     shutil.copytree(HOUSE / "website" / "assets", folder / "assets")
     return len(pages)
 
 
 def documents() -> dict[str, str]:
     """The documents that people write: the repository's path of each, and its text."""
-    paths = [*sorted((HOUSE / "docs").rglob("*.md")), *(HOUSE / name for name in _AT_THE_TOP)]
+    paths = [*sorted((HOUSE / "docs").rglob("*.md")), *(HOUSE / name for name in _BESIDES)]
     return {path.relative_to(HOUSE).as_posix(): path.read_text() for path in paths}
 
 
@@ -35,7 +38,7 @@ def _documents() -> dict[str, str]:
     """Documents as pages, and the pages of files that they link to."""
     written = documents()
     linked = set().union(*(targets(text, path) for path, text in written.items()))
-    pages = {place(path): pictured(tabbed(mended(text, path)), place(path)) for path, text in written.items()}
+    pages = {place(path): tabbed(mended(text, path)) for path, text in written.items()}
     return pages | {place(path): shown(path) for path in sorted(linked) if is_shown(path)}
 
 

@@ -48,7 +48,7 @@ def _lateness(made: Entrance, seconds: int) -> Lateness:
 
 QUESTION = Question(
     name="ingress-lateness",
-    title="p99 lateness from a publish with x-delay 2 s to the arrival, 2,000 a second for a minute",
+    title="p99 lateness through an ingress, 2,000 a second for a minute",
     limit=50,
     measure=measure,
     at_most=True,

@@ -32,7 +32,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="ingress-plugin",
-    title="published, confirmed and stored through an ingress, against what an exchange of the plugin accepted",
+    title="published, confirmed and stored through an ingress, against the plugin's exchange",
     limit=0.5,
     measure=measure,
 )

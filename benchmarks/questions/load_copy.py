@@ -25,8 +25,7 @@ def _copy(_frame: DataFrame, rows: Sequence[Row], url: str) -> None:
 
 QUESTION = Question(
     name="load-copy",
-    title="load of 1,000,000 rows with Spark into a store of 1,000,000, exactly once, against one psycopg COPY of rows "
-    "in memory",
+    title="Spark load of 1,000,000 into 1,000,000, against one psycopg COPY",
     limit=1,
     measure=measure,
 )

@@ -18,8 +18,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="load-millions",
-    title="load of 1,000,000 rows with Spark into a store of 10,000,000, exactly once, against Spark's JDBC writer "
-    "with reWriteBatchedInserts into a plain table as large",
+    title="Spark load of 1,000,000 into 10,000,000, against Spark's JDBC writer",
     limit=1.5,
     measure=measure,
 )

@@ -19,7 +19,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="lookup-millions",
-    title="get, list, reschedule and cancel with 10,000,000 waiting, against with 1,000: the worst median or p99",
+    title="look-ups with 10,000,000 waiting, against with 1,000: worst median or p99",
     limit=2,
     measure=measure,
     at_most=True,

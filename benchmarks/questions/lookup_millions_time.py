@@ -19,7 +19,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="lookup-millions-time",
-    title="p99 of get, list, reschedule and cancel with 10,000,000 waiting: the worst of the four",
+    title="p99 of look-ups with 10,000,000 waiting: worst of four",
     limit=5,
     measure=measure,
     at_most=True,

@@ -61,7 +61,7 @@ async def _ask(delivery: AsyncDelayedDelivery, seconds: float) -> None:
 
 QUESTION = Question(
     name="loop-stall",
-    title="the longest stall of an event loop while the database is frozen for 5 s",
+    title="longest stall of an event loop, database frozen for 5 s",
     limit=20,
     at_most=True,
     unit="ms",

@@ -1,5 +1,7 @@
 """Memory of the dispatcher's process with a large backlog, idle and while dispatching."""
 
+from dataclasses import dataclass
+
 import psutil
 
 from benchmarks.arena import Arena
@@ -26,8 +28,17 @@ class Peak:
         return now / MEGABYTE
 
 
-def measure(arena: Arena, quick: bool) -> Measurement:
-    waiting, count = millions(quick), 3_000 if quick else 100_000
+@dataclass(frozen=True)
+class Memory:
+    """Megabytes of the dispatcher's process: idle, at the most, and after dispatching."""
+
+    idle: float
+    peak: float
+    after: float
+
+
+def measure_memory(arena: Arena, waiting: int, count: int) -> Memory:
+    """Dispatch `count` messages while `waiting` others wait."""
     with arena.filled_bench(waiting) as bench, running(OURS, bench) as process:
         warm_up(bench, process, 1)
         peak = Peak(process)
@@ -35,13 +46,21 @@ def measure(arena: Arena, quick: bool) -> Measurement:
         bench.store.store_many(bench.messages(count, bench.store.now()))
         bench.await_dispatched(count, meanwhile=peak.look)
         after = peak.look()
-    most = peak.bytes / MEGABYTE
+    return Memory(idle, peak.bytes / MEGABYTE, after)
+
+
+def measure(arena: Arena, quick: bool) -> Measurement:
+    waiting, count = millions(quick), 3_000 if quick else 100_000
+    found = measure_memory(arena, waiting, count)
     return Measurement(
-        figure=most,
-        ours=f"{most:.0f} MB at the most",
+        figure=found.peak,
+        ours=f"{found.peak:.0f} MB at the most",
         peer="none",
-        numbers={"idle": [idle], "peak": [most], "after": [after]},
-        notes=[f"resident: {idle:.0f} MB idle with {waiting:,} waiting, {after:.0f} MB after dispatching {count:,}"],
+        numbers={"idle": [found.idle], "peak": [found.peak], "after": [found.after]},
+        notes=[
+            f"resident: {found.idle:.0f} MB idle with {waiting:,} waiting, {found.after:.0f} MB after dispatching "
+            f"{count:,}"
+        ],
     )
 
 

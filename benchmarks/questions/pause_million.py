@@ -68,7 +68,7 @@ def _health(bench: Bench) -> Health:
 
 QUESTION = Question(
     name="pause-million",
-    title="p99 lateness of other destinations, 1,000,000 due messages of a paused one, against with none",
+    title="p99 lateness beside 1,000,000 due messages of a paused destination",
     limit=2,
     measure=measure,
     at_most=True,

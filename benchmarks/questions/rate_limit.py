@@ -66,7 +66,7 @@ def _await_both(bench: Bench, processes: list[Running]) -> None:
 
 QUESTION = Question(
     name="rate-limit",
-    title="two dispatchers, a destination limited to 200 messages a second: how near",
+    title="two dispatchers, a destination limited to 200 messages a second",
     limit=0.9,
     measure=measure,
 )

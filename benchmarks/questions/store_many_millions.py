@@ -13,7 +13,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="store-many-millions",
-    title="store_many of 100,000, due over a year, with 10,000,000 waiting, against with none",
+    title="store_many of 100,000 with 10,000,000 waiting, against with none",
     limit=0.9,
     measure=measure,
 )

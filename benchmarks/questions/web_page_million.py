@@ -26,7 +26,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="web-page-million",
-    title="first byte of the web page's screens with 1,000,000 waiting: the worst p99",
+    title="first byte of the web page, 1,000,000 waiting: worst p99",
     limit=300,
     measure=measure,
     at_most=True,

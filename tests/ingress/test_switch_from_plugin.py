@@ -1,8 +1,8 @@
 """The whole switch from the delayed-message plugin itself, with publishers that go on: nothing is lost, nothing early.
 
-No package has the plugin. DELAYSTORE_TEST_DELAYED_PLUGIN names a folder to which it was compiled: that takes its
-sources (github.com/rabbitmq/rabbitmq-delayed-message-exchange, a branch per release) and erlc. Without it these are
-skipped.
+No package has the plugin. DELAYSTORE_TEST_DELAYED_PLUGIN names a folder to which scripts/build-delayed-plugin.sh has
+compiled it from its sources (github.com/rabbitmq/rabbitmq-delayed-message-exchange, a branch for each release). Without
+it these are skipped.
 """
 
 import json
@@ -16,15 +16,14 @@ from typing import Any, Self
 import pika
 import pytest
 from pika import exceptions
-from typing_extensions import override
 
 from tests.conftest import ENVIRONMENT
 from tests.faults.patience import PATIENCE, wait_until
 from tests.ingress.service import CLOCK, Service
 from tests.servers import RabbitMQ
+from tests.servers.delayed_plugin import VARIABLE, RabbitMQWithPlugin
 
-FOLDER = ENVIRONMENT.get("DELAYSTORE_TEST_DELAYED_PLUGIN")
-PLUGIN = "rabbitmq_delayed_message_exchange"
+FOLDER = ENVIRONMENT.get(VARIABLE)
 OLD, NEW, QUEUE = "orders", "orders.v2", "invoices"
 LONGEST = 12_000
 """Of the delays, in milliseconds: some of what waits in the plugin is due after the switch."""
@@ -32,19 +31,7 @@ LONGEST = 12_000
 INSTANT = 20
 """Messages that fall due while the exchange is missing, at most, of some hundred a second."""
 
-pytestmark = pytest.mark.skipif(FOLDER is None, reason="DELAYSTORE_TEST_DELAYED_PLUGIN names no folder")
-
-
-class RabbitMQWithPlugin(RabbitMQ):
-    """A broker with the plugin."""
-
-    def __init__(self) -> None:
-        super().__init__(management=True, plugins=(PLUGIN,))
-
-    @override
-    def _environment(self) -> dict[str, str]:
-        own = next(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) / "plugins"
-        return {**super()._environment(), "RABBITMQ_PLUGINS_DIR": f"{own}:{FOLDER}"}
+pytestmark = pytest.mark.skipif(FOLDER is None, reason=f"{VARIABLE} names no folder")
 
 
 class Publisher:
@@ -116,7 +103,7 @@ class Publisher:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RabbitMQ]:
-    with RabbitMQWithPlugin() as broker:
+    with RabbitMQWithPlugin(str(FOLDER), management=True) as broker:
         yield broker
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import io
 import json
 import os
 import re
@@ -14,12 +15,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from PIL import Image
+from playwright.sync_api import Browser, Page
 
+from tests.dispatching import wait_until
 from tests.servers import ServerMissingError
 from tests.web.chromium import NARROW, chromium, opened
-from website.diagrams import missing
 from website.house import HOUSE
+from website.pictures import PICTURES
 from website.site import CONFIGURATION, build
 from website.tree import documents
 
@@ -103,15 +106,11 @@ def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 @built
 def test_each_diagram_is_a_picture(site: Path) -> None:
-    drawn = {name: text.count("```mermaid\n") for name, text in documents().items() if "```mermaid\n" in text}
-    assert len(drawn) >= 2
-    for name, count in drawn.items():
-        assert missing(documents()[name]) == {}, "make pictures draws it"
-        shown = (site / name.removeprefix("docs/")).with_suffix(".html").read_text()
-        assert "flowchart" not in shown
-        pictures = re.findall(r'<img alt="\w[^"]*" class="diagram" src="(pictures/diagram-\w+\.png)"', shown)
-        assert len(pictures) == count
-        assert all((site / each).exists() for each in pictures)
+    for name in PICTURES:
+        assert (site / "pictures" / f"{name}.svg").read_text() == (HOUSE / f"docs/pictures/{name}.svg").read_text()
+    for page, picture in (("how-to/ingress", "ingress"), ("explanation/native-delays", "cascade")):
+        shown = (site / page).with_suffix(".html").read_text()
+        assert re.search(rf'<img alt="\w[^"]+" src="\.\./pictures/{picture}\.svg"', shown)
 
 
 @built
@@ -167,6 +166,30 @@ def test_the_search_knows_the_pages(site: Path) -> None:
     assert {page.replace(".md", ".html") for page in menu_pages()} - places == set()
 
 
+OUTSIDE = """() => {
+  const groups = [...document.querySelectorAll("svg g")];
+  const boxes = groups.map((each) => [...each.querySelectorAll("rect, path, circle, text")]);
+  const all = [document.querySelector("svg .paper"), ...document.querySelectorAll("svg text")];
+  return [all, ...boxes].flatMap(([shape, ...others]) => {
+    const room = shape.getBBox();
+    return others.filter((each) => each.tagName === "text").filter((each) => {
+      const taken = each.getBBox();
+      return taken.x < room.x || taken.x + taken.width > room.x + room.width
+        || taken.y < room.y || taken.y + taken.height > room.y + room.height;
+    }).map((each) => each.textContent);
+  });
+}"""
+"""Texts that stick out of the box that they are in, or of the picture."""
+DARKEST = 128
+
+
+def looks_dark(page: Page) -> bool:
+    """Whether the page's diagram is drawn on a dark background."""
+    picture = page.locator('img[src$="ingress.svg"]').screenshot()
+    red, green, blue = Image.open(io.BytesIO(picture)).convert("RGB").getpixel((12, 12))  # type: ignore[misc]
+    return max(red, green, blue) < DARKEST
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""
@@ -198,10 +221,30 @@ def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, sch
 
 
 @built
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_a_diagram_is_light_or_dark_as_the_reader_chooses(browser: Browser, address: str, system: str) -> None:
+    """By the system at first, then by the page's own switch, whatever the system prefers."""
+    with opened(browser, address, color_scheme=system) as page:
+        page.goto("how-to/ingress.html")
+        page.wait_for_load_state("networkidle")
+        assert looks_dark(page) == (system == "dark")
+        page.locator("label.md-header__button[for^=__palette]:visible").click()
+        wait_until(lambda: looks_dark(page) == (system == "light"), "the diagram follows the switch")
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_the_texts_of_a_diagram_fit_into_their_boxes(browser: Browser, name: str) -> None:
+    with opened(browser, "http://localhost/") as page:
+        page.set_content(PICTURES[name].svg())
+        assert page.evaluate(OUTSIDE) == []
+
+
+@built
 @pytest.mark.parametrize(
     "name",
     [
         "index",
+        "benchmarks",
         "tutorials/first-message",
         "how-to/keys",
         "reference/glossary",

@@ -132,7 +132,7 @@ def tile(page: Page, name: str) -> str:
 
 @pytest.mark.long
 def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, pictures: Path) -> None:
-    """`make pictures` puts them where the documents have them."""
+    """`make screenshots` puts them where the documents have them."""
     with reminding(shop.store) as delivery:
         operations = delivery.operations.acting_as("ada")
         operations.pause("mail.newsletter")

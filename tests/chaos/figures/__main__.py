@@ -5,11 +5,10 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from tests.chaos.figures.experiments import EXPERIMENTS, Figure, Scale
+from tests.chaos.figures.experiments import EXPERIMENTS, QUICK, Figure, Scale
 from tests.chaos.figures.ground import ground
 
-QUICK = Scale(frozen=40, without_quorum=20, waiting=5_000)
-HEAD = "| fault | measured | aim | not arrived | copies | error queue | |\n|---|---|---|---|---|---|---|"
+HEAD = "| fault | measured | aim | not arrived | copies | error queue | remark |\n|---|---|---|---|---|---|---|"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -24,6 +24,10 @@ class Scale:
     waiting: int = 100_000
 
 
+QUICK: Final = Scale(frozen=40, without_quorum=20, waiting=5_000)
+"""Shows that everything still runs."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """What was measured: seconds, where they were measured, and what else is to be said."""
