@@ -113,17 +113,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "health": ("health --max-overdue 10m --require-dispatcher",),
     "errors list": ("errors list", "errors list --messages --destination billing"),
     "errors replay": ("errors replay --destination bilng --to billing --dry-run", "errors replay --kind Unroutable"),
-    "ingest create": (
-        "ingest create orders --type topic",
-        "ingest create reminders --definitions before.json --dry-run",
+    "ingress create": (
+        "ingress create orders --type topic",
+        "ingress create reminders --definitions before.json --dry-run",
     ),
-    "ingest verify": ("ingest verify orders",),
-    "ingest status": ("ingest status orders",),
-    "ingest retry": (
-        "ingest retry orders.ingress.rejected --dry-run",
-        "ingest retry orders.ingress.rejected invoice-7",
+    "ingress verify": ("ingress verify orders",),
+    "ingress status": ("ingress status orders",),
+    "ingress replay": (
+        "ingress replay orders.ingress.rejected --dry-run",
+        "ingress replay orders.ingress.rejected invoice-7",
     ),
-    "ingest delete": ("ingest delete orders --dry-run",),
+    "ingress delete": ("ingress delete orders --dry-run",),
     "errors discard": ("errors discard --destination bilng --until 2027-01-01T00:00:00Z",),
 }
 

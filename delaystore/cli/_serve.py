@@ -48,7 +48,7 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("metrics", "listen"): "--metrics",
     ("metrics", "destinations"): "--metrics-destinations",
     ("health", "listen"): "--health",
-    ("endpoint", "ingress"): "--ingest",
+    ("endpoint", "ingress"): "--ingress",
 }
 """Options that have another name than their key in the configuration."""
 
@@ -90,11 +90,11 @@ def serve(
     health: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz there, too, with reasons.")
     ] = None,
-    ingest: Annotated[
+    ingress: Annotated[
         list[str] | None,
         environment_option(
-            "--ingest",
-            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingest` does; "
+            "--ingress",
+            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingress run` does; "
             "repeatable.",
             group="serve",
             metavar="EXCHANGE",
@@ -147,7 +147,7 @@ def serve(
                         "error_queue": of.error_queue,
                         "audit": of.audit.value,
                         "retention": of.retention,
-                        "ingress": {name: {} for name in ingest or ()},
+                        "ingress": {name: {} for name in ingress or ()},
                         "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,

@@ -26,7 +26,7 @@ def examples(command: Any, name: str = "") -> Iterator[tuple[str, list[str]]]:
 
 
 EXAMPLES = dict(examples(get_command(app)))
-OF_A_BROKER = [command for command in EXAMPLES if command.startswith("ingest ")]
+OF_A_BROKER = [command for command in EXAMPLES if command.startswith("ingress ")]
 
 
 def test_each_example_runs(

@@ -1,4 +1,4 @@
-"""`delaystore delays` migrate, transfer, status and export."""
+"""`delaystore cascade` migrate, transfer, status and export."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -83,11 +83,11 @@ def migrate(
     from_cascade: Annotated[
         str,
         environment_option(
-            "--from", "The cascade whose messages are moved.", metavar="CASCADE", group="delays_migrate"
+            "--from", "The cascade whose messages are moved.", metavar="CASCADE", group="cascade_migrate"
         ),
     ] = "nservicebus-v1",
     to_cascade: Annotated[
-        str, environment_option("--to", "The cascade that gets them.", metavar="CASCADE", group="delays_migrate")
+        str, environment_option("--to", "The cascade that gets them.", metavar="CASCADE", group="cascade_migrate")
     ] = "nservicebus-v2",
     *,
     options: MoveOptions,
@@ -109,7 +109,9 @@ def migrate(
 def transfer(
     to_broker: Annotated[
         str | None,
-        url_option("--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost."),
+        url_option(
+            "--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost.", group="cascade_transfer"
+        ),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[
@@ -128,7 +130,7 @@ def transfer(
     their results do not add up.
     """
     url = on.require_broker()
-    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
+    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_CASCADE_TRANSFER_TO_BROKER")
     with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
         _run(source, target, options, as_json=as_json)
 
@@ -289,7 +291,7 @@ def _row(level: "Level") -> tuple[str, ...]:
 
 
 class CascadeFormat(StrEnum):
-    """What `delays export` can write."""
+    """What `cascade export` can write."""
 
     TERRAFORM = "terraform"
     DEFINITIONS = "definitions"
@@ -303,7 +305,7 @@ def export(
             "--format",
             "Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
             "or a Mermaid diagram.",
-            group="delays_export",
+            group="cascade_export",
         ),
     ],
     cascade: CascadeName = DEFAULT_CASCADE,
@@ -318,7 +320,7 @@ def export(
 ) -> None:
     """Write a cascade as infrastructure as code, or as a diagram. Asks no broker.
 
-    Destinations are bound by `delaystore delays bind`, not by what this writes. With --json, what would be written is
+    Destinations are bound by `delaystore cascade bind`, not by what this writes. With --json, what would be written is
     the text in `content`, or the file named in `file` holds it.
     """
     text = _text(form, topology_named(cascade), vhost, full)

@@ -1,4 +1,4 @@
-"""`delaystore ingest` run, retry and status."""
+"""`delaystore ingress` run, replay and status."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from delaystore.cli._broker import BrokerOptions, BrokerUrl
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import ReasonOption
-from delaystore.cli._ingest_options import IngressOptions, NameOptions
+from delaystore.cli._ingress_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
     DryRunOption,
@@ -51,7 +51,6 @@ _TICK: Final = 0.2
 
 
 def run(
-    context: typer.Context,
     *,
     given: IngressOptions,
     metrics: Annotated[
@@ -60,7 +59,7 @@ def run(
             "--metrics",
             "Serve metrics to Prometheus there, as at 127.0.0.1:9465.",
             metavar="HOST:PORT",
-            group="ingest",
+            group="ingress_run",
         ),
     ] = None,
     fail_fast: FailFast = False,
@@ -71,12 +70,9 @@ def run(
 ) -> None:
     """Consume delayed messages from RabbitMQ, of any program.
 
-    Without a command it consumes messages until SIGTERM or SIGINT. They are kept in the store until they are due. Each
-    is acknowledged once it is stored. `delaystore dispatch` forwards due messages, or `delaystore serve` does both. The
-    commands below are about the exchanges and queues that this needs.
+    Consumes messages until SIGTERM or SIGINT. They are kept in the store until they are due. Each is acknowledged once
+    it is stored. `delaystore dispatch` forwards due messages, or `delaystore serve` does both.
     """
-    if context.invoked_subcommand is not None:
-        return
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
     from delaystore.transports.rabbitmq import RabbitMQTransport
@@ -142,7 +138,7 @@ def _outcome(health: "IngressHealth") -> str:
     return f"stopped: {health.stored} stored{more}"
 
 
-def retry(
+def replay(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
     reason: ReasonOption = None,
@@ -246,7 +242,7 @@ def status(
 
     names = which.names()
     seconds = again.seconds()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         found = read_status(client, names)
         if again.watch:
             _watch(client, names, seconds, as_json=as_json)
