@@ -47,7 +47,35 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+_MIGRATIONS: Final = tuple(f"migrate {name}" for name in ("preview", "run", "status", "abort", "verify", "cleanup"))
+_BY_FILTER: Final = ("list", "count", "cancel", "reschedule", "export")
+_ERRORS: Final = ("errors list", "errors replay", "errors discard")
+_MOVES: Final = ("cascade migrate", "cascade transfer")
+_CHANGES: Final = (
+    *("send", "cancel", "reschedule", "pause", "resume", "limit"),
+    *("errors replay", "errors discard", "operations resume", "operations abandon"),
+)
 OPTIONS: Final = (
+    _option("--every", "--interval", "status", "ingress status"),
+    _option("--watch", "--observe", "cascade status"),
+    _option("--rejects", "--rejects-dir", "send", "load"),
+    _option("--key-columns", "--id-columns", "send", "load"),
+    _option("--allow-rejects", "--allow-rejected", "migrate preview", "migrate run"),
+    _option("--max-rejects", "--max-rejected", "migrate run"),
+    _option("--rejections", "--list-rejected", "migrate status"),
+    _option("--cutoff-time", "--due-after", *_MIGRATIONS),
+    _option("--since", "--due-after", *_BY_FILTER),
+    _option("--until", "--due-before", *_BY_FILTER),
+    _option("--since", "--failed-after", *_ERRORS),
+    _option("--until", "--failed-before", *_ERRORS),
+    _option("--before", "--after", "changes"),
+    _option("--by", "--actor", *_CHANGES),
+    _option("--by", "--per", "count"),
+    _option("--resume", "--continue", "export"),
+    _option("--due-by", "--due-from", *_MOVES),
+    _option("--mode", "--exactly-once", "dispatch", "serve"),
+    _option("--retries", "--number-of-retries", "dispatch", "serve"),
+    _option("--handover", "--handover-horizon", "dispatch", "serve"),
     _option("--exchange", "the argument EXCHANGE", "ingress run"),
     _option("--forms", "--delay-headers", "ingress run"),
     _option("--out", "--output-exchange", *(f"ingress {name}" for name in ("create", "verify", "status", "delete"))),
@@ -65,14 +93,33 @@ VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
         "DELAYSTORE_INGEST_TYPE": "DELAYSTORE_INGRESS_TYPE",
         "DELAYSTORE_INGEST_EXCHANGE_TYPE": "DELAYSTORE_INGRESS_EXCHANGE_TYPE",
         "DELAYSTORE_OPERATIONS_LIMIT": "DELAYSTORE_OPERATIONS_LIST_LIMIT",
+        "DELAYSTORE_BY": "DELAYSTORE_ACTOR",
+        "DELAYSTORE_MIGRATE_ALLOW_REJECTS": "DELAYSTORE_MIGRATE_ALLOW_REJECTED",
+        "DELAYSTORE_MIGRATE_CUTOFF_TIME": "DELAYSTORE_MIGRATE_DUE_AFTER",
         "DELAYSTORE_TO_BROKER": "DELAYSTORE_CASCADE_TRANSFER_TO_BROKER",
     }
 )
 """Variables whose names do not follow from those of a command and an option."""
 
 
-KEYS: Final[Mapping[str, str]] = MappingProxyType({"forms": "delay_headers"})
+KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "forms": "delay_headers",
+        "handover": "handover_horizon",
+        "mode": "exactly_once",
+        "retries": "number_of_retries",
+    }
+)
 """Keys of TOML files, in the tables that have the present key."""
+
+
+LOAD_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({"keycolumns": "idColumns"})
+"""Options of loads, as of `df.write`, in lower case."""
+
+
+def renamed_load_option(name: str) -> str | None:
+    """What an option of a load is called now; None: that is not a former name."""
+    return LOAD_OPTIONS.get(name.lower())
 
 
 def renamed_key(name: str) -> str | None:

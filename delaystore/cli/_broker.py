@@ -28,8 +28,28 @@ if TYPE_CHECKING:
 
 BrokerUrl = Annotated[
     str | None,
-    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
+    url_option(
+        "--broker",
+        "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost. Default: --transport, if that is RabbitMQ.",
+    ),
 ]
+
+
+def broker_of(broker: str | None, transport: str | None) -> str | None:
+    """`broker`, or else the broker of `transport`; None: neither is given, or the transport is none of RabbitMQ."""
+    if broker or not (transport or "").lower().startswith("amqp"):
+        return broker or None
+    from delaystore.transports.rabbitmq.parameters import take_parameter
+
+    url = transport or ""
+    for parameter in ("delays", "queue_type"):
+        url, _ = take_parameter(url, parameter)
+    return url
+
+
+def require_broker(broker: str | None, transport: str | None) -> str:
+    """As `broker_of`; ConfigurationError where neither names a broker."""
+    return required(broker_of(broker, transport), "broker", "--broker URL", "DELAYSTORE_BROKER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +57,9 @@ class BrokerOptions:
     """The broker that a command is about, as given on the command line."""
 
     broker: BrokerUrl = None
+    transport: Annotated[
+        str | None, url_option("--transport", "The broker, unless --broker is given.", hidden=True)
+    ] = None
     management: Annotated[
         str | None,
         url_option(
@@ -48,7 +71,7 @@ class BrokerOptions:
 
     def require_broker(self) -> str:
         """The broker's URL; ConfigurationError where none is given."""
-        return required(self.broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+        return require_broker(self.broker, self.transport)
 
     @contextmanager
     def open(self, name: str = "delaystore cascade") -> Iterator["BrokerClient"]:
@@ -303,4 +326,4 @@ class CascadeOptions(BrokerOptions):
             yield client, topology
 
 
-OfferedCascade = Annotated[CascadeOptions, Offered("broker", "cascade", "management")]
+OfferedCascade = Annotated[CascadeOptions, Offered("broker", "transport", "cascade", "management")]

@@ -23,7 +23,7 @@ from delaystore.cli._output import print_document, print_line, print_note, print
 from delaystore.cli._signals import stop_requests
 from delaystore.text import counted, duration_text, parse_duration
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
-from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
+from delaystore.transports.rabbitmq.topology.cascades import DueFrom, Routing
 
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 class MoveOptions:
     """How messages are moved, as given on the command line."""
 
-    due_by: Annotated[
-        DueBy,
+    due_from: Annotated[
+        DueFrom,
         typer.Option(
-            "--due-by",
+            "--due-from",
             help="Where the remaining delay is read. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery "
-            "task's eta; exact. key: the routing key from the present level down; never early, late by the time spent "
-            "in that level. either: the headers, or else the key.",
+            "task's eta; exact. routing-key: the routing key from the present level down; never early, late by the "
+            "time spent in that level. either: the headers, or else the routing key.",
         ),
-    ] = DueBy.HEADERS
+    ] = DueFrom.HEADERS
     routing: Annotated[
         Routing,
         typer.Option(
@@ -67,7 +67,7 @@ class MoveOptions:
         from delaystore.cascades.moving.mover import MoveSettings
 
         return MoveSettings(
-            due_by=self.due_by,
+            due_from=self.due_from,
             routing=self.routing,
             poison_queue=self.poison_queue,
             max_rate=self.max_rate,
@@ -198,7 +198,7 @@ def _remarks(report: "MoveReport", poison_queue: str) -> list[str]:
     if report.disagreeing:
         remarks.append(
             f"{counted(report.disagreeing, 'message')} are due earlier by their headers than by their routing key, by "
-            "more than a minute; --due-by key goes by the key"
+            "more than a minute; --due-from routing-key goes by the key"
         )
     if report.dry_run and report.read < report.source_before:
         remarks.append(f"read only the first messages of each level: {report.read:,} of {report.source_before:,}")
@@ -214,10 +214,10 @@ def status(
     sample: Annotated[
         int, typer.Option(min=0, metavar="N", help="How many undeliverable messages to read, to find the reasons.")
     ] = 100,
-    watch: Annotated[
+    observe: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long to watch whether expired messages leave their levels. 0: not at all."
+            metavar="DURATION", help="How long to observe whether expired messages leave their levels. 0: not at all."
         ),
     ] = "12s",
     *,
@@ -232,7 +232,7 @@ def status(
     """
     from delaystore.cascades import read_status
 
-    seconds = parse_duration(watch, "--watch") / timedelta(seconds=1)
+    seconds = parse_duration(observe, "--observe") / timedelta(seconds=1)
     with on.open_cascade() as (client, topology):
         found = read_status(client, topology, sample=sample, watch=seconds)
     if as_json:

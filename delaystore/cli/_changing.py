@@ -206,10 +206,10 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
         print_note(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
 
 
-By = Annotated[
+ActorName = Annotated[
     str | None,
     environment_option(
-        "--by", "The name under which the audit trail has the change. Default: user@host.", metavar="NAME"
+        "--actor", "The name under which the audit trail has the change. Default: user@host.", metavar="NAME"
     ),
 ]
 
@@ -225,11 +225,11 @@ class _Saying(logging.Handler):
 _SAYING: Final = _Saying(logging.ERROR)
 
 
-def acting(opened: "OpenedEndpoint", by: str | None) -> "Operations":
-    """The endpoint's operations, in the name that --by says."""
+def acting(opened: "OpenedEndpoint", actor: str | None) -> "Operations":
+    """The endpoint's operations, in the name that --actor says."""
     logging.getLogger("delaystore.operations").addHandler(_SAYING)
     operations = opened.delivery.operations
-    return operations.acting_as(by, way=Way.CLI)
+    return operations.acting_as(actor, way=Way.CLI)
 
 
 _WHY_NOT = {
@@ -246,7 +246,7 @@ def cancel(
     every: Annotated[bool, all_option("cancel")] = False,
     dry_run: DryRunOption = False,
     yes: BulkYesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
@@ -262,7 +262,7 @@ def cancel(
     bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if is_bulk:
             bulk.make(opened, operations, lambda new: operations.begin_cancel(wanted, operation_id=new))
             return
@@ -289,7 +289,7 @@ def reschedule(
     every: Annotated[bool, all_option("reschedule")] = False,
     dry_run: DryRunOption = False,
     yes: BulkYesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
@@ -304,7 +304,7 @@ def reschedule(
     is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
     after, instant = parse_due(delay, at)
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if is_bulk:
 
             def begin(new: str) -> Operation:
@@ -369,7 +369,7 @@ OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation's 
 
 def resume(
     operation_id: OperationId,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -380,7 +380,7 @@ def resume(
     abandoned. Creates no table and no file.
     """
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         operation = operations.operation(operation_id)
         if operation is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
@@ -393,7 +393,7 @@ def resume(
 
 def abandon(
     operation_id: OperationId,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -403,7 +403,7 @@ def abandon(
     A process that works on it stops after the step in progress.
     """
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
     if ended is None or known is None:

@@ -103,8 +103,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "serve --check --web 127.0.0.1:8080 --metrics 127.0.0.1:9464",
         "serve --print-config",
     ),
-    "list": ("list --destination billing --until 2027-02-01T00:00:00Z", "list --failing"),
-    "count": ("count --by hour",),
+    "list": ("list --destination billing --due-before 2027-02-01T00:00:00Z", "list --failing"),
+    "count": ("count --per hour",),
     "cancel": ("cancel invoice-7", "cancel --header campaign=spring --dry-run"),
     "reschedule": ("reschedule invoice-7 --delay 2h30m", "reschedule --destination billing --failing --delay 0"),
     "export": ("export spring.jsonl --header campaign=spring",),
@@ -124,7 +124,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "ingress replay orders.ingress.rejected invoice-7",
     ),
     "ingress delete": ("ingress delete orders --dry-run",),
-    "errors discard": ("errors discard --destination bilng --until 2027-01-01T00:00:00Z",),
+    "errors discard": ("errors discard --destination bilng --failed-before 2027-01-01T00:00:00Z",),
 }
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._broker import BrokerUrl
+from delaystore.cli._broker import BrokerUrl, require_broker
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     READING,
@@ -24,7 +24,6 @@ from delaystore.cli._options import (
     error_queue_option,
     parse_address,
     require_tables,
-    required,
 )
 from delaystore.cli._output import log_to_standard_error, print_document, print_note
 from delaystore.cli._signals import stopped_by, when_reached
@@ -83,7 +82,6 @@ def metrics_server(address: str) -> "Iterator[MetricsServer]":
 
 
 _DEFAULTS = DelayedDeliverySettings()
-_TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +91,20 @@ class DispatcherOptions:
     batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
         _DEFAULTS.batch_size
     )
-    retries: Annotated[
+    number_of_retries: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
     ] = _DEFAULTS.number_of_retries
     error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "dispatch")] = (
         DEFAULT_ERROR_QUEUE
     )
-    mode: Annotated[
-        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode
+    exactly_once: Annotated[
+        bool,
+        typer.Option("--exactly-once", help="Deliver exactly once; needs SQL queues in the store's database."),
+    ] = False
     poll_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
     ] = "500ms"
-    handover: Annotated[
+    handover_horizon: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
@@ -122,11 +121,11 @@ class DispatcherOptions:
         with _settings_as_typed():
             return DelayedDeliverySettings(
                 batch_size=self.batch_size,
-                number_of_retries=self.retries,
+                number_of_retries=self.number_of_retries,
                 error_queue=self.error_queue,
-                transaction_mode=self.mode,
+                transaction_mode=_mode(exactly_once=self.exactly_once),
                 poll_interval=_longest_sleep(self.poll_interval),
-                handover_horizon=parse_duration(self.handover, "--handover"),
+                handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
             )
@@ -192,6 +191,10 @@ def dispatch(
         print_document(done.counts())
 
 
+def _mode(*, exactly_once: bool) -> TransactionMode:
+    return TransactionMode.TRANSACTION_SCOPE if exactly_once else _DEFAULTS.transaction_mode
+
+
 @contextmanager
 def _settings_as_typed() -> Iterator[None]:
     """Raise an error about a setting, which begins with its name, as one about the option."""
@@ -199,15 +202,15 @@ def _settings_as_typed() -> Iterator[None]:
         yield
     except ConfigurationError as error:
         name, _, rest = str(error).partition(" ")
-        raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
+        raise ConfigurationError(f"--{name.replace('_', '-')} {rest}") from None
 
 
 def _check_handover(horizon: timedelta, transport: Transport) -> None:
     longest = transport.longest_native_delay or timedelta(0)
     if horizon > longest:
         raise ConfigurationError(
-            f"--handover is longer than --transport delays natively ({longest}); lower it, or give an amqp:// URL "
-            "another ?delays=NAME"
+            f"--handover-horizon is longer than --transport delays natively ({longest}); lower it, or give an amqp:// "
+            "URL another ?delays=NAME"
         )
 
 
@@ -298,7 +301,7 @@ def control(
     from delaystore.ingress.control import ControlQueue
 
     log_to_standard_error(verbose=verbose)
-    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = require_broker(broker, where.transport)
     with replace(where, transport=url).open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
         with stopped_by(reader.stop):

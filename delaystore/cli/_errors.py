@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import By, acting
+from delaystore.cli._changing import ActorName, acting
 from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -65,11 +65,12 @@ class ErrorFilterOptions:
         typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
     ] = None
     reason: ReasonOption = None
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only messages that failed at this time or later.")
+    failed_after: Annotated[
+        str | None,
+        typer.Option("--failed-after", metavar="TIME", help="Only messages that failed at this time or later."),
     ] = None
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only messages that failed before this time.")
+    failed_before: Annotated[
+        str | None, typer.Option("--failed-before", metavar="TIME", help="Only messages that failed before this time.")
     ] = None
 
     def filter(self, message_id: str | None = None) -> "ErrorFilter":
@@ -81,8 +82,8 @@ class ErrorFilterOptions:
             kind=self.kind,
             reason=self.reason,
             message_id=message_id,
-            since=None if self.since is None else parse_instant(self.since, "--since"),
-            until=None if self.until is None else parse_instant(self.until, "--until"),
+            since=None if self.failed_after is None else parse_instant(self.failed_after, "--failed-after"),
+            until=None if self.failed_before is None else parse_instant(self.failed_before, "--failed-before"),
         )
 
     def chosen(self, message_id: str | None, *, every: bool) -> "ErrorFilter":
@@ -99,8 +100,8 @@ NOT_GIVEN: Final = "looked at {} only: other consumers hold the rest, or the que
 
 
 @contextmanager
-def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = None) -> Iterator["ErrorQueue"]:
-    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `by`.
+def open_errors(options: "EndpointOptions", error_queue: str, actor: str | None = None) -> Iterator["ErrorQueue"]:
+    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `actor`.
 
     ConfigurationError where no transport is given, or a SQLite file does not exist.
     """
@@ -113,7 +114,7 @@ def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = N
             yield ErrorQueue(transport, error_queue)
         return
     with options.open(settings) as opened:
-        yield acting(opened, by).errors
+        yield acting(opened, actor).errors
 
 
 MessageIdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
@@ -134,7 +135,7 @@ def replay(
     ] = None,
     limit: LimitOption = None,
     dry_run: DryRunOption = False,
-    by: By = None,
+    actor: ActorName = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
     as_json: JsonOption = False,
@@ -147,7 +148,7 @@ def replay(
     there. Exit code 1: something that matches stays.
     """
     wanted = which.chosen(message_id, every=every)
-    with open_errors(where, error_queue, by) as queue:
+    with open_errors(where, error_queue, actor) as queue:
         work = partial(queue.replay, wanted, destination=to, limit=limit, dry_run=dry_run)
         _change(work, "replayed", wanted, limit, as_json=as_json)
 
@@ -160,7 +161,7 @@ def discard(
     limit: LimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
     as_json: JsonOption = False,
@@ -171,7 +172,7 @@ def discard(
     code 1: something that matches stays.
     """
     wanted = which.chosen(message_id, every=every)
-    with open_errors(where, error_queue, by) as queue:
+    with open_errors(where, error_queue, actor) as queue:
         if not (dry_run or yes):
             _confirm(lambda: queue.discard(wanted, limit=limit, dry_run=True), error_queue)
         work = partial(queue.discard, wanted, limit=limit, dry_run=dry_run)

@@ -56,9 +56,11 @@ def export(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export printed."),
+        typer.Option(metavar="CURSOR", help="Go on behind this cursor, which an interrupted export printed."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
+    continue_: Annotated[
+        bool, environment_option("--continue", "Go on with an interrupted export to FILE.", group="export")
+    ] = False,
     dry_run: DryRunOption = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -70,9 +72,9 @@ def export(
     """
     wanted = which.filter()
     begin = parse_position(after, "--after")
-    if resume and (file == _STDOUT or begin is not None):
+    if continue_ and (file == _STDOUT or begin is not None):
         raise ConfigurationError(
-            "--resume goes on with a FILE, which knows how far it is; leave out --after, or --resume"
+            "--continue goes on with a FILE, which knows how far it is; leave out --after, or --continue"
         )
     if file.endswith("/"):  # which a path forgets
         raise ConfigurationError(f"{file!r} is a folder; name a file")
@@ -92,7 +94,7 @@ def export(
             printed = _Printed(chosen, headed=begin is None)
             _run(operations.chunks(wanted, after=begin), printed, None, quiet=is_terminal())
             return
-        sink = stack.enter_context(ExportFile(Path(file), chosen, name, wanted, resume=resume))
+        sink = stack.enter_context(ExportFile(Path(file), chosen, name, wanted, resume=continue_))
         if not sink.is_complete:
             total = None if wanted else opened.delivery.estimate_count().messages
             _run(operations.chunks(wanted, after=sink.after or begin), sink, total)

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions
+from delaystore.cli._broker import BrokerOptions, broker_of
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, JsonOption, error_queue_option
 from delaystore.cli._output import about, print_document, print_line, print_note
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
@@ -163,14 +164,14 @@ def health(
     *,
     must: HealthOptions,
     where: DispatchedEndpoint,
-    on: BrokerOptions,
+    on: Annotated[BrokerOptions, Offered("broker", "management")],
     error_queue: Annotated[str, shown_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: JsonOption = False,
 ) -> None:
     """Say in one line whether an endpoint is healthy.
 
     How many messages wait (over 100,000: about how many), what is overdue, failing and paused. With --transport, also
-    how many messages the error queue holds. With --broker and --management, warns of an error queue from which RabbitMQ
+    how many messages the error queue holds. With --management, warns of an error queue from which RabbitMQ
     4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since it was due, the store is
     read-only or does not answer in time, or a table, column or unique index is missing that dispatchers or senders
     need; with --require-dispatcher also where none is running. Failing and paused messages are shown, and are not
@@ -182,7 +183,7 @@ def health(
     deadline = Deadline(must.timeout)
     with where.open(reading(error_queue)) as opened:
         report = deadline.report(opened)
-    warning = _limit_warning(on, error_queue)
+    warning = _limit_warning(replace(on, transport=where.transport), error_queue)
     faults = report.faults(criteria)
     if as_json:
         more = {"store": report.problem, "warning": warning}
@@ -197,7 +198,7 @@ def health(
 
 
 def _limit_warning(on: BrokerOptions, error_queue: str) -> str | None:
-    if not (on.broker and on.management):
+    if not (broker_of(on.broker, on.transport) and on.management):
         return None
     from delaystore.cascades.delivery_limits import limit_warning
 

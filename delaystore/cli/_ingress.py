@@ -195,8 +195,8 @@ def create(
 
 def _broker_is_typed(context: typer.Context) -> bool:
     """Whether the broker is an option of this command line, and not only in the environment, where it often is."""
-    source = context.get_parameter_source("broker")
-    return source is not None and source.name == "COMMANDLINE"
+    sources = map(context.get_parameter_source, ("broker", "transport"))
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
 def _leads_nowhere(client: "BrokerClient", out: str) -> bool:

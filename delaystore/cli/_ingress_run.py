@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions, BrokerUrl
+from delaystore.cli._broker import BrokerOptions, BrokerUrl, require_broker
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import ReasonOption
@@ -23,7 +23,6 @@ from delaystore.cli._options import (
     Verbose,
     WatchOptions,
     environment_option,
-    required,
 )
 from delaystore.cli._output import (
     log_to_standard_error,
@@ -79,7 +78,7 @@ def run(
 
     log_to_standard_error(verbose=verbose)
     ingress_of, longest = given.configuration(), given.delivery_settings()
-    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = require_broker(broker, where.transport)
     name = where.require_endpoint()
     with closing(where.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
@@ -144,7 +143,7 @@ def replay(
     reason: ReasonOption = None,
     dry_run: DryRunOption = False,
     *,
-    on: Annotated[BrokerOptions, Offered("broker")],
+    on: Annotated[BrokerOptions, Offered("broker", "transport")],
     as_json: JsonOption = False,
 ) -> None:
     """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WORDS: Final = re.compile("(?=[A-Z])")
 _OPTIONS: Final = (
-    "destination", "schema", "table", "loadId", "keyColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
+    "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
     "unknownColumns", "timeZone", "ambiguousTime", "rejects",
 )  # fmt: skip
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
@@ -36,9 +36,13 @@ _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.patt
 NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+_OWN: Final[Mapping[str, str]] = MappingProxyType({"rejects": "--rejects-dir"})
+"""Options whose name on the command line does not follow from that of Spark's option."""
+
+
 def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
     """`--load-id`, for `loadId`. `typed`: options that the command has by another name."""
-    return typed.get(name) or f"--{_WORDS.sub('-', name).lower()}"
+    return typed.get(name) or _OWN.get(name) or f"--{_WORDS.sub('-', name).lower()}"
 
 
 def as_typed(text: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
@@ -110,7 +114,7 @@ class RowOptions:
         str | None,
         typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
     ] = None
-    key_columns: Annotated[
+    id_columns: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
     ] = None
@@ -134,7 +138,7 @@ class RowOptions:
     ambiguous_time: Annotated[
         AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
     ] = AmbiguousTime.REJECT
-    rejects: Annotated[
+    rejects_dir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
@@ -146,13 +150,13 @@ class RowOptions:
         """The options of a load, but those about keys; None: not given, or the default."""
         return {
             "loadId": self.load_id,
-            "keyColumns": self.key_columns,
+            "idColumns": self.id_columns,
             "keyColumn": self.key_column,
             "onDuplicate": None if self.on_duplicate is OnDuplicate.ERROR else self.on_duplicate.value,
             "unknownColumns": None if self.unknown_columns is UnknownColumns.ERROR else self.unknown_columns.value,
             "timeZone": self.time_zone,
             "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
-            "rejects": self.rejects,
+            "rejects": self.rejects_dir,
         }
 
     def given(
@@ -185,13 +189,13 @@ RowsOfFile = Annotated[
     RowOptions,
     Offered(
         "load_id",
-        "key_columns",
+        "id_columns",
         "key_column",
         "on_duplicate",
         "unknown_columns",
         "time_zone",
         "ambiguous_time",
-        "rejects",
+        "rejects_dir",
     ),
 ]
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""
@@ -257,7 +261,7 @@ def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
 
 
 _OBSTACLES: Final[Mapping[str, str]] = {
-    "rejects": "rows cannot be messages (see --rejects)",
+    "rejects": "rows cannot be messages (see --rejects-dir)",
     "twice": "a message_id comes twice (see --on-duplicate)",
     "waiting": "a message_id waits in the store already (see --on-duplicate)",
 }

@@ -1,7 +1,8 @@
 """`delaystore list`, `show`, `count` and `receive`."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._options import (
-    DestinationOption,
     FilterOptions,
     JsonOption,
     KeyOption,
@@ -35,10 +35,11 @@ from delaystore.cli._output import (
     write_bytes,
 )
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, Position, unmarked
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, Page
 from delaystore.stores.operable import EXAMINED
+from delaystore.stores.shared import number_of, start_of
 from delaystore.text import duration_text, parse_duration, time_text
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ _REASON: Final = 60
 class ListOptions(FilterOptions):
     """Which messages are listed; times are those of the next attempt."""
 
-    since: Annotated[
+    due_after: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only messages tried then or later, as 2027-01-31T09:00:00+01:00."),
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
+    due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
 
     @property
     def are_searched(self) -> bool:
@@ -68,7 +69,7 @@ def list_messages(
     *,
     which: ListOptions,
     after: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="The next page: the value that the page before printed.")
+        str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
@@ -79,8 +80,9 @@ def list_messages(
     """List waiting messages, by their next attempt.
 
     A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
-    --header, --failing and --paused read waiting messages until the page is full; with them --since and --until are
-    about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
+    --header, --failing and --paused read waiting messages until the page is full; with them --due-after and
+    --due-before are about due times, as of other commands. --failing shows why the last attempt failed. Creates no
+    table and no file.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -226,7 +228,7 @@ def _lines(message: DelayedMessage) -> list[str]:
 
 
 class CountBucket(StrEnum):
-    """What `count --by` counts by."""
+    """What `count --per` counts by."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -239,23 +241,24 @@ class CountBucket(StrEnum):
 
 
 def count(
-    by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
-    destination: DestinationOption = None,
-    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
+    per: Annotated[CountBucket | None, typer.Option(help="Count for each minute, hour or day, by due times.")] = None,
     *,
+    which: FilterOptions,
+    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
+    """Count the waiting messages.
 
-    Creates no table and no file.
+    Over 100,000 are estimated, unless --exact, --per or a filter is given. Creates no table and no file.
     """
+    wanted = which.filter()
     with where.open() as opened:
-        buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
+        buckets = None if per is None else _counted_per(opened, wanted, per.length)
         if buckets is not None:
             total = Count(sum(buckets.values()), exact=True)
-        elif exact or destination is not None:
-            total = Count(opened.delivery.count(destination=destination), exact=True)
+        elif exact or wanted:
+            total = Count(_counted(opened, wanted), exact=True)
         else:
             total = opened.delivery.estimate_count()
     if as_json:
@@ -268,7 +271,38 @@ def count(
     else:
         highest = max(buckets.values(), default=1)
         rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
-        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
+        print_table((f"due ({per})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({per})", "messages"))
+
+
+def _is_of_destination(wanted: MessageFilter) -> bool:
+    """Whether it names a destination at most, for which stores count at once."""
+    return wanted == MessageFilter(destination=wanted.destination)
+
+
+def _counted(opened: "OpenedEndpoint", wanted: MessageFilter) -> int:
+    if _is_of_destination(wanted):
+        return opened.delivery.count(destination=wanted.destination)
+    from delaystore.cli._progress import ProgressBar
+
+    with ProgressBar(transient=True) as bar:
+        found = opened.delivery.operations.preview(
+            wanted, sample=0, progress=lambda number: bar.show("counting", number, None)
+        )
+    return found.count
+
+
+def _counted_per(opened: "OpenedEndpoint", wanted: MessageFilter, bucket: timedelta) -> Mapping[datetime, int]:
+    """The number of messages by the beginning of the bucket in which they are due."""
+    if _is_of_destination(wanted):
+        return opened.delivery.count_by_due_time(bucket, destination=wanted.destination)
+    from delaystore.cli._progress import ProgressBar
+
+    numbers: Counter[int] = Counter()
+    with ProgressBar(transient=True) as bar:
+        for message in opened.delivery.operations.export(wanted):
+            numbers[number_of(unmarked(message), bucket)] += 1
+            bar.show("counting", numbers.total(), None)
+    return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
 
 
 def receive(

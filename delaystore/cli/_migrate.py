@@ -11,6 +11,7 @@ from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._migrate_reports import (
     COUNTS,
     REJECTED_REMAIN,
+    Asking,
     MigrationOptions,
     collected,
     count_cells,
@@ -22,7 +23,7 @@ from delaystore.cli._migrate_reports import (
     verification_document,
 )
 from delaystore.cli._migrate_run import preview, run
-from delaystore.cli._options import JsonOption
+from delaystore.cli._options import JsonOption, YesOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
@@ -39,6 +40,7 @@ def abort(
     target_lost: Annotated[
         bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
     ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
@@ -51,13 +53,22 @@ def abort(
     from delaystore.migrations import runner
 
     given.check_endpoints()
-    remaining = 0
-    with stop_requests() as stop, given.open_source() as from_source, collected(as_json) as document:
-        for name in given.endpoints(from_source, begun=True):
+    asking, remaining = Asking("the abort", yes=yes), 0
+    with (
+        stop_requests(asking.interrupted) as stop,
+        given.open_source() as from_source,
+        collected(as_json) as document,
+    ):
+        names = given.endpoints(from_source, begun=True)
+        if not given.target and not target_lost:
+            for name in names:
+                _check_none_in_flight(from_source, name)
+        if not asking.confirm(_abort_question(from_source, names)):
+            print_note("nothing was given back")
+            raise typer.Exit(1)
+        for name in names:
             if stop.made:
                 break
-            if not given.target and not target_lost:
-                _check_none_in_flight(from_source, name)
             opened = given.open_target(name) if given.target and not target_lost else nullcontext()
             with opened as to_target, ProgressBar() as bar:
                 report = runner.abort(
@@ -72,6 +83,12 @@ def abort(
         raise typer.Exit(stop.exit_code)
     if remaining:
         raise typer.Exit(REJECTED_REMAIN)
+
+
+def _abort_question(source: "MigrationSource", names: Sequence[str]) -> str:
+    counts = [source.counts(run) for run in map(source.run, names) if run is not None]
+    left = counted(sum(each.pending + each.rejected for each in counts), "message")
+    return f"Abort the last run of {', '.join(names)}, and give {left} back to {source.label}?"
 
 
 def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
@@ -111,6 +128,7 @@ def cleanup(
     force: Annotated[
         bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
     ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete the tables of the last run, the record of what was moved. Only after verify passes.
@@ -121,8 +139,14 @@ def cleanup(
 
     given.check_endpoints()
     given.require_target()
+    asking = Asking("the deletion", yes=yes)
     with given.open_source() as from_source, collected(as_json) as document:
-        for name in given.endpoints(from_source, begun=True):
+        names = given.endpoints(from_source, begun=True)
+        question = f"Delete the tables of the last run of {', '.join(names)} in {from_source.label}?"
+        if not asking.confirm(question):
+            print_note("nothing was deleted")
+            raise typer.Exit(1)
+        for name in names:
             with given.open_target(name) as to_target:
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             document["endpoints"].append(verification_document(name, verified))
@@ -137,8 +161,8 @@ _NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0
 def status(
     *,
     given: MigrationOptions,
-    rejections: Annotated[
-        bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
+    list_rejected: Annotated[
+        bool, typer.Option("--list-rejected", help="List every rejected message that remains, and why.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -146,7 +170,7 @@ def status(
     if given.endpoint:
         given.check_endpoints()
     with given.open_source() as from_source:
-        shown = None if rejections else _REJECTIONS_SHOWN if as_json else 0
+        shown = None if list_rejected else _REJECTIONS_SHOWN if as_json else 0
         found = {
             name: [_RunEntry.of(from_source, run, shown) for run in from_source.runs(name)]
             for name in given.endpoints(from_source)

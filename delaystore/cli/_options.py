@@ -44,14 +44,14 @@ def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, date
 
 
 def parse_position(text: str | None, option: str) -> Position | None:
-    """The key of a page; ConfigurationError naming `option` for anything else."""
+    """A page's cursor; ConfigurationError naming `option` for anything else."""
     try:
         if text is None:
             return None
         text.encode()  # half a character would be an error of the database
         return Position.parse(text)
     except ValueError:
-        raise ConfigurationError(f"{option} {text!r} is no page key; pass what the page before said") from None
+        raise ConfigurationError(f"{option} {text!r} is no cursor; pass the one that the page before printed") from None
 
 
 def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
@@ -99,9 +99,9 @@ def environment_option(name: str, text: str, *, metavar: str | None = None, grou
     return typer.Option(name, envvar="_".join(filter(None, words)).upper(), metavar=metavar, help=text, **more)
 
 
-def url_option(name: str, text: str, *, group: str = "") -> Any:
+def url_option(name: str, text: str, *, group: str = "", **more: Any) -> Any:
     """As `environment_option`, for a URL, which may hold a password: @FILE stands for the URL in that file."""
-    return environment_option(name, text, metavar="URL", group=group, callback=_from_file(name))
+    return environment_option(name, text, metavar="URL", group=group, callback=_from_file(name), **more)
 
 
 def _from_file(option: str) -> Callable[[str | None], str | None]:
@@ -202,10 +202,10 @@ class FilterOptions:
     """Which waiting messages a command is about, as given on the command line."""
 
     destination: DestinationOption = None
-    since: Annotated[
+    due_after: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only messages due then or later, as 2027-01-31T09:00:00+01:00.")
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
+    due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
     id_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")] = None
     header: Annotated[
         list[str] | None,
@@ -225,8 +225,8 @@ class FilterOptions:
             raise ConfigurationError("one header is named twice; no message has two values of it")
         return MessageFilter(
             destination=self.destination,
-            since=None if self.since is None else parse_instant(self.since, "--since"),
-            until=None if self.until is None else parse_instant(self.until, "--until"),
+            since=None if self.due_after is None else parse_instant(self.due_after, "--due-after"),
+            until=None if self.due_before is None else parse_instant(self.due_before, "--due-before"),
             id_prefix=self.id_prefix,
             headers=dict(headers),
             failing=self.failing or None,
@@ -239,13 +239,13 @@ class WatchOptions:
     """Whether and how often a command shows again what it shows."""
 
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again.")] = False
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
 
     def seconds(self) -> float:
         """Seconds from one time to the next; ConfigurationError where that is 0."""
-        seconds = parse_duration(self.every, "--every").total_seconds()
+        seconds = parse_duration(self.interval, "--interval").total_seconds()
         if not seconds:
-            raise ConfigurationError("--every is 0; write how often, as in 2s")
+            raise ConfigurationError("--interval is 0; write how often, as in 2s")
         return seconds
 
 

@@ -1,7 +1,7 @@
 """`delaystore pause`, `resume`, `limit`, `destinations` and `changes`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from time import monotonic
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._changing import By, acting
+from delaystore.cli._changing import ActorName, acting
 from delaystore.cli._options import JsonOption, StoredEndpoint, environment_option
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
-from delaystore.stores.records import Destination
+from delaystore.stores.records import AuditEntry, Destination
 from delaystore.text import counted, duration_text, limit_text, parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def pause(
             "--for", "As --until, this long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
         ),
     ] = None,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -59,7 +59,7 @@ def pause(
     span = None if for_ is None else parse_duration(for_, "--for")
     instant = None if until is None else parse_instant(until, "--until")
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if span is not None:
             instant = _after(opened.store.now(), span)
         with _watched("parking", "it is paused, and dispatchers park the rest") as show:
@@ -76,7 +76,7 @@ def pause(
 
 def resume(
     destination: Name,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -86,7 +86,7 @@ def resume(
     Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
     """
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         found = next((each for each in operations.destinations() if each.name == destination), None)
         was_paused = found is not None and (found.paused or found.resuming)
         with _watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as show:
@@ -109,7 +109,7 @@ def limit(
             "--max-rate", metavar="RATE", help="Maximum rate: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
         ),
     ],
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -121,7 +121,7 @@ def limit(
     """
     rate = parse_rate(max_rate, "--max-rate")
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         operations.limit_rate(destination, rate)
         nothing = rate is not None and _nothing_waits(operations, destination)
     if as_json:
@@ -224,7 +224,9 @@ def destinations(
 
 def changes(
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries.")] = 100,
-    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only changes from before this time.")] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
+    ] = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
@@ -234,17 +236,43 @@ def changes(
     At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
     report it. Creates no table and no file.
     """
-    instant = None if before is None else parse_instant(before, "--before")
+    before = _cursor(after)
     with where.open() as opened:
-        found = opened.delivery.operations.changes(limit, instant)
+        found, cursor = _page(opened.delivery.operations, limit, before)
         kept = opened.delivery.operations.audit_kept()
+    shown = documents.instant(cursor)
     if as_json:
-        print_document({"changes": documents.field(found), **documents.record(kept)})
+        print_document({"changes": documents.field(found), "next": shown, **documents.record(kept)})
         return
     rows = [(time_text(each.at), each.by, each.way or "", each.action, f"{each.count:,}", each.about) for each in found]
     columns = ("when", "who", "way", "what", "messages", "of")
     print_table(columns, rows, right=("messages",), unbroken=("when", "way", "what", "messages"))
+    if shown is not None:
+        print_note(f"more follow; the next page: --after {shown}")
     print_note(str(kept))
+
+
+def _cursor(text: str | None) -> datetime | None:
+    """The time of the last entry of the page before; ConfigurationError for anything else."""
+    try:
+        return None if text is None else parse_instant(text, "--after")
+    except ConfigurationError:
+        raise ConfigurationError(f"--after {text!r} is no cursor; pass the one that the page before printed") from None
+
+
+def _page(
+    operations: "Operations", limit: int, before: datetime | None
+) -> tuple[Sequence[AuditEntry], datetime | None]:
+    """A page of older entries, and the cursor of the next one. Entries of the same time are on one page."""
+    number = limit
+    while True:
+        found = operations.changes(number + 1, before)
+        if len(found) <= number:
+            return found, None
+        page = [each for each in found if each.at > found[-1].at]
+        if page:
+            return page, page[-1].at
+        number *= 2
 
 
 def _document(name: str, found: Destination | None, waiting: int | None) -> dict[str, Any]:

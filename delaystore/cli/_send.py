@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli import _load_options as of_load
-from delaystore.cli._changing import By
+from delaystore.cli._changing import ActorName
 from delaystore.cli._load_options import (
     option_of,
     options_as_typed,
@@ -100,7 +100,7 @@ def send(
     rows: of_load.RowsOfFile,
     dry_run: of_load.LoadDryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
-    by: By = None,
+    actor: ActorName = None,
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,7 +130,7 @@ def send(
             mapping=mapping or (),
             kind=kind,
             create=create,
-            by=by,
+            by=actor,
             dry_run=dry_run,
             as_json=as_json,
         )
@@ -148,7 +148,7 @@ def send(
     content = _body(body, body_file)
     longest = _longest(key, on_key, max_wait)
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
-        sent = opened.delivery.sending_as(Way.CLI, by).send(
+        sent = opened.delivery.sending_as(Way.CLI, actor).send(
             destination,
             content,
             delay=after,

@@ -58,7 +58,7 @@ class ServedDispatcherOptions(DispatcherOptions):
     """The same of a dispatcher within the service."""
 
     error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE
-    handover: Annotated[
+    handover_horizon: Annotated[
         str,
         typer.Option(
             metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
@@ -152,10 +152,10 @@ def serve(
                         "dispatcher": {
                             "name": known_as,
                             "batch_size": of.batch_size,
-                            "retries": of.retries,
-                            "mode": of.mode.value,
+                            "number_of_retries": of.number_of_retries,
+                            "exactly_once": of.exactly_once,
                             "poll_interval": of.poll_interval,
-                            "handover": of.handover,
+                            "handover_horizon": of.handover_horizon,
                         },
                     }
                 },

@@ -59,7 +59,7 @@ def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
     delivery = DelayedDelivery("sales", store)
     for _ in range(200):
         delivery.send("billing", b"hello", delay=0)
-    process = started(["dispatch", "--batch-size", "1", "--mode", "transaction_scope"], environment)
+    process = started(["dispatch", "--batch-size", "1", "--exactly-once"], environment)
     try:
         first_line_of(process)
         with queues.receive("billing", timeout=PATIENCE) as first:

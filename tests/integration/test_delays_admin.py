@@ -89,6 +89,23 @@ def publish(channel: Any, topology_name: str, delay: float, address: str) -> Non
     channel.basic_publish(where.exchange, where.routing_key, b"body", mandatory=True)
 
 
+# the broker
+
+
+def test_the_broker_is_that_of_the_transport_unless_it_is_given(
+    bare: CommandLine, rabbitmq_url: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DELAYSTORE_BROKER")
+    assert "no broker is given; pass --broker URL" in bare.refused("cascade", "create")
+    assert "no broker is given" in bare.refused("cascade", "create", "--transport", sqlite_url)
+    mark = "&" if "?" in rabbitmq_url else "?"
+    monkeypatch.setenv("DELAYSTORE_TRANSPORT", f"{rabbitmq_url}{mark}delays=nservicebus-v2&queue_type=classic")
+    assert bare("cascade", "create").code == 0
+    assert bare("ingress", "create", "orders", "--type", "topic").code == 0
+    assert bare("ingress", "replay", "orders.ingress.rejected").out.startswith("0 messages of 0 in")
+    assert "cannot be reached" in bare.refused("cascade", "verify", "--broker", "amqp://127.0.0.1:1")
+
+
 # create and verify
 
 

@@ -230,7 +230,7 @@ def test_messages_without_headers_go_by_their_key_if_told(command: CommandLine, 
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated")
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="dated", headers=nservicebus_headers(9000))
-    assert command(*MIGRATE, "--due-by", "either").code == 0
+    assert command(*MIGRATE, "--due-from", "either").code == 0
     waits = {}
     for _, method, properties, _ in take_all(broker, level_queues(V2)):
         key = NSERVICEBUS_V2.read_key(method.routing_key)
@@ -499,7 +499,7 @@ def test_headers_that_fill_a_frame_keep_no_message_from_the_poison_queue(command
 def test_headers_without_room_for_the_due_time_are_told(command: CommandLine, broker: str) -> None:
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 131_000})
-    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison", "--due-by", "either")
+    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison", "--due-from", "either")
     assert result.code == 0, result.err
     assert (result.document["read"], result.document["poisoned"]) == (1, 1)
     ((_, _, properties, _),) = take_all(broker, ["my.poison"])

@@ -139,7 +139,7 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
         return bool(dead_lettering[0] and dead_lettering[1] and dead_lettering[2] == 0 and queues["full"].ready)
 
     wait_until(counted)
-    document = status(run, "--watch", "6s", code=1)
+    document = status(run, "--observe", "6s", code=1)
     levels = {level["number"]: (bool(level["held"]), level["stuck"]) for level in document["levels"]}
     assert levels == {2: (False, False), 1: (True, True), 0: (True, True)}
     assert broker.ready("mine.delay-level-00") == 0, "what AMQP can tell of it"
@@ -148,7 +148,7 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
     assert (queue["kind"], queue["name"]) == ("queue", "full")
     assert "max-length 1" in queue["why"]
     assert exchange == {"kind": "exchange", "name": "dead end", "why": "leads to no queue"}
-    told = run("cascade", "status", "--watch", "0")
+    told = run("cascade", "status", "--observe", "0")
     assert told.code == 1
     assert "blocked: queue 'full' is full" in told.out
     assert "not known: whether dead-lettering messages leave their levels" in told.out
@@ -256,7 +256,7 @@ def test_a_missing_level_is_no_good_and_a_missing_cascade_an_error(run: CommandL
 
 
 def test_mistakes_are_told_in_a_line(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--watch" in run.refused("cascade", "status", "--watch", "soon")
+    assert "--observe" in run.refused("cascade", "status", "--observe", "soon")
     assert "no cascade is called" in run.refused("cascade", "status", "--cascade", "x")
     monkeypatch.delenv("DELAYSTORE_BROKER")
     assert "DELAYSTORE_BROKER" in run.refused("cascade", "status")

@@ -62,7 +62,7 @@ def is_harmless(text: str) -> bool:
     [
         ["list", "--limit", "1"],
         ["show", f"0{HOSTILE}"],
-        ["count", "--by", "day"],
+        ["count", "--per", "day"],
         ["cancel", f"0{HOSTILE}"],
         ["cancel", HOSTILE],
         ["reschedule", f"0{HOSTILE}", "--delay", "1d"],
@@ -94,7 +94,9 @@ def test_what_a_file_holds_is_rejected_in_one_line(run: CommandLine, tmp_path: P
     row = {"message_id": HOSTILE, "destination": "", "due_time": "2027-01-01T00:00:00Z", "body": ""}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     source = f"file://{tmp_path}/rows.jsonl"
-    result = run("migrate", "run", "--from", source, "--to", "noop:", "--endpoint", "sales", "--allow-rejects", "--yes")
+    result = run(
+        "migrate", "run", "--from", source, "--to", "noop:", "--endpoint", "sales", "--allow-rejected", "--yes"
+    )
     assert is_harmless(result.out + result.err), result
 
 

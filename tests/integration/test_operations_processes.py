@@ -133,7 +133,7 @@ def test_an_export_that_is_ended_is_not_there_and_goes_on(
         process.kill()
     assert process.returncode == (-number if number is signal.SIGKILL else 128 + number)
     assert not file.exists()
-    resumed = started(["export", str(file), "--resume"], environment)
+    resumed = started(["export", str(file), "--continue"], environment)
     resumed.communicate(timeout=PATIENCE)
     assert resumed.returncode == 0
     ids = [json.loads(line)["message_id"] for line in file.read_text().splitlines()]

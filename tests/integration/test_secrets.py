@@ -67,8 +67,8 @@ OF_A_MIGRATION = {
     "run": ["--yes", "--to", "noop:"],
     "verify": ["--to", "noop:"],
     "status": [],
-    "abort": [],
-    "cleanup": ["--to", "noop:"],
+    "abort": ["--yes"],
+    "cleanup": ["--yes", "--to", "noop:"],
 }
 MISTAKES = [
     "{scheme}://app:{password}@127.0.0.1:1/app",

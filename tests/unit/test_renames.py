@@ -1,16 +1,16 @@
 """Former names of commands, options, environment variables and keys of TOML files are refused with the present name."""
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+from delaystore.bulk.options import write_options
 from delaystore.cli.main import app
 from delaystore.errors import ConfigurationError
-from delaystore.renames import COMMANDS, KEYS, OPTIONS, VARIABLES, renamed_variable
+from delaystore.renames import COMMANDS, KEYS, LOAD_OPTIONS, OPTIONS, VARIABLES, renamed_variable
 from delaystore.server.configuration.tables import ConfigurationReader, FromFile, InnerTable, keys_of, tables_of
 from delaystore.server.configuration.tree import ServiceConfiguration
 from tests.integration.cli import CommandLine
@@ -73,6 +73,10 @@ def test_each_new_option_is_there(command: str, old: str, new: str) -> None:
         ("DELAYSTORE_DELAYS_BIND_ROUTING", "DELAYSTORE_CASCADE_BIND_ROUTING"),
         ("DELAYSTORE_SERVE_INGEST", "DELAYSTORE_SERVE_INGRESS"),
         ("DELAYSTORE_CANCEL_RESUME", "the command 'operations resume'"),
+        ("DELAYSTORE_DISPATCH_RETRIES", "DELAYSTORE_DISPATCH_NUMBER_OF_RETRIES"),
+        ("DELAYSTORE_DELAYS_STATUS_WATCH", "DELAYSTORE_CASCADE_STATUS_OBSERVE"),
+        ("DELAYSTORE_COUNT_BY", "DELAYSTORE_COUNT_PER"),
+        ("DELAYSTORE_ERRORS_LIST_SINCE", "DELAYSTORE_ERRORS_LIST_FAILED_AFTER"),
     ],
 )
 def test_a_former_variable_is_refused_with_the_new_one(
@@ -98,8 +102,18 @@ def test_no_variable_that_is_read_has_a_former_name() -> None:
 
 
 def test_each_new_variable_is_read() -> None:
-    former = {renamed_variable(name) for name in VARIABLES}
-    assert not {name for name in former if name and re.fullmatch("[A-Z_]+", name)} - set(variables())
+    of_options = {
+        f"DELAYSTORE_{command}_{new.removeprefix('--')}".replace(" ", "_").replace("-", "_").upper()
+        for command, _, new in OF_OPTIONS
+        if new.startswith("--")
+    }
+    assert not ({*VARIABLES.values()} | of_options) - set(variables())
+
+
+@pytest.mark.parametrize(("old", "new"), LOAD_OPTIONS.items())
+def test_a_former_option_of_a_load_is_refused_with_the_new_one(old: str, new: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^the option {old} is now {new}$"):
+        write_options({"store": "sqlite:///app.db", "endpoint": "sales", old: "a"})
 
 
 def tables(struct: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -393,7 +393,7 @@ class InPlace(Switch):
                 f"messages in the plugin{self._waiting()} stay there; when they are due they come to "
                 f"{self.topology.names.queue!r}, and go on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
                 "Messages that fall due in the instant in which the exchange is missing are lost: if none may be, wait "
-                "until the plugin has no messages, or pass --as"
+                "until the plugin has no messages, or pass --new-exchange"
             )
         else:
             yield (
@@ -470,7 +470,8 @@ def switch_from_plugin(
     names = IngressNames.of(new_name or exchange, queue=queue, out=out)
     if names.out == exchange:
         raise ConfigurationError(
-            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with --out"
+            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with "
+            "--output-exchange"
         )
     plugin = read_plugin_exchange(snapshot, exchange, names.out)
     if live is not None:
