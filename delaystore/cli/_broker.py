@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BrokerUrl = Annotated[
     str | None,
-    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
+    url_option("--broker", "RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
 ]
 
 
@@ -121,7 +121,7 @@ class DeletionOptions:
     """How a command deletes a topology, as given on the command line."""
 
     force: Annotated[
-        bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
+        bool, typer.Option("--force", help="Delete even if messages are in the queues; they are lost.")
     ] = False
     yes: YesOption = False
     dry_run: DryRunOption = False
@@ -243,9 +243,7 @@ def _check_document(found: "DeletionCheck") -> dict[str, Any]:
 
 
 Deleting = Annotated[DeletionOptions, Offered("force", "yes", "dry_run")]
-Passive = Annotated[
-    bool, typer.Option("--passive", help="This user may not declare: leave its permissions out of the checks.")
-]
+Passive = Annotated[bool, typer.Option("--passive", help="Do not check the permission to declare.")]
 
 
 @contextmanager

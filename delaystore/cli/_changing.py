@@ -258,8 +258,8 @@ _WHY_NOT = {
 
 
 def cancel(
-    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
-    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
+    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.")] = None,
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Name a message by its key; repeatable.")] = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
@@ -270,11 +270,11 @@ def cancel(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel waiting messages, by id, key or filter.
+    """Cancel waiting messages.
 
-    By filter it works in steps, from which it can be resumed, and messages stored meanwhile may or may not be
-    cancelled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here.
-    Creates no table and no file.
+    Name messages by ids or --key, or select them by filters. With a filter the command works in steps. If it is
+    interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation may or may
+    not be cancelled. A message that is being dispatched is not cancelled.
     """
     from delaystore.operations.changes import CancelRequest
 
@@ -300,7 +300,7 @@ def cancel(
 
 
 def reschedule(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
     delay: DelayOption = None,
     at: At = None,
@@ -314,11 +314,11 @@ def reschedule(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Give waiting messages a new due time, by id, key or filter.
+    """Change the due time of waiting messages.
 
-    They get fresh retries, too. By filter all get the same time. It works in steps, from which it can be resumed, and
-    messages stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
-    alone, or (by id or key) does not wait here. Creates no table and no file.
+    Rescheduled messages get all their retries again. With a filter all messages get the same due time, in steps. If the
+    command is interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation
+    may or may not be rescheduled. A message that is being dispatched keeps its due time.
     """
     wanted = which.filter()
     bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
@@ -369,10 +369,10 @@ def operations(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of many messages, the last one first.
+    """List changes of many messages, newest first.
 
-    Those that run, were interrupted, or have ended. A running one that no process works on goes on with `delaystore
-    cancel --resume ID`, or reschedule. Creates no table and no file.
+    The list shows running, interrupted and ended operations. If no process works on a running one, continue it with
+    `delaystore operations resume`.
     """
     context.obj = where
     if context.invoked_subcommand is not None:
@@ -393,15 +393,15 @@ def operations(
 
 def abandon(
     context: typer.Context,
-    operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Its id.")],
+    operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Id of the operation.")],
     by: By = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
+    """End an operation without undoing its changes.
 
-    A process that works on it stops after the step in progress.
+    A process that works on the operation stops after the current step.
     """
     before: EndpointOptions = context.obj
     with where.over(before).open() as opened:
@@ -429,4 +429,4 @@ def _row(operation: Operation) -> tuple[str, ...]:
 
 
 operations_app = command_group(operations)
-add_commands(operations_app, {"abandon": abandon}, "operations")
+add_commands(operations_app, {"abandon": abandon})

@@ -28,7 +28,7 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
 
-ExchangeArgument = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange that programs publish to.")]
+ExchangeArgument = Annotated[str, typer.Argument(metavar="EXCHANGE", help="Exchange that programs publish to.")]
 Out = Annotated[
     str | None,
     environment_option(
@@ -72,7 +72,7 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--type",
-            "The type of the output exchange: what the bindings of your queues need.",
+            "Type of the output exchange, as the bindings of your queues need.",
             metavar="TYPE",
             group="ingest",
         ),
@@ -161,7 +161,7 @@ class IngressOptions:
         IngressOnDuplicate,
         environment_option(
             "--on-duplicate",
-            "Another message with an id that waits: both are delivered; keep the first; replace it.",
+            "Result if a message with the same id waits: deliver both, keep the first, or replace it.",
             metavar="both|keep|replace",
             group=_GROUP,
         ),
@@ -170,7 +170,7 @@ class IngressOptions:
         str,
         environment_option(
             "--direct-below",
-            "Messages that are due within less go to their destination at once, without the store. Default: none.",
+            "Forward messages with a shorter delay at once, without the store. Default: none.",
             metavar="DURATION",
             group=_GROUP,
         ),
@@ -179,7 +179,7 @@ class IngressOptions:
         str | None,
         environment_option(
             "--rejected-queue",
-            "Where messages go that cannot be stored. Default: QUEUE.rejected.",
+            "Queue for messages that cannot be stored. Default: QUEUE.rejected.",
             metavar="NAME",
             group=_GROUP,
         ),
@@ -191,26 +191,32 @@ class IngressOptions:
         ),
     ] = DEFAULT_ERROR_QUEUE
     batch_size: Annotated[
-        int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
+        int,
+        environment_option(
+            "--batch-size", "Maximum number of messages stored at once.", metavar="NUMBER", group=_GROUP
+        ),
     ] = _DEFAULTS.batch_size
     prefetch: Annotated[
         int,
-        environment_option(
-            "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
-        ),
+        environment_option("--prefetch", "Maximum number of unacknowledged messages.", metavar="NUMBER", group=_GROUP),
     ] = _DEFAULTS.prefetch
     memory_bytes: Annotated[
         int,
         environment_option(
             "--memory-bytes",
-            "Nothing is read while bodies of as many bytes are in memory.",
+            "Maximum size of bodies in memory, in bytes; reading pauses above it.",
             metavar="NUMBER",
             group=_GROUP,
         ),
     ] = _DEFAULTS.memory_bytes
     max_body_bytes: Annotated[
         int,
-        environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
+        environment_option(
+            "--max-body-bytes",
+            "Maximum size of a body in bytes; a longer body is rejected.",
+            metavar="NUMBER",
+            group=_GROUP,
+        ),
     ] = DelayedDeliverySettings().max_body_bytes
     audit: AuditOption = DelayedDeliverySettings().audit
 

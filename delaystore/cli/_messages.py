@@ -70,17 +70,20 @@ def list_messages(
     after: Annotated[
         str | None, typer.Option(metavar="POSITION", help="The next page: the value that the page before printed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
-    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages on a page.")
+    ] = 100,
+    every: Annotated[bool, environment_option("--all", "Show all pages.", group="list")] = False,
     wide: Wide = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List waiting messages, by their next attempt.
+    """List waiting messages.
 
-    A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
-    --header, --failing and --paused read waiting messages until the page is full; with them --since and --until are
-    about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
+    The next attempt determines the order. At a terminal the table fits the width; a file or a pipe gets whole lines.
+    Programs should read --json. --id-prefix, --header, --failing and --paused read waiting messages until the page is
+    full. With these four, --due-after and --due-before compare due times; without them, next attempts. --failing shows
+    why the last attempt failed.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -188,17 +191,14 @@ def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str
 
 
 def show(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Write only the body to standard output, unchanged.")] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one waiting message. Exit code 1: it does not wait here.
-
-    Creates no table and no file.
-    """
+    """Show one waiting message."""
     id_or_key(message_id, key)
     with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
@@ -241,14 +241,16 @@ class CountBucket(StrEnum):
 def count(
     by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
     destination: DestinationOption = None,
-    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
+    exact: Annotated[
+        bool, environment_option("--exact", "Count all messages, even if it takes long.", group="count")
+    ] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
+    """Count waiting messages.
 
-    Creates no table and no file.
+    More than 100,000 messages are estimated, unless you pass --exact, --per or a filter.
     """
     with where.open() as opened:
         buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
@@ -272,16 +274,16 @@ def count(
 
 
 def receive(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue to read.")],
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages.")] = 1,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time to wait for the first message.")] = "0",
     *,
     where: TransportUrl,
     as_json: JsonOption = False,
 ) -> None:
-    """Take messages from a queue and print them. Exit code 1: there were none.
+    """Take messages from a queue and print them.
 
-    They leave the queue once they are printed. Creates no table and no file.
+    Each message leaves the queue once it is printed.
     """
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     transport = where.open_transport(existing=True)

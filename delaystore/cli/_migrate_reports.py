@@ -63,10 +63,10 @@ class MigrationOptions:
     ] = None
     endpoint: Annotated[
         str | None,
-        environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
+        environment_option("--endpoint", "Endpoint to migrate.", metavar="NAME", group="migrate"),
     ] = None
     all_endpoints: Annotated[
-        bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
+        bool, environment_option("--all-endpoints", "All endpoints of the source.", group="migrate")
     ] = False
     cutoff_time: Annotated[
         str | None,
