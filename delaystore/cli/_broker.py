@@ -41,8 +41,8 @@ class BrokerOptions:
         str | None,
         url_option(
             "--management",
-            "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
-            "Without it, what only the API knows is reported as unknown.",
+            "Management API: http[s]://[user:password@]host:15672; the login defaults to the login of --broker. "
+            "Without it, some values are reported as unknown.",
         ),
     ] = None
 

@@ -56,7 +56,7 @@ class HealthOptions:
 
 def shown_error_queue_option(command: str) -> Any:
     """--error-queue of a command that reports health."""
-    return error_queue_option("The error queue, whose depth is shown if --transport is given.", command)
+    return error_queue_option("Error queue, whose depth is shown with --transport.", command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--exchange-type",
-            "The type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: that of the output "
-            "exchange, or fanout where that is direct.",
+            "Type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: the type of the output "
+            "exchange, or fanout if it is direct.",
             metavar="TYPE",
             group="ingest",
         ),
@@ -115,14 +115,15 @@ class IngressOptions:
     ] = None
     queue: Annotated[
         str | None,
-        environment_option("--queue", "The ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group=_GROUP),
+        environment_option("--queue", "Ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group=_GROUP),
     ] = None
     destination: Annotated[
         str | None,
         environment_option(
             "--destination",
-            "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-            "or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue NAME.Timeouts.",
+            "Destination of messages that name none: /exchanges/NAME, by their own routing keys; header, or "
+            "header:NAME; or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue "
+            "NAME.Timeouts.",
             metavar="RULE",
             group=_GROUP,
         ),
@@ -141,8 +142,8 @@ class IngressOptions:
         list[str] | None,
         environment_option(
             "--allow-destination",
-            "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all "
-            "but delaystore's own queues.",
+            "Queue or address that messages may name, with the wildcards * and ?; repeatable. Default: all except "
+            "delaystore's own queues.",
             metavar="PATTERN",
             group=_GROUP,
         ),
@@ -151,8 +152,8 @@ class IngressOptions:
         str,
         environment_option(
             "--count-from",
-            "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from "
-            "the queue.",
+            "Start of a delay: received by the broker, if it reports the time; sent, by the property timestamp; taken "
+            "from the queue.",
             metavar="WHEN",
             group=_GROUP,
         ),
@@ -187,7 +188,7 @@ class IngressOptions:
     error_queue: Annotated[
         str,
         error_queue_option(
-            "The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP
+            "Error queue of the endpoint; messages cannot name it, unless it is allowed by its full name.", _GROUP
         ),
     ] = DEFAULT_ERROR_QUEUE
     batch_size: Annotated[
@@ -250,8 +251,8 @@ class CreateOptions(TypedNameOptions):
         bool,
         environment_option(
             "--from-plugin",
-            "EXCHANGE is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
-            "arguments. Prints, step by step, how publishers change.",
+            "Copy EXCHANGE of the delayed-message plugin: the output exchange gets its type, bindings and "
+            "arguments. Print the steps for publishers.",
             group="ingest_create",
         ),
     ] = False

@@ -79,7 +79,7 @@ def map_option(group: str) -> Any:
     """--map, of the command `group`."""
     return environment_option(
         "--map",
-        "Which of the files' columns is message_id, destination, due_time, delay, body, body_base64, headers or "
+        "Column of the files for message_id, destination, due_time, delay, body, body_base64, headers or "
         "properties; repeatable.",
         metavar="NAME=COLUMN",
         group=group,

@@ -47,7 +47,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--from",
-            "The source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+            "Source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
             "apscheduler+URL?destination=QUEUE, file:///PATH.",
             group="migrate",
         ),
@@ -56,7 +56,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--to",
-            "The target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
+            "Target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
             "noop: (noop:URL), a dry run.",
             group="migrate",
         ),

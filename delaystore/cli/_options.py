@@ -155,9 +155,7 @@ DelayOption = Annotated[
 ]
 AuditOption = Annotated[
     Audit,
-    typer.Option(
-        "--audit", help="Which changes of messages the store notes: those of operators, or also those of programs."
-    ),
+    typer.Option("--audit", help="Changes to record in the audit trail: by operators only, or also by programs."),
 ]
 Retention = Annotated[
     str, typer.Option(metavar="DURATION", help="Time for which the store keeps its audit trail and ended operations.")
