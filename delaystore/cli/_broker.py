@@ -51,7 +51,7 @@ class BrokerOptions:
         return required(self.broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
 
     @contextmanager
-    def open(self, name: str = "delaystore delays") -> Iterator["BrokerClient"]:
+    def open(self, name: str = "delaystore cascade") -> Iterator["BrokerClient"]:
         """The broker, for the block. Nothing is connected yet. `name`: what the broker calls the connection.
 
         ConfigurationError where none is given, or for a URL that cannot work.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typing_extensions import override
 
-from delaystore.cli._commands import add_commands, command_group
+from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._options import (
     At,
     DelayOption,
     DryRunOption,
-    EndpointOptions,
     FilterOptions,
     JsonOption,
     KeyOption,
@@ -44,10 +43,6 @@ _NAMED: Final = 10
 BulkYesOption = Annotated[
     bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]
-Resume = Annotated[
-    str | None,
-    typer.Option(metavar="OPERATION", help="Go on with one that was interrupted; `delaystore operations` lists them."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,6 @@ class BulkChange:
     wanted: MessageFilter
     _: KW_ONLY
     dry_run: bool
-    resume: str | None
     yes: bool
     as_json: bool
 
@@ -82,16 +76,14 @@ class BulkChange:
 
         `every`: --all is given.
         """
-        which = [named, bool(self.wanted), every, self.resume is not None]
+        which = [named, bool(self.wanted), every]
         if not any(which):
             raise ConfigurationError(
                 "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"
             )
         if sum(which) > 1:
-            raise ConfigurationError(
-                "which messages? pass ids or keys, or a filter, or --all, or --resume; only one of these"
-            )
-        if self.dry_run and (named or self.resume is not None):
+            raise ConfigurationError("which messages? pass ids or keys, or a filter, or --all; only one of these")
+        if self.dry_run and named:
             raise ConfigurationError("--dry-run goes with a filter or --all; leave it out")
         return not named
 
@@ -103,16 +95,16 @@ class BulkChange:
             preview(operations, self.wanted, as_json=self.as_json)
             return
         total = opened.delivery.estimate_count().messages
-        if self.resume is None and not self.yes:
+        if not self.yes:
             self._confirm(operations)
-        operation_id = self.resume or new_operation_id()
+        operation_id = new_operation_id()
         with stop_requests() as stop:  # before it begins: a stop then still names the operation to resume
             try:
                 with stop.interrupting():
-                    operation = begin(operation_id) if self.resume is None else self._resumed(operations, operation_id)
+                    operation = begin(operation_id)
             except StoppedAtOnceError:
                 operation = _as_left(operations, operation_id, stop)
-            self._run(operations, operation, total, stop)
+            _run(operations, operation, total, stop, as_json=self.as_json)
 
     def _confirm(self, operations: "Operations") -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
@@ -124,48 +116,37 @@ class BulkChange:
         print_note(_matching(found))
         confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
-    def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
-        operation = operations.operation(operation_id)
-        if operation is None:
-            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
-        if operation.kind is not self.kind:
-            raise ConfigurationError(
-                f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{operation.resume_command}`"
-            )
-        if operation.state is not OperationState.RUNNING:
-            print_note(f"it has ended already: {operation.state}")
-        return operation
 
-    def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
-        """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
-        from delaystore.cli._progress import ProgressBar
+def _run(operations: "Operations", operation: Operation, total: int, stop: StopRequest, *, as_json: bool) -> None:
+    """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
+    from delaystore.cli._progress import ProgressBar
 
-        words, last = WORDS[self.kind], operation
-        if operation.state is OperationState.RUNNING:
-            print_note(f"operation {operation.operation_id}")
-        with ProgressBar(transient=True) as bar:
+    words, last = WORDS[operation.kind], operation
+    if operation.state is OperationState.RUNNING:
+        print_note(f"operation {operation.operation_id}")
+    with ProgressBar(transient=True) as bar:
 
-            def watch(now: Operation) -> None:
-                nonlocal last
-                last = now
-                bar.show(words.doing, now.examined, max(total, now.examined))
-                if now.state is OperationState.RUNNING:
-                    stop.interrupt()
+        def watch(now: Operation) -> None:
+            nonlocal last
+            last = now
+            bar.show(words.doing, now.examined, max(total, now.examined))
+            if now.state is OperationState.RUNNING:
+                stop.interrupt()
 
-            try:
-                with stop.interrupting():
-                    watch(operation)
-                    ended = operations.run(operation.operation_id, watch)
-            except StoreError:
-                bar.end()
-                print_note(_interrupted(last))
-                raise
-            except StoppedAtOnceError:
-                bar.end()
-                ended = _as_left(operations, operation.operation_id, stop)
-        _report_operation(ended, as_json=self.as_json)
-        if ended.held or ended.state is OperationState.ABANDONED:
-            raise typer.Exit(1)
+        try:
+            with stop.interrupting():
+                watch(operation)
+                ended = operations.run(operation.operation_id, watch)
+        except StoreError:
+            bar.end()
+            print_note(_interrupted(last))
+            raise
+        except StoppedAtOnceError:
+            bar.end()
+            ended = _as_left(operations, operation.operation_id, stop)
+    _report_operation(ended, as_json=as_json)
+    if ended.held or ended.state is OperationState.ABANDONED:
+        raise typer.Exit(1)
 
 
 def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> Operation:
@@ -264,7 +245,6 @@ def cancel(
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
     dry_run: DryRunOption = False,
-    resume: Resume = None,
     yes: BulkYesOption = False,
     by: By = None,
     where: StoredEndpoint,
@@ -279,7 +259,7 @@ def cancel(
     from delaystore.operations.changes import CancelRequest
 
     wanted = which.filter()
-    bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
     with where.open() as opened:
         operations = acting(opened, by)
@@ -308,7 +288,6 @@ def reschedule(
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
     dry_run: DryRunOption = False,
-    resume: Resume = None,
     yes: BulkYesOption = False,
     by: By = None,
     where: StoredEndpoint,
@@ -321,11 +300,9 @@ def reschedule(
     may or may not be rescheduled. A message that is being dispatched keeps its due time.
     """
     wanted = which.filter()
-    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
-    if resume is not None and not (delay is None and at is None):
-        raise ConfigurationError("an operation that is resumed has its due time already; leave out --delay and --at")
-    after, instant = (None, None) if resume is not None else parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     with where.open() as opened:
         operations = acting(opened, by)
         if is_bulk:
@@ -360,8 +337,7 @@ def _exit_unless_done(*outcomes: ManagementOutcome) -> None:
         raise typer.Exit(1)
 
 
-def operations(
-    context: typer.Context,
+def list_operations(
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of operations.")
     ] = 20,
@@ -374,9 +350,6 @@ def operations(
     The list shows running, interrupted and ended operations. If no process works on a running one, continue it with
     `delaystore operations resume`.
     """
-    context.obj = where
-    if context.invoked_subcommand is not None:
-        return
     with where.open() as opened:
         found = opened.delivery.operations.operations(limit)
     if as_json:
@@ -391,9 +364,34 @@ def operations(
                 print_note(f"if no process works on {each.operation_id} any more, go on with `{each.resume_command}`")
 
 
+OperationId = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.")]
+
+
+def resume(
+    operation_id: OperationId,
+    by: By = None,
+    *,
+    where: StoredEndpoint,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue an interrupted operation.
+
+    No message is changed twice. A message that is being dispatched is not changed.
+    """
+    with where.open() as opened:
+        operations = acting(opened, by)
+        operation = operations.operation(operation_id)
+        if operation is None:
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
+        if operation.state is not OperationState.RUNNING:
+            print_note(f"it has ended already: {operation.state}")
+        total = opened.delivery.estimate_count().messages
+        with stop_requests() as stop:
+            _run(operations, operation, total, stop, as_json=as_json)
+
+
 def abandon(
-    context: typer.Context,
-    operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Id of the operation.")],
+    operation_id: OperationId,
     by: By = None,
     *,
     where: StoredEndpoint,
@@ -403,13 +401,12 @@ def abandon(
 
     A process that works on the operation stops after the current step.
     """
-    before: EndpointOptions = context.obj
-    with where.over(before).open() as opened:
+    with where.open() as opened:
         operations = acting(opened, by)
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
     if ended is None or known is None:
-        print_note(f"not found: no operation {operation_id!r}; `delaystore operations` lists them")
+        print_note(f"not found: no operation {operation_id!r}; `delaystore operations list` shows them")
         raise typer.Exit(1)
     if as_json:
         print_document(documents.record(ended))
@@ -428,5 +425,11 @@ def _row(operation: Operation) -> tuple[str, ...]:
     return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what
 
 
-operations_app = command_group(operations)
-add_commands(operations_app, {"abandon": abandon})
+operations_app = plain_group(
+    """List, resume or abandon changes of many messages.
+
+    With a filter, `delaystore cancel` and `delaystore reschedule` change messages in steps, as an operation. Programs
+    and the web page can begin operations, too.
+    """
+)
+add_commands(operations_app, {"list": list_operations, "resume": resume, "abandon": abandon})

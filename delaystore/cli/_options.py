@@ -397,15 +397,6 @@ class EndpointOptions:
     ] = None
     memory: bool = False
 
-    def over(self, before: "EndpointOptions") -> "EndpointOptions":
-        """These options; those that are not given are as in `before`, of the group of the command."""
-        return EndpointOptions(
-            store=self.store or before.store,
-            endpoint=self.endpoint or before.endpoint,
-            schema=self.schema or before.schema,
-            table=self.table or before.table,
-        )
-
     def require_store(self) -> str:
         """The store's URL; ConfigurationError where none is given."""
         return required(self.store, "store", "--store URL", "DELAYSTORE_STORE")

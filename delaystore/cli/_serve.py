@@ -48,7 +48,7 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("metrics", "listen"): "--metrics",
     ("metrics", "destinations"): "--metrics-destinations",
     ("health", "listen"): "--health",
-    ("endpoint", "ingress"): "--ingest",
+    ("endpoint", "ingress"): "--ingress",
 }
 """Options that have another name than their key in the configuration."""
 
@@ -95,11 +95,11 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Also serve /livez and /readyz at this address, with reasons."),
     ] = None,
-    ingest: Annotated[
+    ingress: Annotated[
         list[str] | None,
         environment_option(
-            "--ingest",
-            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingest` does; "
+            "--ingress",
+            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingress run` does; "
             "repeatable.",
             group="serve",
             metavar="EXCHANGE",
@@ -155,7 +155,7 @@ def serve(
                         "error_queue": of.error_queue,
                         "audit": of.audit.value,
                         "retention": of.retention,
-                        "ingress": {name: {} for name in ingest or ()},
+                        "ingress": {name: {} for name in ingress or ()},
                         "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,

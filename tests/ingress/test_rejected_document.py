@@ -12,7 +12,11 @@ from tests.integration.cli import CommandLine
 def test_rejected_messages_are_listed_shown_and_discarded(
     ground: Ground, sqlite_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = [block for block in blocks_of((ROOT / "docs/reference/ingress-messages.md").read_text()) if block.language == "sh"]
+    blocks = [
+        block
+        for block in blocks_of((ROOT / "docs/reference/ingress-messages.md").read_text())
+        if block.language == "sh"
+    ]
     lines = [line for block in blocks for line in block.text.splitlines()]
     listing, show, discard, retry = [shlex.split(line)[1:] for line in lines]
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:

@@ -287,5 +287,5 @@ def test_a_queue_with_a_line_break_is_not_looked_for(run: CommandLine, queue: st
 
 
 def test_nothing_is_bound_where_a_name_has_a_line_break(run: CommandLine) -> None:
-    line = run.refused("delays", "bind", "good", "bil\nling", "\r", "--broker", "amqp://127.0.0.1:1")
+    line = run.refused("cascade", "bind", "good", "bil\nling", "\r", "--broker", "amqp://127.0.0.1:1")
     assert "'bil\\nling', '\\r'" in line

@@ -188,7 +188,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-@pytest.mark.parametrize("library", ["typer", "delaystore.cli._delays"])
+@pytest.mark.parametrize("library", ["typer", "delaystore.cli._cascade"])
 def test_an_interrupt_while_the_command_line_is_imported_says_stopped(run: str, library: str) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     program = f"""

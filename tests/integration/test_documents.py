@@ -103,7 +103,7 @@ def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_u
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
         transport.declare("shipping")
-    done = shell(commands.replace("delays delete", "delays delete --yes"), tmp_path)
+    done = shell(commands.replace("cascade delete", "cascade delete --yes"), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "nsb.v2.delay-level-27" in done.stdout
 
@@ -124,7 +124,7 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
             delivery.send("billing", b"pay me", delay=timedelta(days=days))
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
-    assert shell(f"delaystore delays create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
+    assert shell(f"delaystore cascade create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
     *walk, _ = blocks("docs/how-to/migrating.md", "bash")  # the last is about Celery
     commands = "\n".join(walk)
     commands = commands.replace("postgresql+psycopg://localhost/app", postgresql_url)

@@ -77,17 +77,15 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "--yes"], "which messages?"),
         (["cancel", "x", "--destination", "billing"], "only one of these"),
         (["cancel", "--all", "--failing"], "only one of these"),
-        (["cancel", "--resume", "x", "--all"], "only one of these"),
         (["cancel", "x", "--dry-run"], "--dry-run goes with a filter"),
-        (["cancel", "--resume", "nothing"], "there is no operation 'nothing'; `delaystore operations` lists them"),
-        (["cancel", "--resume", "\udcff"], "there is no operation '\\udcff'"),
+        (["operations", "resume", "nothing"], "no operation 'nothing'; `delaystore operations list` shows them"),
+        (["operations", "resume", "\udcff"], "there is no operation '\\udcff'"),
         (["cancel", "--destination", ""], "destination is empty"),
         (["cancel", "--since", "2027-01-01"], "has no time zone"),
         (["cancel", "--since", "2027-01-02T00:00Z", "--until", "2027-01-01T00:00Z"], "nothing is due from"),
         (["cancel", "--header", "kind"], "--header 'kind' is not of the form KEY=VALUE"),
         (["cancel", "--header", "a=1", "--header", "a=2"], "named twice"),
         (["reschedule", "--all"], "when is it due? pass --delay DURATION or --at TIME"),
-        (["reschedule", "--resume", "x", "--delay", "1h"], "leave out --delay and --at"),
         (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00:00Z"], "--until and --for are both given"),
         (["pause", "billing", "--until", "2001-01-01T00:00Z"], "is over already"),
         (["pause", "billing", "--for", "0"], "--for is 0; write how long"),
@@ -134,7 +132,7 @@ def begin_and_stop(run: CommandLine, store: SqlDelayedMessageStore, monkeypatch:
         result = run("cancel", "--destination", "billing")
     assert result.code == 2
     assert (
-        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore cancel --resume {steps[0]}`"
+        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore operations resume {steps[0]}`"
         in result.err
     )
     assert "error: gone" in result.err
@@ -147,20 +145,17 @@ def test_an_interrupted_operation_goes_on(
     operation_id = begin_and_stop(run, store, monkeypatch)
     assert store.count() == 3_000
     assert [entry.count for entry in store.changes()] == [2_000]
-    (running,) = run("operations", "--json").document["operations"]
+    (running,) = run("operations", "list", "--json").document["operations"]
     assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
-    resume = f"delaystore cancel --resume {operation_id}"
-    assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations").err
+    resume = f"delaystore operations resume {operation_id}"
+    assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations", "list").err
     assert f"if no process works on it, {resume}" in run("status").out
-    assert f"does not reschedule; use `delaystore cancel --resume {operation_id}`" in run.refused(
-        "reschedule", "--resume", operation_id
-    )
-    result = run("cancel", "--resume", operation_id)
+    result = run("operations", "resume", operation_id)
     assert (result.code, result.out) == (0, "cancelled: 5,000 messages (destination billing)\n")
     assert [entry.count for entry in store.changes()] == [5_000, 0]
-    again = run("cancel", "--resume", operation_id)
+    again = run("operations", "resume", operation_id)
     assert (again.code, again.err) == (0, "it has ended already: done\n")
-    told = run("operations").out
+    told = run("operations", "list").out
     assert operation_id in told
     assert "done" in told
 
@@ -177,8 +172,8 @@ def test_whoever_stops_while_an_operation_begins_is_told_its_id(
 
     monkeypatch.setattr(SqlDelayedMessageStore, "begin_operation", interrupted)
     result = run("cancel", "--destination", "billing")
-    (left,) = run("operations", "--json").document["operations"]
-    resume = f"delaystore cancel --resume {left['operation_id']}"
+    (left,) = run("operations", "list", "--json").document["operations"]
+    resume = f"delaystore operations resume {left['operation_id']}"
     assert result.code == 130
     assert f"interrupted: 0 messages cancelled so far; go on with `{resume}`" in result.err
     assert store.count() == 3
@@ -193,7 +188,7 @@ def test_an_operation_is_abandoned(
     assert (result.code, result.out) == (0, f"abandoned: {operation_id} (2,000 messages were changed before)\n")
     assert run("operations", "abandon", operation_id).code == 1
     assert run("operations", "abandon", "nothing").code == 1
-    assert run("cancel", "--resume", operation_id).code == 1
+    assert run("operations", "resume", operation_id).code == 1
     assert store.count() == 3_000
     assert [each["action"] for each in run("changes", "--json").document["changes"]] == ["abandon", "cancel"]
 
@@ -397,7 +392,7 @@ def test_tables_fit_a_terminal_of_80_columns(
     run("pause", destination, "--for", "1h")
     run("limit", destination, "--max-rate", "200/s")
     run("cancel", "--destination", destination, "--id-prefix", "x")
-    tables = [sample, *(run(*each).out for each in (["destinations", "--backlog"], ["operations"], ["changes"]))]
+    tables = [sample, *(run(*each).out for each in (["destinations", "--backlog"], ["operations", "list"], ["changes"]))]
     for table in tables:
         assert all(len(line) <= 80 for line in table.splitlines()), table
     assert "…" not in sample

@@ -136,10 +136,13 @@ store_timeout = 31
             "[endpoint.sales.ingress.o] prefech is unknown; the nearest is",
         ),
         (
-            f'{SALES}[endpoint.sales.ingress.o]\nforms = "x-dely"',
-            "[endpoint.sales.ingress.o] forms 'x-dely' is no delay",
+            f'{SALES}[endpoint.sales.ingress.o]\ndelay_headers = "x-dely"',
+            "[endpoint.sales.ingress.o] delay_headers 'x-dely' is no delay",
         ),
-        (f"{SALES}[endpoint.sales.ingress.o]\nforms = [3]", "ingress.o] forms must be an array of texts, or a text"),
+        (
+            f"{SALES}[endpoint.sales.ingress.o]\ndelay_headers = [3]",
+            "ingress.o] delay_headers must be an array of texts, or a text",
+        ),
         (
             f'{SALES}[endpoint.sales.ingress.o]\ndestination = "header:"',
             "[endpoint.sales.ingress.o] destination: a header",

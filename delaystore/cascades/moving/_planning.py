@@ -163,8 +163,8 @@ def refuse_near_delivery_limit(
 
 def _how_to_lift(source: BrokerCascade) -> str:
     if source.management is None:
-        return "pass --management URL, which tells whether a policy lifts this (delaystore delays create sets it)"
-    return f"run delaystore delays create --cascade {source.name}, which sets the policy that lifts this"
+        return "pass --management URL, which tells whether a policy lifts this (delaystore cascade create sets it)"
+    return f"run delaystore cascade create --cascade {source.name}, which sets the policy that lifts this"
 
 
 def _given_back(message: LevelMessage) -> int:

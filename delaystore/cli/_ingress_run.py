@@ -1,4 +1,4 @@
-"""`delaystore ingest` run, retry and status."""
+"""`delaystore ingress` run, replay and status."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from delaystore.cli._broker import BrokerOptions, BrokerUrl
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import ReasonOption
-from delaystore.cli._ingest_options import IngressOptions, NameOptions
+from delaystore.cli._ingress_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
     DryRunOption,
@@ -51,7 +51,6 @@ _TICK: Final = 0.2
 
 
 def run(
-    context: typer.Context,
     *,
     given: IngressOptions,
     metrics: Annotated[
@@ -60,7 +59,7 @@ def run(
             "--metrics",
             "Serve metrics to Prometheus there, as at 127.0.0.1:9465.",
             metavar="HOST:PORT",
-            group="ingest",
+            group="ingress_run",
         ),
     ] = None,
     fail_fast: FailFast = False,
@@ -74,8 +73,6 @@ def run(
     The command stores each message until it is due, and acknowledges it once it is stored. `delaystore dispatch`
     forwards due messages; `delaystore serve` does both. At SIGTERM or SIGINT the command ends.
     """
-    if context.invoked_subcommand is not None:
-        return
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
     from delaystore.transports.rabbitmq import RabbitMQTransport
@@ -141,7 +138,7 @@ def _outcome(health: "IngressHealth") -> str:
     return f"stopped: {health.stored} stored{more}"
 
 
-def retry(
+def replay(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Rejected queue, as orders.ingress.rejected.")],
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of one message.")] = None,
     reason: ReasonOption = None,
@@ -244,7 +241,7 @@ def status(
 
     names = which.names()
     seconds = again.seconds()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         found = read_status(client, names)
         if again.watch:
             _watch(client, names, seconds, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`delaystore delays` migrate, transfer, status and export."""
+"""`delaystore cascade` migrate, transfer, status and export."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -82,10 +82,10 @@ _SHOWN = 20
 def migrate(
     from_cascade: Annotated[
         str,
-        environment_option("--from", "Cascade to move messages from.", metavar="CASCADE", group="delays_migrate"),
+        environment_option("--from", "Cascade to move messages from.", metavar="CASCADE", group="cascade_migrate"),
     ] = "nservicebus-v1",
     to_cascade: Annotated[
-        str, environment_option("--to", "Cascade to move messages to.", metavar="CASCADE", group="delays_migrate")
+        str, environment_option("--to", "Cascade to move messages to.", metavar="CASCADE", group="cascade_migrate")
     ] = "nservicebus-v2",
     *,
     options: MoveOptions,
@@ -107,7 +107,11 @@ def migrate(
 def transfer(
     to_broker: Annotated[
         str | None,
-        url_option("--to-broker", "Broker to move messages to: amqp[s]://user:password@host:port/vhost."),
+        url_option(
+            "--to-broker",
+            "Broker to move messages to: amqp[s]://user:password@host:port/vhost.",
+            group="cascade_transfer",
+        ),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[
@@ -126,7 +130,7 @@ def transfer(
     the move. --management is the API of the old broker.
     """
     url = on.require_broker()
-    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
+    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_CASCADE_TRANSFER_TO_BROKER")
     with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
         _run(source, target, options, as_json=as_json)
 
@@ -287,7 +291,7 @@ def _row(level: "Level") -> tuple[str, ...]:
 
 
 class CascadeFormat(StrEnum):
-    """What `delays export` can write."""
+    """What `cascade export` can write."""
 
     TERRAFORM = "terraform"
     DEFINITIONS = "definitions"
@@ -301,7 +305,7 @@ def export(
             "--format",
             "Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
             "or a Mermaid diagram.",
-            group="delays_export",
+            group="cascade_export",
         ),
     ],
     cascade: CascadeName = DEFAULT_CASCADE,

@@ -1,4 +1,4 @@
-"""`delaystore ingest`: create, verify and delete the exchanges and queues of an ingress on the broker."""
+"""`delaystore ingress`: create, verify and delete the exchanges and queues of an ingress on the broker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from delaystore.cli._broker import (
     say_unchecked,
     saying_what_is_declared,
 )
-from delaystore.cli._commands import add_commands, command_group
-from delaystore.cli._ingest_options import (
+from delaystore.cli._commands import add_commands, plain_group
+from delaystore.cli._ingress_options import (
     CreateOptions,
     CreatePlan,
     NameOptions,
@@ -26,7 +26,7 @@ from delaystore.cli._ingest_options import (
     plan_for,
     plan_from,
 )
-from delaystore.cli._ingest_run import retry, run, status
+from delaystore.cli._ingress_run import replay, run, status
 from delaystore.cli._options import DryRunOption, JsonOption, environment_option
 from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.errors import TransportSetupError
@@ -44,7 +44,7 @@ def delete(
         environment_option(
             "--delete-output-exchange",
             "Also delete the output exchange, even if queues are bound to it.",
-            group="ingest_delete",
+            group="ingress_delete",
         ),
     ] = False,
     options: Deleting,
@@ -61,7 +61,7 @@ def delete(
     from delaystore.ingress import topology as ingress
 
     names = which.names()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         options.delete(
             client,
             {"exchange": which.exchange},
@@ -90,7 +90,7 @@ def verify(
     from delaystore.ingress import topology as ingress
 
     names = which.names()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         found = ingress.verify(
             client,
             names,
@@ -179,7 +179,7 @@ def create(
         plan = plan_from(wish, exported)
         creation = _planned(plan, wish, exported)
     else:
-        with on.open("delaystore ingest") as client:
+        with on.open("delaystore ingress") as client:
             plan = plan_for(wish, client)
             try:
                 creation = _created(client, plan, wish, dry_run)
@@ -238,8 +238,17 @@ def _refusal(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Tra
     return error
 
 
-ingest_app = command_group(run)
-add_commands(ingest_app, {"create": create, "verify": verify, "status": status, "retry": retry, "delete": delete})
+ingress_app = plain_group(
+    """Accept delayed messages from RabbitMQ.
+
+    `run` stores messages that programs publish with a delay. `delaystore dispatch` or `delaystore serve` forwards them
+    when they are due. The other commands manage the exchanges and queues of an ingress.
+    """
+)
+add_commands(
+    ingress_app,
+    {"run": run, "create": create, "verify": verify, "status": status, "replay": replay, "delete": delete},
+)
 
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`delaystore delays`: create, verify, bind and delete cascades."""
+"""`delaystore cascade`: create, verify, bind and delete cascades."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,8 +17,8 @@ from delaystore.cli._broker import (
     say_unchecked,
     saying_what_is_declared,
 )
+from delaystore.cli._cascade_moving import export, migrate, status, transfer
 from delaystore.cli._commands import add_commands, plain_group
-from delaystore.cli._delays_moving import export, migrate, status, transfer
 from delaystore.cli._options import DryRunOption, JsonOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
@@ -194,14 +194,14 @@ def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
         print_line(policy.command)
 
 
-delays_app = plain_group(
+cascade_app = plain_group(
     """Manage cascades, RabbitMQ's native delay queues.
 
     A cascade is a chain of exchanges and queues that delays messages inside RabbitMQ.
     """
 )
 add_commands(
-    delays_app,
+    cascade_app,
     {
         "create": create,
         "verify": verify,
