@@ -1,6 +1,5 @@
 """The form of `--help`, and `delaystore help TOPIC`."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from textwrap import wrap
@@ -29,10 +28,11 @@ class HelpedCommand(typer.core.TyperCommand):
         self.format_options(ctx, formatter)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in exit_codes_of(name).items()])
-        prefix = variable_prefix(self, ctx)
-        if prefix:
+        prefixes = variable_prefixes(self, ctx)
+        if prefixes:
             formatter.write_paragraph()
-            formatter.write_text(f"Variables: {prefix}_<OPTION>, see: delaystore help environment")
+            names = " or ".join(f"{prefix}_<OPTION>" for prefix in prefixes)
+            formatter.write_text(f"Variables: {names}, see: delaystore help environment")
 
     @override
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -157,17 +157,16 @@ def variables(parameter: Any, context: Any) -> Sequence[str]:
     return []
 
 
-def variable_prefix(command: Any, context: Any) -> str | None:
-    """The beginning that most variables of a command's own options share; None: it has no own options."""
+def variable_prefixes(command: Any, context: Any) -> Sequence[str]:
+    """The beginnings of the variables of a command's own options, the shortest first; that of common ones left out."""
     name = command_name(context)
-    found: Counter[str] = Counter()
+    found: set[str] = set()
     for parameter in command.params:
         option = option_name(parameter)
-        ending = "_" + option.removeprefix("--").replace("-", "_").upper()
         if option.startswith("--") and not is_common(name, option):
+            ending = "_" + option.removeprefix("--").replace("-", "_").upper()
             found.update(each.removesuffix(ending) for each in variables(parameter, context)[:1])
-    del found["DELAYSTORE"]
-    return found.most_common(1)[0][0] if found else None
+    return sorted(found - {"DELAYSTORE"}, key=len)
 
 
 def is_common(command: str, option: str) -> bool:

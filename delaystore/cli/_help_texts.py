@@ -154,7 +154,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "load": (
         "load reminders.csv --load-id reminders-2027 --dry-run",
-        "load reminders.csv --load-id reminders-2027 --map due_time=send_at",
+        "load 'reminders/*.csv' --load-id reminders-2027 --map due_time=send_at",
     ),
     "dispatch": ("dispatch", "dispatch --once"),
     "serve": (
