@@ -52,7 +52,7 @@ class HelpedCommand(typer.core.TyperCommand):
             _write_names(formatter, names.split(), place)
         if common != ["--help"]:
             with formatter.section(_COMMON):
-                _write_names(formatter, common, "delaystore help common")
+                _write_names(formatter, _common_in_order(common), "delaystore help common")
 
 
 class HelpedGroup(typer.core.TyperGroup):
@@ -192,6 +192,12 @@ def _order(command: str, sections: Iterable[str]) -> list[str]:
     last = _references()[command][0] if command in _references() else None
     known = ["Arguments", *(title for title in SECTIONS.get(command, ()) if title != last), _OWN, last]
     return sorted(sections, key=known.index)
+
+
+def _common_in_order(options: Sequence[str]) -> list[str]:
+    from delaystore.cli._help_texts import COMMON
+
+    return sorted(options, key=COMMON.index)
 
 
 def _references() -> Mapping[str, tuple[str, str, str]]:

@@ -214,7 +214,7 @@ class FilterOptions:
             "--header", metavar="KEY=VALUE", help="Only messages with this header, compared as text; repeatable."
         ),
     ] = None
-    failing: Annotated[bool, typer.Option("--failing", help="Only messages whose last attempt failed.")] = False
+    failing: Annotated[bool, typer.Option("--failing", help="Only messages with a failed attempt.")] = False
     paused: Annotated[bool, typer.Option("--paused", help="Only parked messages, whose destination is paused.")] = False
 
     def filter(self) -> MessageFilter:

@@ -114,8 +114,8 @@ def send(
     message. With --transport it refuses a message that the transport cannot carry, and warns if the queue does not
     exist. If the endpoint has no tables, send fails; --create creates them.
 
-    With --file each row is a message, by the rules of `delaystore load` but without Spark: all rows are stored or none.
-    Up to about 100,000 rows this is faster than a load.
+    With --file each row is a message, by the rules of `delaystore load` but without Spark, all or none: for up to about
+    100,000 rows.
     """
     if file is not None:
         one = {
