@@ -1,4 +1,4 @@
-"""The reference of the command line, written from what the commands say of themselves."""
+"""The reference of the command line, written from the help of the commands."""
 
 import re
 from collections.abc import Iterator
@@ -138,7 +138,7 @@ def _meaning(option: Option) -> str:
 
 
 def _prose(text: str) -> str:
-    """What is written with angle brackets or asterisks, or as options, must not be read as Markdown."""
+    """Text in which angle brackets, asterisks and options are not read as Markdown."""
     return re.sub(r"(?<![`\w])(--[a-z][a-z-]*)(?!`)", r"`\1`", text.replace("<", "&lt;").replace("*", r"\*"))
 
 

@@ -158,7 +158,7 @@ def variables(parameter: Any, context: Any) -> Sequence[str]:
 
 
 def variable_prefixes(command: Any, context: Any) -> Sequence[str]:
-    """The beginnings of the variables of a command's own options, the shortest first; that of common ones left out."""
+    """The beginnings of the variables of a command's own options, the shortest first, without the common ones."""
     name = command_name(context)
     found: set[str] = set()
     for parameter in command.params:
