@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 BrokerUrl = Annotated[
     str | None,
     url_option(
-        "--broker",
-        "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost. Default: --transport, if that is RabbitMQ.",
+        "--broker", "RabbitMQ broker: amqp[s]://user:password@host:port/vhost. Default: --transport, if it is RabbitMQ."
     ),
 ]
 
@@ -58,14 +57,14 @@ class BrokerOptions:
 
     broker: BrokerUrl = None
     transport: Annotated[
-        str | None, url_option("--transport", "The broker, unless --broker is given.", hidden=True)
+        str | None, url_option("--transport", "RabbitMQ broker, unless --broker is given: amqp://... or amqps://...")
     ] = None
     management: Annotated[
         str | None,
         url_option(
             "--management",
-            "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
-            "Without it, what only the API knows is reported as unknown.",
+            "Management API: http[s]://[user:password@]host:15672; the login defaults to the login of --broker. "
+            "Without it, some values are reported as unknown.",
         ),
     ] = None
 
@@ -144,7 +143,7 @@ class DeletionOptions:
     """How a command deletes a topology, as given on the command line."""
 
     force: Annotated[
-        bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
+        bool, typer.Option("--force", help="Delete even if messages are in the queues; they are lost.")
     ] = False
     yes: YesOption = False
     dry_run: DryRunOption = False
@@ -266,9 +265,7 @@ def _check_document(found: "DeletionCheck") -> dict[str, Any]:
 
 
 Deleting = Annotated[DeletionOptions, Offered("force", "yes", "dry_run")]
-Passive = Annotated[
-    bool, typer.Option("--passive", help="This user may not declare: leave its permissions out of the checks.")
-]
+Passive = Annotated[bool, typer.Option("--passive", help="Do not check the permission to declare.")]
 
 
 @contextmanager

@@ -208,9 +208,7 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
 
 ActorName = Annotated[
     str | None,
-    environment_option(
-        "--actor", "The name under which the audit trail has the change. Default: user@host.", metavar="NAME"
-    ),
+    environment_option("--actor", "Name in the audit trail. Default: user@host.", metavar="NAME"),
 ]
 
 
@@ -239,8 +237,8 @@ _WHY_NOT = {
 
 
 def cancel(
-    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
-    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
+    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.")] = None,
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Name a message by its key; repeatable.")] = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
@@ -250,11 +248,11 @@ def cancel(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel waiting messages, by id, key or filter.
+    """Cancel waiting messages.
 
-    By filter it works in steps, from which it can be resumed, and messages stored meanwhile may or may not be
-    cancelled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here.
-    Creates no table and no file.
+    Name messages by ids or --key, or select them by filters. With a filter the command works in steps. If it is
+    interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation may or may
+    not be cancelled. A message that is being dispatched is not cancelled.
     """
     from delaystore.operations.changes import CancelRequest
 
@@ -280,7 +278,7 @@ def cancel(
 
 
 def reschedule(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
     delay: DelayOption = None,
     at: At = None,
@@ -293,11 +291,11 @@ def reschedule(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Give waiting messages a new due time, by id, key or filter.
+    """Change the due time of waiting messages.
 
-    They get fresh retries, too. By filter all get the same time. It works in steps, from which it can be resumed, and
-    messages stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
-    alone, or (by id or key) does not wait here. Creates no table and no file.
+    Rescheduled messages get all their retries again. With a filter all messages get the same due time, in steps. If the
+    command is interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation
+    may or may not be rescheduled. A message that is being dispatched keeps its due time.
     """
     wanted = which.filter()
     bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -345,10 +343,10 @@ def list_operations(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of many messages, the last one first.
+    """List changes of many messages, newest first.
 
-    Those that run, were interrupted, or have ended. If no process works on a running operation, `delaystore operations
-    resume ID` goes on with it. Creates no table and no file.
+    The list shows running, interrupted and ended operations. If no process works on a running one, continue it with
+    `delaystore operations resume`.
     """
     with where.open() as opened:
         found = opened.delivery.operations.operations(limit)
@@ -364,7 +362,7 @@ def list_operations(
                 print_note(f"if no process works on {each.operation_id} any more, go on with `{each.resume_command}`")
 
 
-OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation's id.")]
+OperationId = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.")]
 
 
 def resume(
@@ -374,10 +372,9 @@ def resume(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with an interrupted operation.
+    """Continue an interrupted operation.
 
-    No message is changed twice. Exit code 1: a message is being dispatched, and was left alone, or the operation was
-    abandoned. Creates no table and no file.
+    No message is changed twice. A message that is being dispatched is not changed.
     """
     with where.open() as opened:
         operations = acting(opened, actor)
@@ -398,9 +395,9 @@ def abandon(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
+    """End an operation without undoing its changes.
 
-    A process that works on it stops after the step in progress.
+    A process that works on the operation stops after the current step.
     """
     with where.open() as opened:
         operations = acting(opened, actor)
@@ -427,9 +424,10 @@ def _row(operation: Operation) -> tuple[str, ...]:
 
 
 operations_app = plain_group(
-    """List, resume and abandon changes of many messages.
+    """List, resume or abandon changes of many messages.
 
-    These are changes by filter of `delaystore cancel`, `reschedule`, of programs and of the web page.
+    With a filter, `delaystore cancel` and `delaystore reschedule` change messages in steps, as an operation. Programs
+    and the web page can begin operations, too.
     """
 )
-add_commands(operations_app, {"list": list_operations, "resume": resume, "abandon": abandon}, "operations")
+add_commands(operations_app, {"list": list_operations, "resume": resume, "abandon": abandon})

@@ -88,13 +88,13 @@ _DEFAULTS = DelayedDeliverySettings()
 class DispatcherOptions:
     """How a dispatcher works, as given on the command line."""
 
-    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
+    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages in a batch.")] = (
         _DEFAULTS.batch_size
     )
     number_of_retries: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
     ] = _DEFAULTS.number_of_retries
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "dispatch")] = (
+    error_queue: Annotated[str, error_queue_option("Queue for undeliverable messages.", "dispatch")] = (
         DEFAULT_ERROR_QUEUE
     )
     exactly_once: Annotated[
@@ -102,7 +102,7 @@ class DispatcherOptions:
         typer.Option("--exactly-once", help="Deliver exactly once; needs SQL queues in the store's database."),
     ] = False
     poll_interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
+        str, typer.Option(metavar="DURATION", help="Maximum time between two polls, if the store sends no wake-up.")
     ] = "500ms"
     handover_horizon: Annotated[
         str,
@@ -132,7 +132,9 @@ class DispatcherOptions:
 
 
 def dispatch(
-    once: Annotated[bool, typer.Option("--once", help="Forward messages that are due now, and end: for cron.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Forward the messages that are due now, and end: for cron.")
+    ] = False,
     *,
     of: DispatcherOptions,
     fail_fast: FailFast = False,
@@ -142,7 +144,7 @@ def dispatch(
         str | None,
         environment_option(
             "--name",
-            "What `delaystore status` calls it. Default: the endpoint's name.",
+            "Name in `delaystore status`. Default: the endpoint's name.",
             metavar="NAME",
             group="dispatch",
         ),
@@ -151,11 +153,11 @@ def dispatch(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Forward messages as they fall due.
+    """Forward due messages to their destinations.
 
-    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables (and a SQLite file) and
-    the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
-    unless --fail-fast or --once is given.
+    The dispatcher creates missing tables (and a SQLite file) and the error queue. If the store or the broker is
+    unavailable, it waits and retries, also at the start, unless you pass --fail-fast or --once. At SIGTERM or SIGINT it
+    finishes the messages in flight and ends.
     """
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
@@ -280,9 +282,7 @@ def outcome_line(what: str, done: "DispatchReport") -> str:
 def control(
     queue: Annotated[
         str | None,
-        environment_option(
-            "--queue", "Where requests come. Default: ENDPOINT.control.", metavar="NAME", group="control"
-        ),
+        environment_option("--queue", "Queue of requests. Default: ENDPOINT.control.", metavar="NAME", group="control"),
     ] = None,
     hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Answer messages without their bodies.")] = False,
     fail_fast: FailFast = False,
@@ -292,11 +292,12 @@ def control(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Let AMQP clients cancel, reschedule and look up messages.
+    """Answer cancel and lookup requests over AMQP.
 
-    They send JSON to the queue ENDPOINT.control of --broker (or --transport), and are answered to their reply_to. The
-    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
-    a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    Clients send JSON to the queue ENDPOINT.control of --broker (or --transport), and get the answer at their reply_to.
+    They can cancel, reschedule and look up messages. The command declares the queue if it does not exist. If the store
+    or the broker is unavailable, it waits and retries. At SIGTERM or SIGINT it answers the requests in progress and
+    ends. It dispatches no message.
     """
     from delaystore.ingress.control import ControlQueue
 

@@ -43,15 +43,13 @@ _ENDINGS: Final = {".jsonl": MessageFormat.JSONL, ".ndjson": MessageFormat.JSONL
 
 
 def export(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where to; - is standard output. It must not be there yet.")
-    ] = _STDOUT,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; - is standard output.")] = _STDOUT,
     *,
     which: FilterOptions,
     form: Annotated[
         MessageFormat | None,
         environment_option(
-            "--format", "JSON lines or CSV. Default: as the file's ending says, or JSON lines.", group="export"
+            "--format", "JSON lines or CSV. Default: by the ending of FILE, or JSON lines.", group="export"
         ),
     ] = None,
     after: Annotated[
@@ -65,10 +63,11 @@ def export(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Write waiting messages to a file, all or by filter.
+    """Write waiting messages to a file.
 
-    `delaystore send --file` and `load` read it back; it removes none. What is written is in FILE.part until all of it
-    is. It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all. Creates no table.
+    `delaystore send --file` and `delaystore load` read the file. Export removes no message. It writes FILE.part, and
+    renames it to FILE when it is complete. The file is no snapshot: messages that are rescheduled or resumed during the
+    export may appear twice or not at all.
     """
     wanted = which.filter()
     begin = parse_position(after, "--after")

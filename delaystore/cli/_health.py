@@ -37,14 +37,14 @@ class HealthOptions:
     """What an endpoint must fulfil to be healthy, as given on the command line."""
 
     max_overdue: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+        str, typer.Option(metavar="DURATION", help="Maximum time for which a message of a healthy endpoint is overdue.")
     ] = "5m"
     require_dispatcher: Annotated[
-        bool, typer.Option("--require-dispatcher", help="Unhealthy, too, unless a dispatcher is running.")
+        bool, typer.Option("--require-dispatcher", help="Report an endpoint without a running dispatcher as unhealthy.")
     ] = False
-    timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
-    ] = "5s"
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time in which a healthy store answers.")] = (
+        "5s"
+    )
 
     def criteria(self) -> "HealthCriteria":
         """These options as criteria. Raises ConfigurationError."""
@@ -57,7 +57,7 @@ class HealthOptions:
 
 def shown_error_queue_option(command: str) -> Any:
     """--error-queue of a command that reports health."""
-    return error_queue_option("The error queue, whose depth is shown if --transport is given.", command)
+    return error_queue_option("Error queue, whose depth is shown with --transport.", command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +168,12 @@ def health(
     error_queue: Annotated[str, shown_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Say in one line whether an endpoint is healthy.
+    """Check whether an endpoint is healthy.
 
-    How many messages wait (over 100,000: about how many), what is overdue, failing and paused. With --transport, also
-    how many messages the error queue holds. With --management, warns of an error queue from which RabbitMQ
-    4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since it was due, the store is
-    read-only or does not answer in time, or a table, column or unique index is missing that dispatchers or senders
-    need; with --require-dispatcher also where none is running. Failing and paused messages are shown, and are not
-    unhealthy. Creates no table and no file.
+    One line shows the number of waiting messages (estimated above 100,000), overdue and failing messages, and paused
+    destinations. Failing messages and paused destinations do not make an endpoint unhealthy. With --transport the line
+    includes the number of messages in the error queue. With --management a warning names an error queue
+    whose messages RabbitMQ 4 drops after too many reads.
     """
     from delaystore.cli._options import reading
 

@@ -43,7 +43,7 @@ def delete(
         bool,
         environment_option(
             "--delete-output-exchange",
-            "Delete the output exchange, too, although queues are bound to it.",
+            "Also delete the output exchange, even if queues are bound to it.",
             group="ingress_delete",
         ),
     ] = False,
@@ -51,11 +51,12 @@ def delete(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete an ingress: EXCHANGE, its queues, and the output exchange where nothing is bound to it.
+    """Delete an ingress.
 
-    Refuses while one of the queues has messages or consumers. EXCHANGE stays where other queues are bound to it.
-    Needs the management API, which alone counts every message. It checks twice, six seconds apart, since the broker's
-    counts can be that old. Exit code 1: refused, and nothing was deleted.
+    The command deletes EXCHANGE, the queues of the ingress, and the output exchange if no queue is bound to it.
+    EXCHANGE stays if other queues are bound to it. The command needs the management API, which counts all messages, and
+    refuses while one of the queues has messages or consumers. It checks twice, six seconds apart, because the broker's
+    counts can be that old.
     """
     from delaystore.ingress import topology as ingress
 
@@ -80,11 +81,11 @@ def verify(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify that a broker has an ingress as it should be. Changes nothing.
+    """Check the parts of an ingress on a broker.
 
-    Names what is wrong with the broker, the user's permissions, each exchange, queue and binding; bindings that lead
-    around the delay; and policies that harm. Without a type, the exchanges may have any that fits. Names what could not
-    be checked, too: that is more without the management API. Exit code 1: something is wrong.
+    The report names defects of the broker, the user's permissions, and each exchange, queue and binding. It names
+    bindings that bypass the delay, and harmful policies. It also names parts that could not be checked; without the
+    management API there are more. Without a type, the exchanges may have any suitable type. Verify changes nothing.
     """
     from delaystore.ingress import topology as ingress
 
@@ -164,11 +165,12 @@ def create(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare an ingress: EXCHANGE, the ingress queue, and the output exchange. May be run again.
+    """Create an ingress: exchanges and a queue.
 
-    Programs publish to EXCHANGE, with a delay in a header. The ingress queue gets all of them. Due messages are
-    published to the output exchange, with the same routing key: bind your queues there. Checks everything first. Exit
-    code 2: something differs, each difference is named, and nothing was changed.
+    Programs publish to EXCHANGE, with the delay in a header. The ingress queue gets all these messages. When a message
+    is due, delaystore publishes it to the output exchange with the same routing key. Bind your queues to the output
+    exchange. The command checks everything first. If a part on the broker differs, it names each difference and changes
+    nothing. You can run it again.
     """
     from delaystore.cascades import TopologyRefusedError
 
@@ -237,15 +239,15 @@ def _refusal(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Tra
 
 
 ingress_app = plain_group(
-    """Accept delayed messages from RabbitMQ, of any program.
+    """Accept delayed messages from RabbitMQ.
 
-    `run` consumes them. The other commands are about the exchanges and queues that this needs on the broker.
+    `run` stores messages that programs publish with a delay. `delaystore dispatch` or `delaystore serve` forwards them
+    when they are due. The other commands manage the exchanges and queues of an ingress.
     """
 )
 add_commands(
     ingress_app,
     {"run": run, "create": create, "verify": verify, "status": status, "replay": replay, "delete": delete},
-    "ingress",
 )
 
 

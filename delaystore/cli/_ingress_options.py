@@ -30,13 +30,13 @@ class ExchangeType(StrEnum):
 
 _EXCHANGE: Final = "DELAYSTORE_INGRESS_EXCHANGE"
 ExchangeArgument = Annotated[
-    str, typer.Argument(metavar="EXCHANGE", envvar=_EXCHANGE, help="The exchange that programs publish to.")
+    str, typer.Argument(metavar="EXCHANGE", envvar=_EXCHANGE, help="Exchange that programs publish to.")
 ]
 OutputExchange = Annotated[
     str | None,
     environment_option(
         "--output-exchange",
-        "The output exchange: due messages go there; bind your queues to it. [EXCHANGE.out]",
+        "Output exchange for due messages; bind your queues to it. Default: EXCHANGE.out.",
         metavar="NAME",
         group="ingress",
     ),
@@ -45,7 +45,7 @@ QueueOption = Annotated[
     str | None,
     environment_option(
         "--queue",
-        "The ingress queue, which gets all messages of EXCHANGE. [EXCHANGE.ingress]",
+        "Ingress queue, which gets all messages of EXCHANGE. Default: EXCHANGE.ingress.",
         metavar="NAME",
         group="ingress",
     ),
@@ -75,7 +75,7 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--type",
-            "The type of the output exchange: what the bindings of your queues need.",
+            "Type of the output exchange, as the bindings of your queues need.",
             metavar="TYPE",
             group="ingress",
         ),
@@ -84,8 +84,8 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--exchange-type",
-            "The type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: that of the output "
-            "exchange, or fanout where that is direct.",
+            "Type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: the type of the output "
+            "exchange, or fanout if it is direct.",
             metavar="TYPE",
             group="ingress",
         ),
@@ -117,16 +117,15 @@ class IngressOptions:
     ] = None
     queue: Annotated[
         str | None,
-        environment_option(
-            "--queue", "The ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group="ingress"
-        ),
+        environment_option("--queue", "Ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group="ingress"),
     ] = None
     destination: Annotated[
         str | None,
         environment_option(
             "--destination",
-            "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-            "or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue NAME.Timeouts.",
+            "Destination of messages that name none: /exchanges/NAME, by their own routing keys; header, or "
+            "header:NAME; or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue "
+            "NAME.Timeouts.",
             metavar="RULE",
             group=_GROUP,
         ),
@@ -145,8 +144,8 @@ class IngressOptions:
         list[str] | None,
         environment_option(
             "--allow-destination",
-            "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all "
-            "but delaystore's own queues.",
+            "Queue or address that messages may name, with the wildcards * and ?; repeatable. Default: all except "
+            "delaystore's own queues.",
             metavar="PATTERN",
             group=_GROUP,
         ),
@@ -155,8 +154,8 @@ class IngressOptions:
         str,
         environment_option(
             "--count-from",
-            "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from "
-            "the queue.",
+            "Start of a delay: received by the broker, if it reports the time; sent, by the property timestamp; taken "
+            "from the queue.",
             metavar="WHEN",
             group=_GROUP,
         ),
@@ -165,7 +164,7 @@ class IngressOptions:
         IngressOnDuplicate,
         environment_option(
             "--on-duplicate",
-            "Another message with an id that waits: both are delivered; keep the first; replace it.",
+            "Result if a message with the same id waits: deliver both, keep the first, or replace it.",
             metavar="both|keep|replace",
             group=_GROUP,
         ),
@@ -174,7 +173,7 @@ class IngressOptions:
         str,
         environment_option(
             "--direct-below",
-            "Messages that are due within less go to their destination at once, without the store. Default: none.",
+            "Forward messages with a shorter delay at once, without the store. Default: none.",
             metavar="DURATION",
             group=_GROUP,
         ),
@@ -183,7 +182,7 @@ class IngressOptions:
         str | None,
         environment_option(
             "--rejected-queue",
-            "Where messages go that cannot be stored. Default: QUEUE.rejected.",
+            "Queue for messages that cannot be stored. Default: QUEUE.rejected.",
             metavar="NAME",
             group=_GROUP,
         ),
@@ -191,30 +190,36 @@ class IngressOptions:
     error_queue: Annotated[
         str,
         error_queue_option(
-            "The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP
+            "Error queue of the endpoint; messages cannot name it, unless it is allowed by its full name.", _GROUP
         ),
     ] = DEFAULT_ERROR_QUEUE
     batch_size: Annotated[
-        int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
+        int,
+        environment_option(
+            "--batch-size", "Maximum number of messages stored at once.", metavar="NUMBER", group=_GROUP
+        ),
     ] = _DEFAULTS.batch_size
     prefetch: Annotated[
         int,
-        environment_option(
-            "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
-        ),
+        environment_option("--prefetch", "Maximum number of unacknowledged messages.", metavar="NUMBER", group=_GROUP),
     ] = _DEFAULTS.prefetch
     memory_bytes: Annotated[
         int,
         environment_option(
             "--memory-bytes",
-            "Nothing is read while bodies of as many bytes are in memory.",
+            "Maximum size of bodies in memory, in bytes; reading pauses above it.",
             metavar="NUMBER",
             group=_GROUP,
         ),
     ] = _DEFAULTS.memory_bytes
     max_body_bytes: Annotated[
         int,
-        environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
+        environment_option(
+            "--max-body-bytes",
+            "Maximum size of a body in bytes; a longer body is rejected.",
+            metavar="NUMBER",
+            group=_GROUP,
+        ),
     ] = DelayedDeliverySettings().max_body_bytes
     audit: AuditOption = DelayedDeliverySettings().audit
 
@@ -247,8 +252,8 @@ class CreateOptions(TypedNameOptions):
         bool,
         environment_option(
             "--from-plugin",
-            "EXCHANGE is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
-            "arguments. Prints, step by step, how publishers change.",
+            "Copy EXCHANGE of the delayed-message plugin: the output exchange gets its type, bindings and "
+            "arguments. Print the steps for publishers.",
             group="ingress_create",
         ),
     ] = False

@@ -67,10 +67,10 @@ def run(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Consume delayed messages from RabbitMQ, of any program.
+    """Consume delayed messages and store them.
 
-    Consumes messages until SIGTERM or SIGINT. They are kept in the store until they are due. Each is acknowledged once
-    it is stored. `delaystore dispatch` forwards due messages, or `delaystore serve` does both.
+    The command stores each message until it is due, and acknowledges it once it is stored. `delaystore dispatch`
+    forwards due messages; `delaystore serve` does both. At SIGTERM or SIGINT the command ends.
     """
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
@@ -138,20 +138,20 @@ def _outcome(health: "IngressHealth") -> str:
 
 
 def replay(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Rejected queue, as orders.ingress.rejected.")],
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of one message.")] = None,
     reason: ReasonOption = None,
     dry_run: DryRunOption = False,
     *,
     on: Annotated[BrokerOptions, Offered("broker", "transport")],
     as_json: JsonOption = False,
 ) -> None:
-    """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
+    """Publish rejected messages again.
 
-    Each goes to the exchange, and under the routing key, that its publisher gave, as it was. An x-delay counts from
-    now. A message leaves QUEUE once the broker has confirmed it. A message that is rejected again stays there, with its
-    new reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and
-    it says why.
+    Correct the cause first. The command publishes all messages, one message by its id, or all messages with a reason.
+    Each message goes to the exchange of its publisher, with the same routing key and content. A delay in x-delay starts
+    again. A message leaves QUEUE once the broker has confirmed it. A message that is rejected again returns to QUEUE
+    with its new reason. `delaystore errors list --messages --error-queue QUEUE` lists the messages.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
@@ -230,12 +230,11 @@ def status(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the queues of an ingress: messages, consumers and rates.
+    """Show the queues of an ingress.
 
-    A "?" marks unknown values; without the management API there are more. In and out are messages a second. The oldest
-    is shown where messages have a timestamp and the broker reports it. --watch redraws it until Ctrl-C; with --json it
-    prints a document a line. Exit code 1: something is missing, the ingress queue has no consumer, or messages are
-    expired or rejected.
+    The table shows messages, consumers and rates. In and out are messages a second. The oldest message is shown if
+    messages have a timestamp and the broker reports it. A "?" marks an unknown value; without the management API there
+    are more. --watch refreshes the table until Ctrl-C; with --json it prints one document a line.
     """
     from delaystore.ingress.topology import read_status
 

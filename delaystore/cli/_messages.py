@@ -71,18 +71,20 @@ def list_messages(
     after: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
-    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages on a page.")
+    ] = 100,
+    every: Annotated[bool, environment_option("--all", "Show all pages.", group="list")] = False,
     wide: Wide = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List waiting messages, by their next attempt.
+    """List waiting messages.
 
-    A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
-    --header, --failing and --paused read waiting messages until the page is full; with them --due-after and
-    --due-before are about due times, as of other commands. --failing shows why the last attempt failed. Creates no
-    table and no file.
+    The next attempt determines the order. At a terminal the table fits the width; a file or a pipe gets whole lines.
+    Programs should read --json. --id-prefix, --header, --failing and --paused read waiting messages until the page is
+    full. With these four, --due-after and --due-before compare due times; without them, next attempts. --failing shows
+    why the last attempt failed.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -190,17 +192,14 @@ def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str
 
 
 def show(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Write only the body to standard output, unchanged.")] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one waiting message. Exit code 1: it does not wait here.
-
-    Creates no table and no file.
-    """
+    """Show one waiting message."""
     id_or_key(message_id, key)
     with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
@@ -241,16 +240,20 @@ class CountBucket(StrEnum):
 
 
 def count(
-    per: Annotated[CountBucket | None, typer.Option(help="Count for each minute, hour or day, by due times.")] = None,
+    per: Annotated[
+        CountBucket | None, typer.Option(help="Count the messages of each minute, hour or day, by due time.")
+    ] = None,
     *,
     which: FilterOptions,
-    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
+    exact: Annotated[
+        bool, environment_option("--exact", "Count all messages, even if it takes long.", group="count")
+    ] = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the waiting messages.
+    """Count waiting messages.
 
-    Over 100,000 are estimated, unless --exact, --per or a filter is given. Creates no table and no file.
+    More than 100,000 messages are estimated, unless you pass --exact, --per or a filter.
     """
     wanted = which.filter()
     with where.open() as opened:
@@ -306,16 +309,16 @@ def _counted_per(opened: "OpenedEndpoint", wanted: MessageFilter, bucket: timede
 
 
 def receive(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue to read.")],
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages.")] = 1,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time to wait for the first message.")] = "0",
     *,
     where: TransportUrl,
     as_json: JsonOption = False,
 ) -> None:
-    """Take messages from a queue and print them. Exit code 1: there were none.
+    """Take messages from a queue and print them.
 
-    They leave the queue once they are printed. Creates no table and no file.
+    Each message leaves the queue once it is printed.
     """
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     transport = where.open_transport(existing=True)

@@ -38,16 +38,17 @@ def abort(
     *,
     given: MigrationOptions,
     target_lost: Annotated[
-        bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
+        bool,
+        typer.Option("--target-lost", help="Do not ask the target; also give back all messages that were in flight."),
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
+    """Return the messages that have not moved.
 
-    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store knows which
-    it has received. After a run that is complete, this gives back what was rejected.
-    Exit code 3: a rejected message remains, since one with its id waits again.
+    The source gets these messages back exactly as they were, with all rejected messages of the last run and of earlier
+    ones. Moved messages stay at the target. If a run was killed, a delaystore SQL store knows which messages in flight
+    it has received. After a complete run, abort gives back the rejected messages.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
@@ -126,14 +127,16 @@ def cleanup(
     *,
     given: MigrationOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
+        bool,
+        typer.Option("--force", help="Delete even if verify does not pass, or rejected messages would be deleted."),
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the tables of the last run, the record of what was moved. Only after verify passes.
+    """Delete the records of the last run.
 
-    Refuses while anything is pending, and, without --force, where something was rejected and not given back.
+    The records are the tables that show which messages were moved. Cleanup needs a verify that passes. It refuses while
+    messages are pending. Without --force it also refuses if rejected messages were not given back.
     """
     from delaystore.migrations import runner
 
@@ -166,7 +169,10 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
+    """Show past runs and rejected messages.
+
+    For each endpoint the table shows the runs that were not cleaned up, the last one last. The command changes nothing.
+    """
     if given.endpoint:
         given.check_endpoints()
     with given.open_source() as from_source:
@@ -241,10 +247,10 @@ def verify(
     given: MigrationOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Count what became of all that the last run took, and compare checksums where the target can be read.
+    """Check counts and checksums of the last run.
 
-    Changes nothing. Exit code 1: it does not add up. 3: it adds up, and rejected messages remain, of this run or an
-    earlier one.
+    The command counts the results of all messages that the run took. It compares checksums if the target can be read.
+    It changes nothing.
     """
     from delaystore.migrations import runner
 
@@ -284,16 +290,15 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
 
 
 migrate_app = plain_group(
-    """Move waiting messages out of a store, live.
+    """Move waiting messages to another store or RabbitMQ.
 
-    Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
-    it is run again; abort gives back what has not moved.
+    Use the commands in this order: preview, run, verify, cleanup. If a run stops, run it again. abort gives back the
+    messages that have not moved.
     """
 )
 add_commands(
     migrate_app,
     {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},
-    "migrate",
 )
 
 

@@ -50,7 +50,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--from",
-            "The source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+            "Source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
             "apscheduler+URL?destination=QUEUE, file:///PATH.",
             group="migrate",
         ),
@@ -59,17 +59,17 @@ class MigrationOptions:
         str | None,
         url_option(
             "--to",
-            "The target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
+            "Target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
             "noop: (noop:URL), a dry run.",
             group="migrate",
         ),
     ] = None
     endpoint: Annotated[
         str | None,
-        environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
+        environment_option("--endpoint", "Endpoint to migrate.", metavar="NAME", group="migrate"),
     ] = None
     all_endpoints: Annotated[
-        bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
+        bool, environment_option("--all-endpoints", "All endpoints of the source.", group="migrate")
     ] = False
     due_after: Annotated[
         str | None,

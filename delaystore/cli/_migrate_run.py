@@ -34,7 +34,8 @@ def run(
     *,
     given: MigrationOptions,
     batch_size: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
+        int | None,
+        typer.Option(metavar="NUMBER", help="Number of messages in a batch. Default: 1000, or as in the stopped run."),
     ] = None,
     max_rate: MaxRate = None,
     max_rejected: Annotated[
@@ -45,16 +46,19 @@ def run(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
+    """Move messages, or continue a stopped run.
 
-    Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
-    them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
-    again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
-    received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
-    A message that cannot move stops the run, unless --allow-rejected or --max-rejected is given: then it is rejected,
-    hidden from every dispatcher, until abort gives it back; in a table of another program it stays where it is.
-    Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
-    run: some would be rejected.
+    The run begins with the checks of preview. It hides messages from the old dispatcher before it sends them. Messages
+    leave the source once the target has confirmed them. Ctrl-C stops after the batches in flight; a second Ctrl-C stops
+    at once, as a kill does.
+
+    After a stop or a kill, run the command again with the same parameters: no message is lost. After a kill, a
+    delaystore SQL store gets only messages that it has not received. A broker gets up to three batches again, and these
+    messages may arrive twice, with the same message_id.
+
+    A message that cannot move stops the run, unless you pass --allow-rejected or --max-rejected. With them the message
+    is rejected, and hidden from every dispatcher until abort gives it back. In a table of another program it stays in
+    place.
     """
     from delaystore.migrations.runner import RunSettings
 
@@ -169,9 +173,9 @@ def preview(
     allow_rejected: AllowRejected = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many messages a run would move, and its obstacles. Changes nothing.
+    """Count messages to move and check for obstacles.
 
-    Every message is read, and the target asked whether it would take it. Exit code 1: something blocks the run.
+    The command reads every message, and asks the target whether it would accept it. It changes nothing.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations.runner import check

@@ -26,21 +26,19 @@ _LOOKED_FOR: Final = 2.0
 """Seconds for which a message of the destination is looked for, at most."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination, as messages have it.")]
+Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="Destination, as messages have it.")]
 
 
 def pause(
     destination: Name,
     until: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="When it resumes automatically, as 2027-01-31T09:00:00+01:00. Default: never."
-        ),
+        typer.Option(metavar="TIME", help="End of the pause, as 2027-01-31T09:00:00+01:00. Default: never."),
     ] = None,
     for_: Annotated[
         str | None,
         environment_option(
-            "--for", "As --until, this long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
+            "--for", "Length of the pause, in place of --until: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
         ),
     ] = None,
     actor: ActorName = None,
@@ -48,11 +46,11 @@ def pause(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause a destination: its messages wait.
+    """Pause forwarding to a destination.
 
-    Within a second all dispatchers keep them; they are late, and not lost. Other destinations go on as usual. This
-    command and dispatchers park due messages; interrupted or not, the destination is paused. Creates no table and no
-    file.
+    Within a second all dispatchers stop forwarding to the destination. Its messages wait until you resume it: they are
+    late, and not lost. Other destinations continue as usual. This command and the dispatchers park due messages. If you
+    interrupt the command, the destination is paused anyway.
     """
     if until is not None and for_ is not None:
         raise ConfigurationError("--until and --for are both given; pass one of them")
@@ -81,9 +79,10 @@ def resume(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a paused destination: parked messages are sent, too.
+    """Resume a paused destination.
 
-    Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
+    Dispatchers send its parked messages, too. If you interrupt the command, the dispatchers continue with the parked
+    messages.
     """
     with where.open() as opened:
         operations = acting(opened, actor)
@@ -114,10 +113,9 @@ def limit(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Limit how many messages a second go to a destination.
+    """Limit the rate of a destination.
 
-    From all dispatchers together. Messages over the limit wait, and do not count as failed. Creates no table and no
-    file.
+    The limit applies to all dispatchers together. Messages over the limit wait, and do not count as failed.
     """
     rate = parse_rate(max_rate, "--max-rate")
     with where.open() as opened:
@@ -194,15 +192,18 @@ def _warn(destination: str) -> None:
 
 def destinations(
     backlog: Annotated[
-        bool, typer.Option("--backlog", help="Also how many messages wait for each; reads all waiting messages.")
+        bool,
+        typer.Option(
+            "--backlog", help="Also count the waiting messages of each destination; reads all waiting messages."
+        ),
     ] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List the destinations that are paused or limited.
+    """List paused and limited destinations.
 
-    With --backlog, all that have waiting messages. Creates no table and no file.
+    With --backlog, list all destinations of waiting messages.
     """
     with where.open() as opened:
         operations = opened.delivery.operations
@@ -231,10 +232,10 @@ def changes(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List the audit trail, the newest changes first.
+    """List the audit trail, newest changes first.
 
-    At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
-    report it. Creates no table and no file.
+    A last line on standard error shows whose changes the store records and how long it keeps them, as running
+    dispatchers report it.
     """
     before = _cursor(after)
     with where.open() as opened:

@@ -19,6 +19,7 @@ from delaystore.cli._dispatch import control, dispatch
 from delaystore.cli._errors import errors_app
 from delaystore.cli._export import export
 from delaystore.cli._health import health
+from delaystore.cli._help import HelpedRoot, explain
 from delaystore.cli._ingress import ingress_app
 from delaystore.cli._load import load
 from delaystore.cli._messages import count, list_messages, receive, show
@@ -39,7 +40,7 @@ _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base_
 """What typer raises for a wrong call; it exports no name for it."""
 
 
-class Commands(typer.core.TyperGroup):
+class Commands(HelpedRoot):
     """Reports each of our errors, and each wrong call, in one line, and exits with 2."""
 
     @override
@@ -144,6 +145,7 @@ add_commands(
         "health": health,
         "web": web,
         "control": control,
+        "help": explain,
     },
 )
 app.add_typer(errors_app, name="errors")
@@ -174,13 +176,7 @@ def delaystore(
         ),
     ] = False,
 ) -> None:
-    """Messages that wait: stored durably, forwarded when they are due.
-
-    Every option is an environment variable as well: DELAYSTORE_STORE, DELAYSTORE_TRANSPORT, DELAYSTORE_ENDPOINT,
-    DELAYSTORE_SCHEMA, DELAYSTORE_TABLE; the others with their command's name, as DELAYSTORE_LIST_LIMIT.
-
-    In place of any URL write @FILE, as in --store @/run/secrets/store: the URL, with its password, is read from it.
-    """
+    """Delayed messages for RabbitMQ: send now, deliver later."""
 
 
 @cache

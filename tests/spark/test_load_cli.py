@@ -4,6 +4,8 @@ import csv
 import gzip
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -91,6 +93,18 @@ def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: s
     assert again.out.startswith("nothing to do: the load '2027-03' was finished at")
     assert "51 messages" in again.out
     assert len(waiting(sqlite_url)) == 51
+
+
+def test_each_example_of_the_help_runs(run: CommandLine, folder: Path) -> None:
+    rows = f"message_id,{{due}},destination,body\nr-1,{SOON.isoformat()},billing,hello\n"
+    (folder / "reminders.csv").write_text(rows.format(due="due_time"))
+    (folder / "reminders").mkdir()
+    (folder / "reminders" / "spring.csv").write_text(rows.format(due="send_at"))
+    examples = re.findall(r"^  delaystore (load .*)$", run("load", "--help").out, re.MULTILINE)
+    assert len(examples) > 1
+    for example in examples:
+        result = run(*shlex.split(example))
+        assert result.code == 0, (example, result.err)
 
 
 @pytest.mark.long_runs("parquet", "jsonl")
