@@ -49,7 +49,7 @@ class Taker:
 
 @dataclass(frozen=True)
 class Entrance:
-    """An exchange with its ingress, made by `delaystore ingest create`."""
+    """An exchange with its ingress, made by `delaystore ingress create`."""
 
     bench: Bench
     exchange: str
@@ -66,14 +66,14 @@ class Entrance:
 
     @property
     def ours(self) -> Taker:
-        """`delaystore ingest`."""
-        command = (DELAYSTORE, "ingest", "--exchange", self.exchange)
+        """`delaystore ingress run`."""
+        command = (DELAYSTORE, "ingress", "run", self.exchange)
         return Taker(Program("delaystore", command), self.bench.table)
 
     @property
     def service(self) -> Taker:
         """`delaystore serve`, with an ingress, a dispatcher, the web page and metrics."""
-        command = (DELAYSTORE, "serve", "--ingest", self.exchange, "--web", _ANY_PORT, "--metrics", _ANY_PORT)
+        command = (DELAYSTORE, "serve", "--ingress", self.exchange, "--web", _ANY_PORT, "--metrics", _ANY_PORT)
         return Taker(Program("delaystore", command), self.bench.table)
 
     @property
@@ -117,7 +117,7 @@ class Entrance:
 def entrance(bench: Bench) -> Iterator[Entrance]:
     """An exchange with its ingress, gone after the block."""
     made = Entrance(bench, f"bench-{uuid4()}")
-    command = (DELAYSTORE, "ingest", "create", made.exchange, "--type", "topic")
+    command = (DELAYSTORE, "ingress", "create", made.exchange, "--type", "topic")
     subprocess.run(
         command, env=os.environ | bench.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
     )

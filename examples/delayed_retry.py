@@ -2,8 +2,8 @@
 
 Run it with `python examples/delayed_retry.py amqp://localhost`. RabbitMQ itself keeps what waits, in the queues of a
 cascade; the consumer holds nothing, and may end at any time. In place of a cascade of your own, which this example
-creates (`delaystore delays create --cascade custom:example:10:ms` would, too), leave `topology` out to use the one that
-NServiceBus endpoints share, up to 8 years in seconds.
+creates (`delaystore cascade create --cascade custom:example:10:ms` would, too), leave `topology` out to use the one
+that NServiceBus endpoints share, up to 8 years in seconds.
 """
 
 import sys

@@ -188,14 +188,18 @@ def _of_docstring(path: str, line: int, text: str) -> Iterator[Prose]:
 
 
 def of_help() -> Iterator[Prose]:
-    """The help of every command and option."""
+    """The help of every command, option, exit code and topic."""
     sys.path.insert(0, str(ROOT))
+    from delaystore.cli._help_texts import TOPICS
     from website.commands import all_commands
 
+    texts = {f"`delaystore help {topic}`": [text] for topic, text in TOPICS.items()}
     for command in all_commands():
-        texts = [command.text, *(option.text for option in command.options)]
-        for text in texts:
-            yield Prose(f"`{command.name} --help`", 0, "text", " ".join(re.sub(r"`[^`]+`", CODE, text).split()))
+        codes = [text for _, text in command.exit_codes]
+        texts[f"`{command.name} --help`"] = [command.text, *(option.text for option in command.options), *codes]
+    for place, found in texts.items():
+        for text in found:
+            yield Prose(place, 0, "text", " ".join(re.sub(r"`[^`]+`", CODE, text).split()))
 
 
 def register_rules() -> None:

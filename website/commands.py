@@ -1,4 +1,4 @@
-"""The reference of the command line, written from what the commands say of themselves."""
+"""The reference of the command line, written from the help of the commands."""
 
 import re
 from collections.abc import Iterator
@@ -6,82 +6,130 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from typer.main import get_command
-
-from delaystore.cli.main import app
+from delaystore.cli._help import (
+    command_name,
+    commands_below,
+    description,
+    examples_of,
+    exit_codes_of,
+    is_common,
+    option_name,
+    record,
+    section_of,
+    summary,
+    variables,
+)
+from delaystore.cli.main import command as root_command
 
 _NAME: Final = "delaystore"
-_MORE: Final = re.compile(r"  \[(?:env var: ([A-Z_, ]+?))?(?:; )?((?:default: |required|[\dx<>=]).*)?\]$", re.DOTALL)
-_INTRODUCTION: Final = """# The command line
+_MORE: Final = re.compile(r"  \[((?:default: |required|[\dx<>=]).*)\]$", re.DOTALL)
+_INTRODUCTION: Final = """# Commands
 
-What `delaystore COMMAND --help` says, for every command. [Operating](../how-to/deploy.md) shows them at work, and
-[the guide](command-line.md) says what all of them have in common.
+For users of the command line. The page shows the help of every command (`delaystore COMMAND --help`), with all options.
+[Operating](../how-to/deploy.md) shows the commands at work. [The guide](command-line.md) explains their common
+behaviour.
 
-Each option is an environment variable as well: [all variables](variables.md).
+Each option is an environment variable as well: see [all variables](variables.md). In place of any URL you can write
+`@FILE`: delaystore reads the URL from that file.
+
+## Common options
+
+Most commands take these options. The tables of single commands leave them out.
+
+| option | meaning |
+|---|---|
 """
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option or argument of a command: as it is written, what it does, its variables, and its default or limits."""
+    """An option or argument of a command: its form, its meaning, its variables, and its default or limits.
 
+    `name`: with its dashes. `section`: its heading in the help. `common`: whether most commands take it.
+    """
+
+    name: str
     written: str
     text: str
     variables: tuple[str, ...]
     values: str
+    section: str
+    common: bool
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, with its whole name; `examples`: calls that work as they are."""
+    """A command, with its whole name; `examples`: calls that work as they are; `exit_codes`: with their meanings."""
 
     name: str
     usage: str
     text: str
     options: tuple[Option, ...]
     examples: tuple[str, ...]
+    exit_codes: tuple[tuple[int, str], ...]
 
 
 def all_commands() -> list[Command]:
     """All commands, in the order in which `--help` lists them."""
-    root = get_command(app)
-    return list(_commands(root, root.make_context(_NAME, ["demo"], resilient_parsing=True)))
+    root = root_command()
+    context = root.make_context(_NAME, ["demo"], resilient_parsing=True)
+    return [_described(command, own) for own, command in commands_below(context)]
 
 
 def page() -> str:
     """The reference, as a page."""
-    return "\n".join([_INTRODUCTION, *(_section(command) for command in all_commands())])
-
-
-def _commands(group: Any, context: Any) -> Iterator[Command]:
-    for name, command in group.commands.items():
-        own = type(context)(command, parent=context, info_name=name)
-        if hasattr(command, "commands"):
-            yield from _commands(command, own)
-        elif not command.hidden:
-            yield _described(command, own)
+    commands = all_commands()
+    common = {option.name: option for each in commands for option in each.options if option.common}
+    return "\n".join(
+        [_INTRODUCTION + "\n".join(map(_row, common.values())) + "\n", *(_section(command) for command in commands)]
+    )
 
 
 def _described(command: Any, context: Any) -> Command:
-    options = [_option(*record) for record in (each.get_help_record(context) for each in command.params) if record]
-    examples = [line.strip() for line in (command.epilog or "").splitlines() if line.startswith(f"  {_NAME} ")]
-    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
-    return Command(context.command_path, usage, command.help, tuple(options), tuple(examples))
+    name = command_name(context)
+    return Command(
+        name=context.command_path,
+        usage=" ".join(command.get_usage(context).removeprefix("Usage: ").split()),
+        text="\n\n".join(filter(None, [f"{summary(command)}.", description(command)])),
+        options=tuple(_options(command, context)),
+        examples=tuple(f"{_NAME} {example}" for example in examples_of(name)),
+        exit_codes=tuple(exit_codes_of(name).items()),
+    )
 
 
-def _option(written: str, text: str) -> Option:
-    more = _MORE.search(text)
-    if more is None:
-        return Option(written, text, (), "")
-    return Option(written, text[: more.start()], tuple((more[1] or "").replace(" ", "").split(",")), more[2] or "")
+def _options(command: Any, context: Any) -> Iterator[Option]:
+    for parameter in command.params:
+        shown = record(parameter, context)
+        if shown is not None:
+            written, text = shown
+            more, name = _MORE.search(text), option_name(parameter)
+            yield Option(
+                name,
+                written,
+                text if more is None else text[: more.start()],
+                tuple(variables(parameter, context)),
+                "" if more is None else more[1],
+                section_of(command_name(context), parameter),
+                is_common(command_name(context), name),
+            )
 
 
 def _section(command: Command) -> str:
     parts = [f"## {command.name}\n", f"```text\n{command.usage}\n```\n", f"{_prose(command.text)}\n"]
     if command.examples:
         parts.append("```bash\n" + "\n".join(command.examples) + "\n```\n")
-    rows = [f"| {_code(option.written)} | {_meaning(option)} |" for option in command.options]
-    return "\n".join([*parts, "| option | what it does |", "|---|---|", *rows, ""])
+    own = [option for option in command.options if not option.common]
+    if own:
+        parts += ["| option | meaning |", "|---|---|", *map(_row, own), ""]
+    common = ", ".join(f"`{option.name}`" for option in command.options if option.common)
+    if common:
+        parts.append(f"[Common options](#common-options): {common}.\n")
+    codes = [f"| {code} | {_prose(_cell(text))} |" for code, text in command.exit_codes]
+    return "\n".join([*parts, "| exit code | meaning |", "|---|---|", *codes, ""])
+
+
+def _row(option: Option) -> str:
+    return f"| {_code(option.written)} | {_meaning(option)} |"
 
 
 def _meaning(option: Option) -> str:
@@ -90,7 +138,7 @@ def _meaning(option: Option) -> str:
 
 
 def _prose(text: str) -> str:
-    """What is written with angle brackets or asterisks, or as options, must not be read as Markdown."""
+    """Text in which angle brackets, asterisks and options are not read as Markdown."""
     return re.sub(r"(?<![`\w])(--[a-z][a-z-]*)(?!`)", r"`\1`", text.replace("<", "&lt;").replace("*", r"\*"))
 
 

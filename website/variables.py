@@ -1,69 +1,88 @@
 """The reference of environment variables, written from the options of the commands."""
 
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Final
 
-from website.commands import Command, all_commands
+from website.commands import Command, Option, all_commands
 
 _INTRODUCTION: Final = """# Environment variables
 
-Every option of the command line is a variable too. An option on the command line goes first.
+For users who set options once, and for services. Every option of the command line can be an environment variable. An
+option on the command line takes precedence over its variable. `delaystore help environment` prints a summary.
 
-## For all commands
+## All commands
 
-These name where messages wait and where they go. Set them once, and leave them out of each call.
+Set these variables once, and leave the options out of each call.
 
-| variable | option | what it does |
+| variable | option | meaning |
 |---|---|---|
 """
-_OTHERS: Final = """
-A URL holds a password. Write `@FILE` in its place, and the URL is read from that file, as Docker and Kubernetes mount
-secrets: `DELAYSTORE_STORE=@/run/secrets/store`.
+_FILES: Final = """
+A URL contains a password. If you write `@FILE` in its place, delaystore reads the URL from that file, as Docker and
+Kubernetes mount secrets: `DELAYSTORE_STORE=@/run/secrets/store`.
 
-## Of the web page
+## Single commands
 
-These have no option, since whoever lists processes would see them. [The web page](../how-to/web-page.md) explains them.
+The name is `DELAYSTORE_<COMMAND>_<OPTION>`, in capitals, with `_` in place of spaces and dashes:
 
-| variable | what it does |
+| command and option | variable |
 |---|---|
-| `DELAYSTORE_WEB_USERS` | who may log in, with password and role |
-| `DELAYSTORE_WEB_TOKENS` | which programs may use the JSON API, with their role |
-| `DELAYSTORE_WEB_SECRET` | what forms and sessions are signed with; the same for all processes |
+| `send --delay` | `DELAYSTORE_SEND_DELAY` |
+| `list --id-prefix` | `DELAYSTORE_LIST_ID_PREFIX` |
+| `errors replay --to` | `DELAYSTORE_ERRORS_REPLAY_TO` |
 
-## Of single commands
+A flag is set by `1`, `true`, `yes` or `on`. A repeatable option takes several values, separated by spaces.
 
-The name is `DELAYSTORE_`, the command, and the option.
+## Groups of commands
 
-| variable | command and option |
-|---|---|
+These variables belong to several commands of a group.
+
+| variable | option | commands |
+|---|---|---|
 """
-_FEW: Final = 3
+_WEB: Final = """
+## The web page
+
+These variables have no option, because every user of the machine can list the options of a process.
+[The web page](../how-to/web-page.md) explains them.
+
+| variable | meaning |
+|---|---|
+| `DELAYSTORE_WEB_USERS` | users, with passwords and roles |
+| `DELAYSTORE_WEB_TOKENS` | tokens of programs, with roles |
+| `DELAYSTORE_WEB_SECRET` | secret that signs forms and sessions; equal in all processes |
+"""
 
 
 def page() -> str:
     """The reference, as a page."""
-    uses = _uses(all_commands())
-    shared = {variable: found for variable, found in uses.items() if len(found) >= _FEW}
-    single = {variable: found for variable, found in uses.items() if len(found) < _FEW}
-    first = [f"| `{name}` | `{found[0][1]}` | {found[0][2]} |" for name, found in sorted(shared.items())]
-    rest = [
-        f"| `{name}` | {', '.join(f'`{command} {option}`' for command, option, _ in found)} |"
-        for name, found in sorted(single.items())
+    shared, grouped = defaultdict(list), defaultdict(list)
+    for command, option, variable in _uses(all_commands()):
+        if variable == _variable(option.name):
+            shared[variable].append(option)
+        elif variable != _variable(f"{command} {option.name}"):
+            grouped[variable].append((command, option))
+    first = [f"| `{name}` | `{found[0].name}` | {_usual_text(found)} |" for name, found in sorted(shared.items())]
+    second = [
+        f"| `{name}` | `{found[0][1].name}` | {', '.join(f'`{command}`' for command, _ in found)} |"
+        for name, found in sorted(grouped.items())
     ]
-    return _INTRODUCTION + "\n".join(first) + "\n" + _OTHERS + "\n".join(rest) + "\n"
+    return _INTRODUCTION + "\n".join(first) + "\n" + _FILES + "\n".join(second) + "\n" + _WEB
 
 
-def _uses(commands: list[Command]) -> dict[str, list[tuple[str, str, str]]]:
-    """Each variable with the commands, the options and the texts that it belongs to."""
-    uses = defaultdict(list)
+def _uses(commands: list[Command]) -> Iterator[tuple[str, Option, str]]:
+    """Each variable with a command and an option to which it belongs."""
     for command in commands:
         for option in command.options:
-            (name, *_) = re.findall(r"--[a-z-]+", option.written) or [option.written]
             for variable in option.variables:
-                uses[variable].append((command.name.removeprefix("delaystore "), name, _cell(option.text)))
-    return uses
+                yield command.name.removeprefix("delaystore "), option, variable
 
 
-def _cell(text: str) -> str:
+def _variable(words: str) -> str:
+    return "_".join(["DELAYSTORE", *words.replace("--", "").replace("-", " ").upper().split()])
+
+
+def _usual_text(options: list[Option]) -> str:
+    (text, _), *_ = Counter(option.text for option in options).most_common(1)
     return text.replace("|", r"\|").replace("<", "&lt;").replace("\n", " ")

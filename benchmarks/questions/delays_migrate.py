@@ -1,4 +1,4 @@
-"""`delays migrate`, against one basic.get, confirmed publish and acknowledgement at a time."""
+"""`cascade migrate`, against one basic.get, confirmed publish and acknowledgement at a time."""
 
 import time
 from collections.abc import Callable

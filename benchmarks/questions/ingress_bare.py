@@ -1,4 +1,4 @@
-"""Published, confirmed and stored: `delaystore ingest` on PostgreSQL, against a bare loop."""
+"""Published, confirmed and stored: `delaystore ingress run` on PostgreSQL, against a bare loop."""
 
 from benchmarks.arena import Arena
 from benchmarks.ingress import drain_rate, entrance, intake_rate

@@ -1,4 +1,4 @@
-"""Published, confirmed and stored by `delaystore ingest`, against what an exchange of the plugin accepted."""
+"""Published, confirmed and stored by `delaystore ingress run`, against what an exchange of the plugin accepted."""
 
 from typing import Final
 

@@ -188,7 +188,7 @@ def check_key_type(kind: pa.DataType, path: str) -> None:
     """Raise ConfigurationError, naming `path`, for a type whose values are not exact, or of many parts."""
     if not _is_any(kind, _KEYS):
         raise ConfigurationError(
-            f"key column {path} is {type_name(kind)}, which ids cannot be derived from; cast it to string"
+            f"id column {path} is {type_name(kind)}, which ids cannot be derived from; cast it to string"
         )
 
 

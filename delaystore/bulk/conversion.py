@@ -211,12 +211,12 @@ def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -
 
 def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
     keys = []
-    for name in options.key_columns:
+    for name in options.id_columns:
         key = columns.get(name)
         if key is None:
-            raise ConfigurationError(f"the key column {name} is not there; the columns are {columns}")
+            raise ConfigurationError(f"the id column {name} is not there; the columns are {columns}")
         if key in keys:
-            raise ConfigurationError(f"the key column {name} is named twice; name it once")
+            raise ConfigurationError(f"the id column {name} is named twice; name it once")
         check_key_type(key.type, key.name)
         keys.append(key)
     return keys
@@ -234,7 +234,7 @@ def _message_key(columns: Columns, options: WriteOptions) -> Column | None:
 
 
 def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
-    """Columns that are not a message's. Key columns are never refused, and are among them."""
+    """Columns that are not a message's. Id columns are never refused, and are among them."""
     unknown = list(columns.unknown())
     if options.unknown_columns is UnknownColumns.ERROR:
         strangers = [column for column in unknown if column not in keys]
@@ -258,14 +258,14 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
     if column is not None:
         if keys:
             raise ConfigurationError(
-                "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
+                "the option idColumns is for rows without message_id; drop that column, or leave the option out"
             )
         if not types.is_string(column.type):
             raise column.wrong("a message_id must be string; cast it")
         return partial(given_ids, column.index)
     if not keys or load_id is None:
-        both = "the options keyColumns and loadId"
-        missing = "the option loadId" if keys else "the option keyColumns" if load_id is not None else both
+        both = "the options idColumns and loadId"
+        missing = "the option loadId" if keys else "the option idColumns" if load_id is not None else both
         raise ConfigurationError(
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"

@@ -43,7 +43,7 @@ from delaystore.text import AmbiguousJsonError, DeepJsonError, parse_json, parse
 
 # Where message ids and destinations come from.
 #
-# An id may be derived from key columns: the same load and key give the same id, at every run and on every machine.
+# An id may be derived from id columns: the same load and key give the same id, at every run and on every machine.
 
 _PERSON: Final = b"delaystore.id"
 _COLON: Final = pa.scalar(b":")
@@ -65,12 +65,12 @@ def given_keys(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
 
 
 def derived_ids(keys: Sequence[Column], load_id: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-    """Ids in the form of a UUID (RFC 9562, version 8); null where a key column is.
+    """Ids in the form of a UUID (RFC 9562, version 8); null where a id column is.
 
     Each is a blake2b digest of the key's values, salted with the load's id.
     """
     for key in keys:
-        faults.add(batch.column(key.index).is_null(), f"key column {key.name} is null")
+        faults.add(batch.column(key.index).is_null(), f"id column {key.name} is null")
     encoded = [part for key in keys for part in _encoded(batch.column(key.index))]
     rows = pc.binary_join_element_wise(*encoded, _NOTHING)
     salt = blake2b(load_id.encode(), digest_size=16, person=_PERSON).digest()

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
 from delaystore.processes import actor_name, user_at_host
+from delaystore.renames import renamed_load_option
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
 
@@ -89,7 +90,7 @@ class WriteOptions(StoreOptions):
     """How to write.
 
     `load_id`: None: the load will not be recognised. `key_column`: the column of messages' keys, which go by
-    `key_rule`; None: they have none. `key_columns`: what a message_id is derived from where there is no
+    `key_rule`; None: they have none. `id_columns`: what a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of the transport of
@@ -100,7 +101,7 @@ class WriteOptions(StoreOptions):
     load_id: str | None = None
     key_column: str | None = None
     key_rule: KeyRule = REJECTED
-    key_columns: tuple[str, ...] = ()
+    id_columns: tuple[str, ...] = ()
     destination: str | None = None
     on_duplicate: OnDuplicate = OnDuplicate.ERROR
     rejects: str | None = None
@@ -138,7 +139,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         load_id=given.text("loadId"),
         key_column=key_column,
         key_rule=_key_rule(key_column, given.choice("onKey", OnKey.REJECT), given.text("maxWait")),
-        key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
+        id_columns=tuple(name.strip() for name in (given.text("idColumns") or "").split(",") if name.strip()),
         destination=given.text("destination"),
         on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
         rejects=given.text("rejects"),
@@ -260,4 +261,6 @@ class _OptionReader:
 
     def nothing_left(self) -> None:
         for name, _ in self._left.values():
+            if (renamed := renamed_load_option(name)) is not None:
+                raise ConfigurationError(f"the option {name} is now {renamed}")
             raise ConfigurationError(f"the option {name} is unknown here; there are {', '.join(self._asked)}")

@@ -126,8 +126,8 @@ class LoadRequest:
         self.files = files
         self.mapping = mapping
         self.given = write_options(options)
-        if self.given.key_columns and self.given.load_id is None:
-            raise ConfigurationError("ids are derived from the options keyColumns and loadId; give both")
+        if self.given.id_columns and self.given.load_id is None:
+            raise ConfigurationError("ids are derived from the options idColumns and loadId; give both")
         self.load_id = self.given.load_id or new_load_id()
         # Spark's workers are in the folder in which Java was started
         folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}

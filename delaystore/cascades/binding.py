@@ -102,7 +102,7 @@ def _by_suffix(addresses: Iterable[str]) -> dict[str, list[str]]:
 def _collision(binding: Binding, foreign: list[str]) -> Finding:
     text = (
         f"{binding.kind} {binding.destination!r} also gets messages for {named(list(map(repr, foreign)), _SHOWN)}; "
-        "bind it exactly in place of this (delaystore delays bind, and unbind this), or rename one of them"
+        "bind it exactly in place of this (delaystore cascade bind, and unbind this), or rename one of them"
     )
     return Finding(FindingKind.COLLISION, str(binding), text)
 
@@ -232,4 +232,4 @@ class _Binder:
 
 
 def _missing_cascade(part: Exchange | Queue) -> str:
-    return f"{part}, the cascade's end, does not exist; run delaystore delays create"
+    return f"{part}, the cascade's end, does not exist; run delaystore cascade create"

@@ -121,7 +121,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: BrokerSnapsh
     elif other is not None:
         what = limit_advice(other)
     else:
-        what = f"run delaystore delays create, or {command_for(policy, virtual_host)}"
+        what = f"run delaystore cascade create, or {command_for(policy, virtual_host)}"
     subject = f"queue {name!r}" + (f" and {more} more" if more else "")
     return [Finding(FindingKind.DELIVERY_LIMIT, subject, f"has a delivery limit of {limit}: {_WHY}; {what}")]
 

@@ -250,7 +250,7 @@ def terraform(layout: Layout, vhost: str = "/", policies: Iterable[Policy] = ())
         },
     }
     return {
-        "//": "A delay cascade of RabbitMQ, written by `delaystore delays export`.",
+        "//": "A delay cascade of RabbitMQ, written by `delaystore cascade export`.",
         "terraform": {"required_providers": {"rabbitmq": {"source": _SOURCE, "version": _VERSION}}},
         "resource": {kind: entries for kind, entries in resources.items() if entries},
     }

@@ -103,8 +103,8 @@ class LayoutWords:
 
 CASCADE: Final = LayoutWords(
     layout="cascade",
-    create="delaystore delays create",
-    verify="delaystore delays verify",
+    create="delaystore cascade create",
+    verify="delaystore cascade verify",
     another="its creator wants another layout: choose that cascade, or delete this one and create it again",
     astray="is not part of the cascade, and leads messages astray; unbind it",
     by_management=(

@@ -396,7 +396,7 @@ class BrokerClient:
 
     """
 
-    def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore delays") -> None:
+    def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore cascade") -> None:
         self.broker = broker_from_url(url, connection_name=name)
         self.connections = BlockingConnections(self.broker)
         self.management = None if management is None else Management(management, self.broker)

@@ -301,7 +301,7 @@ def _model(snapshot: BrokerSnapshot) -> Layout:
 
 
 def _bind(address: str, routing: str) -> str:
-    return f"run delaystore delays bind {address} --routing {routing}"
+    return f"run delaystore cascade bind {address} --routing {routing}"
 
 
 _UNKNOWN_BY_AMQP: Final = (
@@ -311,7 +311,7 @@ _UNKNOWN_BY_AMQP: Final = (
 )
 _NOT_CAUGHT: Final = (
     "which messages had no destination: no alternate exchange catches them, so that they are lost, or stay in their "
-    "level; see delaystore delays verify"
+    "level; see delaystore cascade verify"
 )
 
 
@@ -416,7 +416,7 @@ def _require_any(levels: Iterable[Level], topology: CascadeTopology) -> None:
     if all(level.missing for level in levels):
         raise TransportSetupError(
             f"there is no queue {topology.level(0)!r}, nor any other of this cascade; check --cascade and the virtual "
-            "host, or run delaystore delays create"
+            "host, or run delaystore cascade create"
         )
 
 
@@ -459,4 +459,4 @@ def _how_to_lift(blindly: bool) -> str:
     """The remedy for a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
     if blindly:
         return "unless a policy lifts that, which only the management API shows (--management URL)"
-    return "delaystore delays create sets the policy that lifts this"
+    return "delaystore cascade create sets the policy that lifts this"

@@ -28,8 +28,27 @@ if TYPE_CHECKING:
 
 BrokerUrl = Annotated[
     str | None,
-    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
+    url_option(
+        "--broker", "RabbitMQ broker: amqp[s]://user:password@host:port/vhost. Default: --transport, if it is RabbitMQ."
+    ),
 ]
+
+
+def broker_of(broker: str | None, transport: str | None) -> str | None:
+    """`broker`, or else the broker of `transport`; None: neither is given, or the transport is none of RabbitMQ."""
+    if broker or not (transport or "").lower().startswith("amqp"):
+        return broker or None
+    from delaystore.transports.rabbitmq.parameters import take_parameter
+
+    url = transport or ""
+    for parameter in ("delays", "queue_type"):
+        url, _ = take_parameter(url, parameter)
+    return url
+
+
+def require_broker(broker: str | None, transport: str | None) -> str:
+    """As `broker_of`; ConfigurationError where neither names a broker."""
+    return required(broker_of(broker, transport), "broker", "--broker URL", "DELAYSTORE_BROKER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +56,24 @@ class BrokerOptions:
     """The broker that a command is about, as given on the command line."""
 
     broker: BrokerUrl = None
+    transport: Annotated[
+        str | None, url_option("--transport", "RabbitMQ broker, unless --broker is given: amqp://... or amqps://...")
+    ] = None
     management: Annotated[
         str | None,
         url_option(
             "--management",
-            "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
-            "Without it, what only the API knows is reported as unknown.",
+            "Management API: http[s]://[user:password@]host:15672; the login defaults to the login of --broker. "
+            "Without it, some values are reported as unknown.",
         ),
     ] = None
 
     def require_broker(self) -> str:
         """The broker's URL; ConfigurationError where none is given."""
-        return required(self.broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
+        return require_broker(self.broker, self.transport)
 
     @contextmanager
-    def open(self, name: str = "delaystore delays") -> Iterator["BrokerClient"]:
+    def open(self, name: str = "delaystore cascade") -> Iterator["BrokerClient"]:
         """The broker, for the block. Nothing is connected yet. `name`: what the broker calls the connection.
 
         ConfigurationError where none is given, or for a URL that cannot work.
@@ -121,7 +143,7 @@ class DeletionOptions:
     """How a command deletes a topology, as given on the command line."""
 
     force: Annotated[
-        bool, typer.Option("--force", help="Delete although messages are in its queues, or may be: they are lost.")
+        bool, typer.Option("--force", help="Delete even if messages are in the queues; they are lost.")
     ] = False
     yes: YesOption = False
     dry_run: DryRunOption = False
@@ -243,9 +265,7 @@ def _check_document(found: "DeletionCheck") -> dict[str, Any]:
 
 
 Deleting = Annotated[DeletionOptions, Offered("force", "yes", "dry_run")]
-Passive = Annotated[
-    bool, typer.Option("--passive", help="This user may not declare: leave its permissions out of the checks.")
-]
+Passive = Annotated[bool, typer.Option("--passive", help="Do not check the permission to declare.")]
 
 
 @contextmanager
@@ -303,4 +323,4 @@ class CascadeOptions(BrokerOptions):
             yield client, topology
 
 
-OfferedCascade = Annotated[CascadeOptions, Offered("broker", "cascade", "management")]
+OfferedCascade = Annotated[CascadeOptions, Offered("broker", "transport", "cascade", "management")]

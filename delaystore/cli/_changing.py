@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typing_extensions import override
 
-from delaystore.cli._commands import add_commands, command_group
+from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._options import (
     At,
     DelayOption,
     DryRunOption,
-    EndpointOptions,
     FilterOptions,
     JsonOption,
     KeyOption,
@@ -44,10 +43,6 @@ _NAMED: Final = 10
 BulkYesOption = Annotated[
     bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
 ]
-Resume = Annotated[
-    str | None,
-    typer.Option(metavar="OPERATION", help="Go on with one that was interrupted; `delaystore operations` lists them."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,6 @@ class BulkChange:
     wanted: MessageFilter
     _: KW_ONLY
     dry_run: bool
-    resume: str | None
     yes: bool
     as_json: bool
 
@@ -82,16 +76,14 @@ class BulkChange:
 
         `every`: --all is given.
         """
-        which = [named, bool(self.wanted), every, self.resume is not None]
+        which = [named, bool(self.wanted), every]
         if not any(which):
             raise ConfigurationError(
                 "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"
             )
         if sum(which) > 1:
-            raise ConfigurationError(
-                "which messages? pass ids or keys, or a filter, or --all, or --resume; only one of these"
-            )
-        if self.dry_run and (named or self.resume is not None):
+            raise ConfigurationError("which messages? pass ids or keys, or a filter, or --all; only one of these")
+        if self.dry_run and named:
             raise ConfigurationError("--dry-run goes with a filter or --all; leave it out")
         return not named
 
@@ -103,16 +95,16 @@ class BulkChange:
             preview(operations, self.wanted, as_json=self.as_json)
             return
         total = opened.delivery.estimate_count().messages
-        if self.resume is None and not self.yes:
+        if not self.yes:
             self._confirm(operations)
-        operation_id = self.resume or new_operation_id()
+        operation_id = new_operation_id()
         with stop_requests() as stop:  # before it begins: a stop then still names the operation to resume
             try:
                 with stop.interrupting():
-                    operation = begin(operation_id) if self.resume is None else self._resumed(operations, operation_id)
+                    operation = begin(operation_id)
             except StoppedAtOnceError:
                 operation = _as_left(operations, operation_id, stop)
-            self._run(operations, operation, total, stop)
+            _run(operations, operation, total, stop, as_json=self.as_json)
 
     def _confirm(self, operations: "Operations") -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
@@ -124,48 +116,37 @@ class BulkChange:
         print_note(_matching(found))
         confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
-    def _resumed(self, operations: "Operations", operation_id: str) -> Operation:
-        operation = operations.operation(operation_id)
-        if operation is None:
-            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
-        if operation.kind is not self.kind:
-            raise ConfigurationError(
-                f"the operation {operation_id} does not {WORDS[self.kind].do}; use `{operation.resume_command}`"
-            )
-        if operation.state is not OperationState.RUNNING:
-            print_note(f"it has ended already: {operation.state}")
-        return operation
 
-    def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
-        """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
-        from delaystore.cli._progress import ProgressBar
+def _run(operations: "Operations", operation: Operation, total: int, stop: StopRequest, *, as_json: bool) -> None:
+    """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
+    from delaystore.cli._progress import ProgressBar
 
-        words, last = WORDS[self.kind], operation
-        if operation.state is OperationState.RUNNING:
-            print_note(f"operation {operation.operation_id}")
-        with ProgressBar(transient=True) as bar:
+    words, last = WORDS[operation.kind], operation
+    if operation.state is OperationState.RUNNING:
+        print_note(f"operation {operation.operation_id}")
+    with ProgressBar(transient=True) as bar:
 
-            def watch(now: Operation) -> None:
-                nonlocal last
-                last = now
-                bar.show(words.doing, now.examined, max(total, now.examined))
-                if now.state is OperationState.RUNNING:
-                    stop.interrupt()
+        def watch(now: Operation) -> None:
+            nonlocal last
+            last = now
+            bar.show(words.doing, now.examined, max(total, now.examined))
+            if now.state is OperationState.RUNNING:
+                stop.interrupt()
 
-            try:
-                with stop.interrupting():
-                    watch(operation)
-                    ended = operations.run(operation.operation_id, watch)
-            except StoreError:
-                bar.end()
-                print_note(_interrupted(last))
-                raise
-            except StoppedAtOnceError:
-                bar.end()
-                ended = _as_left(operations, operation.operation_id, stop)
-        _report_operation(ended, as_json=self.as_json)
-        if ended.held or ended.state is OperationState.ABANDONED:
-            raise typer.Exit(1)
+        try:
+            with stop.interrupting():
+                watch(operation)
+                ended = operations.run(operation.operation_id, watch)
+        except StoreError:
+            bar.end()
+            print_note(_interrupted(last))
+            raise
+        except StoppedAtOnceError:
+            bar.end()
+            ended = _as_left(operations, operation.operation_id, stop)
+    _report_operation(ended, as_json=as_json)
+    if ended.held or ended.state is OperationState.ABANDONED:
+        raise typer.Exit(1)
 
 
 def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> Operation:
@@ -225,11 +206,9 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
         print_note(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
 
 
-By = Annotated[
+ActorName = Annotated[
     str | None,
-    environment_option(
-        "--by", "The name under which the audit trail has the change. Default: user@host.", metavar="NAME"
-    ),
+    environment_option("--actor", "Name in the audit trail. Default: user@host.", metavar="NAME"),
 ]
 
 
@@ -244,11 +223,11 @@ class _Saying(logging.Handler):
 _SAYING: Final = _Saying(logging.ERROR)
 
 
-def acting(opened: "OpenedEndpoint", by: str | None) -> "Operations":
-    """The endpoint's operations, in the name that --by says."""
+def acting(opened: "OpenedEndpoint", actor: str | None) -> "Operations":
+    """The endpoint's operations, in the name that --actor says."""
     logging.getLogger("delaystore.operations").addHandler(_SAYING)
     operations = opened.delivery.operations
-    return operations.acting_as(by, way=Way.CLI)
+    return operations.acting_as(actor, way=Way.CLI)
 
 
 _WHY_NOT = {
@@ -258,31 +237,30 @@ _WHY_NOT = {
 
 
 def cancel(
-    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
-    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
+    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.")] = None,
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Name a message by its key; repeatable.")] = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("cancel")] = False,
     dry_run: DryRunOption = False,
-    resume: Resume = None,
     yes: BulkYesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel waiting messages, by id, key or filter.
+    """Cancel waiting messages.
 
-    By filter it works in steps, from which it can be resumed, and messages stored meanwhile may or may not be
-    cancelled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here.
-    Creates no table and no file.
+    Name messages by ids or --key, or select them by filters. With a filter the command works in steps. If it is
+    interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation may or may
+    not be cancelled. A message that is being dispatched is not cancelled.
     """
     from delaystore.operations.changes import CancelRequest
 
     wanted = which.filter()
-    bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if is_bulk:
             bulk.make(opened, operations, lambda new: operations.begin_cancel(wanted, operation_id=new))
             return
@@ -300,7 +278,7 @@ def cancel(
 
 
 def reschedule(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
     delay: DelayOption = None,
     at: At = None,
@@ -308,26 +286,23 @@ def reschedule(
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
     dry_run: DryRunOption = False,
-    resume: Resume = None,
     yes: BulkYesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Give waiting messages a new due time, by id, key or filter.
+    """Change the due time of waiting messages.
 
-    They get fresh retries, too. By filter all get the same time. It works in steps, from which it can be resumed, and
-    messages stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
-    alone, or (by id or key) does not wait here. Creates no table and no file.
+    Rescheduled messages get all their retries again. With a filter all messages get the same due time, in steps. If the
+    command is interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation
+    may or may not be rescheduled. A message that is being dispatched keeps its due time.
     """
     wanted = which.filter()
-    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
-    if resume is not None and not (delay is None and at is None):
-        raise ConfigurationError("an operation that is resumed has its due time already; leave out --delay and --at")
-    after, instant = (None, None) if resume is not None else parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if is_bulk:
 
             def begin(new: str) -> Operation:
@@ -360,8 +335,7 @@ def _exit_unless_done(*outcomes: ManagementOutcome) -> None:
         raise typer.Exit(1)
 
 
-def operations(
-    context: typer.Context,
+def list_operations(
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of operations.")
     ] = 20,
@@ -369,14 +343,11 @@ def operations(
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of many messages, the last one first.
+    """List changes of many messages, newest first.
 
-    Those that run, were interrupted, or have ended. A running one that no process works on goes on with `delaystore
-    cancel --resume ID`, or reschedule. Creates no table and no file.
+    The list shows running, interrupted and ended operations. If no process works on a running one, continue it with
+    `delaystore operations resume`.
     """
-    context.obj = where
-    if context.invoked_subcommand is not None:
-        return
     with where.open() as opened:
         found = opened.delivery.operations.operations(limit)
     if as_json:
@@ -391,25 +362,49 @@ def operations(
                 print_note(f"if no process works on {each.operation_id} any more, go on with `{each.resume_command}`")
 
 
-def abandon(
-    context: typer.Context,
-    operation_id: Annotated[str, typer.Argument(metavar="OPERATION", help="Its id.")],
-    by: By = None,
+OperationId = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.")]
+
+
+def resume(
+    operation_id: OperationId,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """End an operation; what it has changed stays changed. Exit code 1: there is none, or it had ended before.
+    """Continue an interrupted operation.
 
-    A process that works on it stops after the step in progress.
+    No message is changed twice. A message that is being dispatched is not changed.
     """
-    before: EndpointOptions = context.obj
-    with where.over(before).open() as opened:
-        operations = acting(opened, by)
+    with where.open() as opened:
+        operations = acting(opened, actor)
+        operation = operations.operation(operation_id)
+        if operation is None:
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
+        if operation.state is not OperationState.RUNNING:
+            print_note(f"it has ended already: {operation.state}")
+        total = opened.delivery.estimate_count().messages
+        with stop_requests() as stop:
+            _run(operations, operation, total, stop, as_json=as_json)
+
+
+def abandon(
+    operation_id: OperationId,
+    actor: ActorName = None,
+    *,
+    where: StoredEndpoint,
+    as_json: JsonOption = False,
+) -> None:
+    """End an operation without undoing its changes.
+
+    A process that works on the operation stops after the current step.
+    """
+    with where.open() as opened:
+        operations = acting(opened, actor)
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
     if ended is None or known is None:
-        print_note(f"not found: no operation {operation_id!r}; `delaystore operations` lists them")
+        print_note(f"not found: no operation {operation_id!r}; `delaystore operations list` shows them")
         raise typer.Exit(1)
     if as_json:
         print_document(documents.record(ended))
@@ -428,5 +423,11 @@ def _row(operation: Operation) -> tuple[str, ...]:
     return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what
 
 
-operations_app = command_group(operations)
-add_commands(operations_app, {"abandon": abandon}, "operations")
+operations_app = plain_group(
+    """List, resume or abandon changes of many messages.
+
+    With a filter, `delaystore cancel` and `delaystore reschedule` change messages in steps, as an operation. Programs
+    and the web page can begin operations, too.
+    """
+)
+add_commands(operations_app, {"list": list_operations, "resume": resume, "abandon": abandon})

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 def demo(
-    messages: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="NUMBER", help="How many messages.")] = 1000,
+    messages: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="NUMBER", help="Number of messages.")] = 1000,
     seconds: Annotated[
-        float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Over how long they fall due.")
+        float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Seconds over which the messages fall due.")
     ] = 5,
     *,
     where: Annotated[EndpointOptions, Offered("store", "transport", "schema")],
     as_json: JsonOption = False,
 ) -> None:
-    """Watch it work: schedule, wait, dispatch, receive.
+    """Send, deliver and check 1,000 demo messages.
 
-    Compares what was sent with what arrived. Needs no server: without options it uses a SQLite store and a SQL queue
-    in one temporary file, exactly once. With a store and transport of yours it uses tables and queues of its own
-    there, and removes them; memory:// stays in this process. Exit code 1: something was lost, duplicated or early.
+    The demo compares sent messages with received ones. It needs no server: by default it uses a SQLite store and SQL
+    queues in one temporary file, with exactly-once delivery. With --store and --transport it creates tables and queues
+    there, and removes them at the end. With memory:// all messages stay in this process.
     """
     from delaystore.cli._progress import ProgressBar
 

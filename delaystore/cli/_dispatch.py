@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._broker import BrokerUrl
+from delaystore.cli._broker import BrokerUrl, require_broker
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     READING,
@@ -24,7 +24,6 @@ from delaystore.cli._options import (
     error_queue_option,
     parse_address,
     require_tables,
-    required,
 )
 from delaystore.cli._output import log_to_standard_error, print_document, print_note
 from delaystore.cli._signals import stopped_by, when_reached
@@ -83,29 +82,29 @@ def metrics_server(address: str) -> "Iterator[MetricsServer]":
 
 
 _DEFAULTS = DelayedDeliverySettings()
-_TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherOptions:
     """How a dispatcher works, as given on the command line."""
 
-    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
+    batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages in a batch.")] = (
         _DEFAULTS.batch_size
     )
-    retries: Annotated[
+    number_of_retries: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
     ] = _DEFAULTS.number_of_retries
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "dispatch")] = (
+    error_queue: Annotated[str, error_queue_option("Queue for undeliverable messages.", "dispatch")] = (
         DEFAULT_ERROR_QUEUE
     )
-    mode: Annotated[
-        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
-    ] = _DEFAULTS.transaction_mode
+    exactly_once: Annotated[
+        bool,
+        typer.Option("--exactly-once", help="Deliver exactly once; needs SQL queues in the store's database."),
+    ] = False
     poll_interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
+        str, typer.Option(metavar="DURATION", help="Maximum time between two polls, if the store sends no wake-up.")
     ] = "500ms"
-    handover: Annotated[
+    handover_horizon: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
@@ -122,18 +121,20 @@ class DispatcherOptions:
         with _settings_as_typed():
             return DelayedDeliverySettings(
                 batch_size=self.batch_size,
-                number_of_retries=self.retries,
+                number_of_retries=self.number_of_retries,
                 error_queue=self.error_queue,
-                transaction_mode=self.mode,
+                transaction_mode=_mode(exactly_once=self.exactly_once),
                 poll_interval=_longest_sleep(self.poll_interval),
-                handover_horizon=parse_duration(self.handover, "--handover"),
+                handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
             )
 
 
 def dispatch(
-    once: Annotated[bool, typer.Option("--once", help="Forward messages that are due now, and end: for cron.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Forward the messages that are due now, and end: for cron.")
+    ] = False,
     *,
     of: DispatcherOptions,
     fail_fast: FailFast = False,
@@ -143,7 +144,7 @@ def dispatch(
         str | None,
         environment_option(
             "--name",
-            "What `delaystore status` calls it. Default: the endpoint's name.",
+            "Name in `delaystore status`. Default: the endpoint's name.",
             metavar="NAME",
             group="dispatch",
         ),
@@ -152,11 +153,11 @@ def dispatch(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Forward messages as they fall due.
+    """Forward due messages to their destinations.
 
-    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables (and a SQLite file) and
-    the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
-    unless --fail-fast or --once is given.
+    The dispatcher creates missing tables (and a SQLite file) and the error queue. If the store or the broker is
+    unavailable, it waits and retries, also at the start, unless you pass --fail-fast or --once. At SIGTERM or SIGINT it
+    finishes the messages in flight and ends.
     """
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
@@ -192,6 +193,10 @@ def dispatch(
         print_document(done.counts())
 
 
+def _mode(*, exactly_once: bool) -> TransactionMode:
+    return TransactionMode.TRANSACTION_SCOPE if exactly_once else _DEFAULTS.transaction_mode
+
+
 @contextmanager
 def _settings_as_typed() -> Iterator[None]:
     """Raise an error about a setting, which begins with its name, as one about the option."""
@@ -199,15 +204,15 @@ def _settings_as_typed() -> Iterator[None]:
         yield
     except ConfigurationError as error:
         name, _, rest = str(error).partition(" ")
-        raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
+        raise ConfigurationError(f"--{name.replace('_', '-')} {rest}") from None
 
 
 def _check_handover(horizon: timedelta, transport: Transport) -> None:
     longest = transport.longest_native_delay or timedelta(0)
     if horizon > longest:
         raise ConfigurationError(
-            f"--handover is longer than --transport delays natively ({longest}); lower it, or give an amqp:// URL "
-            "another ?delays=NAME"
+            f"--handover-horizon is longer than --transport delays natively ({longest}); lower it, or give an amqp:// "
+            "URL another ?delays=NAME"
         )
 
 
@@ -277,9 +282,7 @@ def outcome_line(what: str, done: "DispatchReport") -> str:
 def control(
     queue: Annotated[
         str | None,
-        environment_option(
-            "--queue", "Where requests come. Default: ENDPOINT.control.", metavar="NAME", group="control"
-        ),
+        environment_option("--queue", "Queue of requests. Default: ENDPOINT.control.", metavar="NAME", group="control"),
     ] = None,
     hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Answer messages without their bodies.")] = False,
     fail_fast: FailFast = False,
@@ -289,16 +292,17 @@ def control(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Let AMQP clients cancel, reschedule and look up messages.
+    """Answer cancel and lookup requests over AMQP.
 
-    They send JSON to the queue ENDPOINT.control of --broker (or --transport), and are answered to their reply_to. The
-    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
-    a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    Clients send JSON to the queue ENDPOINT.control of --broker (or --transport), and get the answer at their reply_to.
+    They can cancel, reschedule and look up messages. The command declares the queue if it does not exist. If the store
+    or the broker is unavailable, it waits and retries. At SIGTERM or SIGINT it answers the requests in progress and
+    ends. It dispatches no message.
     """
     from delaystore.ingress.control import ControlQueue
 
     log_to_standard_error(verbose=verbose)
-    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = require_broker(broker, where.transport)
     with replace(where, transport=url).open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
         with stopped_by(reader.stop):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import By, acting
+from delaystore.cli._changing import ActorName, acting
 from delaystore.cli._commands import Offered, add_commands, plain_group
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -41,7 +41,7 @@ from delaystore.text import counted, parse_instant, time_text
 if TYPE_CHECKING:
     from delaystore.operations import ErrorFilter, ErrorGroups, ErrorPage, ErrorQueue, ErrorReport
 
-ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
+ErrorQueueName = Annotated[str, error_queue_option("Name of the error queue.", "errors")]
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
 NotedEndpoint = Annotated[EndpointOptions, Offered("transport", "store", "endpoint", "schema", "table")]
 ReasonOption = Annotated[
@@ -62,14 +62,15 @@ class ErrorFilterOptions:
     ] = None
     kind: Annotated[
         str | None,
-        typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
+        typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as Unroutable, or exception."),
     ] = None
     reason: ReasonOption = None
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only messages that failed at this time or later.")
+    failed_after: Annotated[
+        str | None,
+        typer.Option("--failed-after", metavar="TIME", help="Only messages that failed at this time or later."),
     ] = None
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only messages that failed before this time.")
+    failed_before: Annotated[
+        str | None, typer.Option("--failed-before", metavar="TIME", help="Only messages that failed before this time.")
     ] = None
 
     def filter(self, message_id: str | None = None) -> "ErrorFilter":
@@ -81,8 +82,8 @@ class ErrorFilterOptions:
             kind=self.kind,
             reason=self.reason,
             message_id=message_id,
-            since=None if self.since is None else parse_instant(self.since, "--since"),
-            until=None if self.until is None else parse_instant(self.until, "--until"),
+            since=None if self.failed_after is None else parse_instant(self.failed_after, "--failed-after"),
+            until=None if self.failed_before is None else parse_instant(self.failed_before, "--failed-before"),
         )
 
     def chosen(self, message_id: str | None, *, every: bool) -> "ErrorFilter":
@@ -99,8 +100,8 @@ NOT_GIVEN: Final = "looked at {} only: other consumers hold the rest, or the que
 
 
 @contextmanager
-def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = None) -> Iterator["ErrorQueue"]:
-    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `by`.
+def open_errors(options: "EndpointOptions", error_queue: str, actor: str | None = None) -> Iterator["ErrorQueue"]:
+    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `actor`.
 
     ConfigurationError where no transport is given, or a SQLite file does not exist.
     """
@@ -113,10 +114,10 @@ def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = N
             yield ErrorQueue(transport, error_queue)
         return
     with options.open(settings) as opened:
-        yield acting(opened, by).errors
+        yield acting(opened, actor).errors
 
 
-MessageIdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
+MessageIdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="Id of one message.")]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="NUMBER", help="Maximum number of messages, the oldest first.")
 ]
@@ -130,24 +131,24 @@ def replay(
     which: ErrorFilterOptions,
     every: Annotated[bool, all_option("errors_replay")] = False,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Send them there instead of to their destinations.")
+        str | None, typer.Option("--to", metavar="NAME", help="Send the messages here, in place of their destinations.")
     ] = None,
     limit: LimitOption = None,
     dry_run: DryRunOption = False,
-    by: By = None,
+    actor: ActorName = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Send messages of the error queue again, by id or filter.
+    """Send failed messages again.
 
-    Each goes to its destination as it was sent; once that is confirmed, it leaves the error queue. A message that its
-    destination refuses stays. Interrupted or killed at any point, run it again: nothing is lost, and after a kill 200
-    messages at most may be sent twice; between SQL queues none is. With --store and --endpoint the change is noted
-    there. Exit code 1: something that matches stays.
+    Each message goes to its destination as it was sent, and leaves the error queue once the transport has confirmed it.
+    A message that its destination refuses stays. If you stop or kill the command, run it again: no message is lost.
+    After a kill, at most 200 messages may be sent twice; between SQL queues, none. With --store and --endpoint the
+    audit trail there records the change.
     """
     wanted = which.chosen(message_id, every=every)
-    with open_errors(where, error_queue, by) as queue:
+    with open_errors(where, error_queue, actor) as queue:
         work = partial(queue.replay, wanted, destination=to, limit=limit, dry_run=dry_run)
         _change(work, "replayed", wanted, limit, as_json=as_json)
 
@@ -160,18 +161,18 @@ def discard(
     limit: LimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    by: By = None,
+    actor: ActorName = None,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: NotedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove messages from the error queue for good.
+    """Delete failed messages for good.
 
-    By id, or all that match. On a terminal it asks first. With --store and --endpoint the change is noted there. Exit
-    code 1: something that matches stays.
+    Name one message by its id, or select messages by filters. At a terminal the command asks first. With --store and
+    --endpoint the audit trail there records the change.
     """
     wanted = which.chosen(message_id, every=every)
-    with open_errors(where, error_queue, by) as queue:
+    with open_errors(where, error_queue, actor) as queue:
         if not (dry_run or yes):
             _confirm(lambda: queue.discard(wanted, limit=limit, dry_run=True), error_queue)
         work = partial(queue.discard, wanted, limit=limit, dry_run=dry_run)
@@ -234,25 +235,30 @@ def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> No
 
 
 def list_errors(
-    messages: Annotated[bool, typer.Option("--messages", help="Each message, in place of groups.")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="List single messages, in place of groups.")] = False,
     *,
     which: ErrorFilterOptions,
     limit: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="With --messages: maximum number.")
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="With --messages: maximum number of messages.")
     ] = 100,
-    skip: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="With --messages: skip this many.")] = 0,
+    skip: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="With --messages: number of messages to skip.")
+    ] = 0,
     examine: Annotated[
-        int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Maximum number to look at, the oldest first.")
+        int,
+        typer.Option(
+            min=1, max=1_000_000, metavar="NUMBER", help="Maximum number of messages to read, the oldest first."
+        ),
     ] = 10_000,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     where: TransportUrl,
     wide: Wide = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the messages of the error queue, in groups.
+    """List failed messages in groups.
 
-    By destination, kind and reason. Looking changes nothing. It ends after 20 s, and says so, where there are too
-    many.
+    A group has one destination, kind and reason. Listing changes nothing. If the queue has too many messages, the list
+    ends after 20 s with a note.
     """
     from delaystore.operations.error_queue import groups_document, page_document
 
@@ -271,16 +277,16 @@ def list_errors(
 
 
 def show(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")],
+    body: Annotated[bool, typer.Option("--body", help="Write only the body to standard output, unchanged.")] = False,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     *,
     where: TransportUrl,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one message of the error queue, as it would be sent.
+    """Show one failed message.
 
-    Exit code 1: it is not among the first 10,000. Looking changes nothing.
+    The message is shown as a replay would send it. Showing changes nothing.
     """
     from delaystore.operations.error_queue import failed_document
 
@@ -337,12 +343,13 @@ def _looked_at(examined: int, depth: int, examine: int) -> str:
 
 
 errors_app = plain_group(
-    """List, show, replay and discard messages of the error queue.
+    """List, replay or discard failed messages.
 
-    Messages of NServiceBus endpoints in the same queue are shown, too, and replayed to where they failed.
+    Failed messages are in the error queue. The queue may also hold messages of NServiceBus endpoints. These are shown,
+    too, and replayed to the queue in which they failed.
     """
 )
-add_commands(errors_app, {"list": list_errors, "show": show, "replay": replay, "discard": discard}, "errors")
+add_commands(errors_app, {"list": list_errors, "show": show, "replay": replay, "discard": discard})
 
 
 __all__: list[str] = []

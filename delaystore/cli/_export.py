@@ -43,36 +43,37 @@ _ENDINGS: Final = {".jsonl": MessageFormat.JSONL, ".ndjson": MessageFormat.JSONL
 
 
 def export(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where to; - is standard output. It must not be there yet.")
-    ] = _STDOUT,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; - is standard output.")] = _STDOUT,
     *,
     which: FilterOptions,
     form: Annotated[
         MessageFormat | None,
         environment_option(
-            "--format", "JSON lines or CSV. Default: as the file's ending says, or JSON lines.", group="export"
+            "--format", "JSON lines or CSV. Default: by the ending of FILE, or JSON lines.", group="export"
         ),
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export printed."),
+        typer.Option(metavar="CURSOR", help="Go on behind this cursor, which an interrupted export printed."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
+    continue_: Annotated[
+        bool, environment_option("--continue", "Go on with an interrupted export to FILE.", group="export")
+    ] = False,
     dry_run: DryRunOption = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Write waiting messages to a file, all or by filter.
+    """Write waiting messages to a file.
 
-    `delaystore send --file` and `load` read it back; it removes none. What is written is in FILE.part until all of it
-    is. It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all. Creates no table.
+    `delaystore send --file` and `delaystore load` read the file. Export removes no message. It writes FILE.part, and
+    renames it to FILE when it is complete. The file is no snapshot: messages that are rescheduled or resumed during the
+    export may appear twice or not at all.
     """
     wanted = which.filter()
     begin = parse_position(after, "--after")
-    if resume and (file == _STDOUT or begin is not None):
+    if continue_ and (file == _STDOUT or begin is not None):
         raise ConfigurationError(
-            "--resume goes on with a FILE, which knows how far it is; leave out --after, or --resume"
+            "--continue goes on with a FILE, which knows how far it is; leave out --after, or --continue"
         )
     if file.endswith("/"):  # which a path forgets
         raise ConfigurationError(f"{file!r} is a folder; name a file")
@@ -92,7 +93,7 @@ def export(
             printed = _Printed(chosen, headed=begin is None)
             _run(operations.chunks(wanted, after=begin), printed, None, quiet=is_terminal())
             return
-        sink = stack.enter_context(ExportFile(Path(file), chosen, name, wanted, resume=resume))
+        sink = stack.enter_context(ExportFile(Path(file), chosen, name, wanted, resume=continue_))
         if not sink.is_complete:
             total = None if wanted else opened.delivery.estimate_count().messages
             _run(operations.chunks(wanted, after=sink.after or begin), sink, total)

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions
+from delaystore.cli._broker import BrokerOptions, broker_of
+from delaystore.cli._commands import Offered
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, JsonOption, error_queue_option
 from delaystore.cli._output import about, print_document, print_line, print_note
 from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
@@ -36,14 +37,14 @@ class HealthOptions:
     """What an endpoint must fulfil to be healthy, as given on the command line."""
 
     max_overdue: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+        str, typer.Option(metavar="DURATION", help="Maximum time for which a message of a healthy endpoint is overdue.")
     ] = "5m"
     require_dispatcher: Annotated[
-        bool, typer.Option("--require-dispatcher", help="Unhealthy, too, unless a dispatcher is running.")
+        bool, typer.Option("--require-dispatcher", help="Report an endpoint without a running dispatcher as unhealthy.")
     ] = False
-    timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
-    ] = "5s"
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time in which a healthy store answers.")] = (
+        "5s"
+    )
 
     def criteria(self) -> "HealthCriteria":
         """These options as criteria. Raises ConfigurationError."""
@@ -56,7 +57,7 @@ class HealthOptions:
 
 def shown_error_queue_option(command: str) -> Any:
     """--error-queue of a command that reports health."""
-    return error_queue_option("The error queue, whose depth is shown if --transport is given.", command)
+    return error_queue_option("Error queue, whose depth is shown with --transport.", command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +164,16 @@ def health(
     *,
     must: HealthOptions,
     where: DispatchedEndpoint,
-    on: BrokerOptions,
+    on: Annotated[BrokerOptions, Offered("broker", "management")],
     error_queue: Annotated[str, shown_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Say in one line whether an endpoint is healthy.
+    """Check whether an endpoint is healthy.
 
-    How many messages wait (over 100,000: about how many), what is overdue, failing and paused. With --transport, also
-    how many messages the error queue holds. With --broker and --management, warns of an error queue from which RabbitMQ
-    4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since it was due, the store is
-    read-only or does not answer in time, or a table, column or unique index is missing that dispatchers or senders
-    need; with --require-dispatcher also where none is running. Failing and paused messages are shown, and are not
-    unhealthy. Creates no table and no file.
+    One line shows the number of waiting messages (estimated above 100,000), overdue and failing messages, and paused
+    destinations. Failing messages and paused destinations do not make an endpoint unhealthy. With --transport the line
+    includes the number of messages in the error queue. With --management a warning names an error queue
+    whose messages RabbitMQ 4 drops after too many reads.
     """
     from delaystore.cli._options import reading
 
@@ -182,7 +181,7 @@ def health(
     deadline = Deadline(must.timeout)
     with where.open(reading(error_queue)) as opened:
         report = deadline.report(opened)
-    warning = _limit_warning(on, error_queue)
+    warning = _limit_warning(replace(on, transport=where.transport), error_queue)
     faults = report.faults(criteria)
     if as_json:
         more = {"store": report.problem, "warning": warning}
@@ -197,7 +196,7 @@ def health(
 
 
 def _limit_warning(on: BrokerOptions, error_queue: str) -> str | None:
-    if not (on.broker and on.management):
+    if not (broker_of(on.broker, on.transport) and on.management):
         return None
     from delaystore.cascades.delivery_limits import limit_warning
 

@@ -55,11 +55,11 @@ def load(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Load files of messages into a store with Spark.
+    """Load files of messages with Spark.
 
-    All of them or none, each once. An endpoint without tables is an error, unless --create is given: for the first
-    time. Stopped or killed at any point, nothing of it is seen; run it again with the same --load-id. With --transport,
-    messages that it cannot carry are rejected. Needs Java 17; see docs/how-to/spark.md for clusters.
+    A load stores all rows or none, and each row once. If you stop or kill it, the store shows no row of it; run it
+    again with the same --load-id. If the endpoint has no tables, load fails; --create creates them. With --transport it
+    rejects messages that the transport cannot carry. Spark needs Java 17. For clusters see docs/how-to/spark.md.
     """
     given = rows.given(where, destination)
     if cleanup:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WORDS: Final = re.compile("(?=[A-Z])")
 _OPTIONS: Final = (
-    "destination", "schema", "table", "loadId", "keyColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
+    "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
     "unknownColumns", "timeZone", "ambiguousTime", "rejects",
 )  # fmt: skip
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
@@ -36,9 +36,13 @@ _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.patt
 NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+_OWN: Final[Mapping[str, str]] = MappingProxyType({"rejects": "--rejects-dir"})
+"""Options whose name on the command line does not follow from that of Spark's option."""
+
+
 def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
     """`--load-id`, for `loadId`. `typed`: options that the command has by another name."""
-    return typed.get(name) or f"--{_WORDS.sub('-', name).lower()}"
+    return typed.get(name) or _OWN.get(name) or f"--{_WORDS.sub('-', name).lower()}"
 
 
 def as_typed(text: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
@@ -70,7 +74,7 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILES...",
-        help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark knows.",
+        help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark can read.",
     ),
 ]
 
@@ -79,7 +83,7 @@ def map_option(group: str) -> Any:
     """--map, of the command `group`."""
     return environment_option(
         "--map",
-        "Which of the files' columns is message_id, destination, due_time, delay, body, body_base64, headers or "
+        "Column of the files for message_id, destination, due_time, delay, body, body_base64, headers or "
         "properties; repeatable.",
         metavar="NAME=COLUMN",
         group=group,
@@ -88,17 +92,19 @@ def map_option(group: str) -> Any:
 
 def format_option(group: str) -> Any:
     """--format, of the command `group`."""
-    return environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group=group)
+    return environment_option(
+        "--format", "Read the files as csv, json or parquet, regardless of their names.", metavar="KIND", group=group
+    )
 
 
 Map = Annotated[list[str] | None, map_option("load")]
-RowQueueOption = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
-OnKeys = Annotated[
-    OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
+RowQueueOption = Annotated[
+    str | None, typer.Option("--destination", metavar="QUEUE", help="Destination of rows without one.")
 ]
+OnKeys = Annotated[OnKey | None, typer.Option(help="Result if the key is in use. Default: reject.")]
 MaxWait = Annotated[
     str | None,
-    typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
+    typer.Option(metavar="DURATION", help="With debounce: maximum wait after the first message."),
 ]
 
 
@@ -108,33 +114,36 @@ class RowOptions:
 
     load_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
+        typer.Option(metavar="ID", help="Name of the load; a repeated load with the same name stores no row twice."),
     ] = None
-    key_columns: Annotated[
+    id_columns: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
     ] = None
     key_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The column of keys: at most one message with each waits; see --on-key."),
+        typer.Option(metavar="NAME", help="Column of deduplication keys: one waiting message per key; see --on-key."),
     ] = None
     on_key: OnKeys = None
     max_wait: MaxWait = None
     on_duplicate: Annotated[
         OnDuplicate,
-        typer.Option(help="A message_id that waits already: load nothing, keep the waiting message, or replace it."),
+        typer.Option(
+            help="Result if a message_id is waiting already: load nothing, keep the waiting message, or replace it."
+        ),
     ] = OnDuplicate.ERROR
     unknown_columns: Annotated[
         UnknownColumns,
-        typer.Option(help="Columns that are no message's: refuse, or make headers or the body of them."),
+        typer.Option(help="Result for columns that are not part of a message: refuse, or store as headers or body."),
     ] = UnknownColumns.ERROR
     time_zone: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of times that have none, such as Europe/Berlin.")
+        str | None, typer.Option(metavar="NAME", help="Time zone of times without one, such as Europe/Berlin.")
     ] = None
     ambiguous_time: Annotated[
-        AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
+        AmbiguousTime,
+        typer.Option(help="Result for a local time that occurs twice when clocks change: reject its row, or choose."),
     ] = AmbiguousTime.REJECT
-    rejects: Annotated[
+    rejects_dir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
@@ -146,13 +155,13 @@ class RowOptions:
         """The options of a load, but those about keys; None: not given, or the default."""
         return {
             "loadId": self.load_id,
-            "keyColumns": self.key_columns,
+            "idColumns": self.id_columns,
             "keyColumn": self.key_column,
             "onDuplicate": None if self.on_duplicate is OnDuplicate.ERROR else self.on_duplicate.value,
             "unknownColumns": None if self.unknown_columns is UnknownColumns.ERROR else self.unknown_columns.value,
             "timeZone": self.time_zone,
             "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
-            "rejects": self.rejects,
+            "rejects": self.rejects_dir,
         }
 
     def given(
@@ -185,29 +194,25 @@ RowsOfFile = Annotated[
     RowOptions,
     Offered(
         "load_id",
-        "key_columns",
+        "id_columns",
         "key_column",
         "on_duplicate",
         "unknown_columns",
         "time_zone",
         "ambiguous_time",
-        "rejects",
+        "rejects_dir",
     ),
 ]
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""
 Format = Annotated[str | None, format_option("load")]
-Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="Master of Spark. Default: local[*].")]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf", metavar="KEY=VALUE", help="A setting of Spark's, such as spark.driver.memory=4g; repeatable."
-    ),
+    typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark, such as spark.driver.memory=4g; repeatable."),
 ]
-SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="Where to keep what Spark itself logs.")]
-LoadDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
-Cleanup = Annotated[
-    bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")
-]
+SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="File for the log of Spark.")]
+LoadDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check all rows; write nothing.")]
+Cleanup = Annotated[bool, typer.Option("--cleanup", help="Only remove the remains of killed loads, and report them.")]
 
 
 # From what was typed to a load's request.
@@ -257,7 +262,7 @@ def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
 
 
 _OBSTACLES: Final[Mapping[str, str]] = {
-    "rejects": "rows cannot be messages (see --rejects)",
+    "rejects": "rows cannot be messages (see --rejects-dir)",
     "twice": "a message_id comes twice (see --on-duplicate)",
     "waiting": "a message_id waits in the store already (see --on-duplicate)",
 }

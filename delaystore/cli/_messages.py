@@ -1,7 +1,8 @@
 """`delaystore list`, `show`, `count` and `receive`."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli._options import (
-    DestinationOption,
     FilterOptions,
     JsonOption,
     KeyOption,
@@ -35,10 +35,11 @@ from delaystore.cli._output import (
     write_bytes,
 )
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import DelayedMessage, Position, unmarked
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, Page
 from delaystore.stores.operable import EXAMINED
+from delaystore.stores.shared import number_of, start_of
 from delaystore.text import duration_text, parse_duration, time_text
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ _REASON: Final = 60
 class ListOptions(FilterOptions):
     """Which messages are listed; times are those of the next attempt."""
 
-    since: Annotated[
+    due_after: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only messages tried then or later, as 2027-01-31T09:00:00+01:00."),
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
+    due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
 
     @property
     def are_searched(self) -> bool:
@@ -68,19 +69,22 @@ def list_messages(
     *,
     which: ListOptions,
     after: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="The next page: the value that the page before printed.")
+        str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
-    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages on a page.")
+    ] = 100,
+    every: Annotated[bool, environment_option("--all", "Show all pages.", group="list")] = False,
     wide: Wide = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List waiting messages, by their next attempt.
+    """List waiting messages.
 
-    A terminal gets a table that fits it, a file or pipe one with whole lines; programs read --json. --id-prefix,
-    --header, --failing and --paused read waiting messages until the page is full; with them --since and --until are
-    about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and no file.
+    The next attempt determines the order. At a terminal the table fits the width; a file or a pipe gets whole lines.
+    Programs should read --json. --id-prefix, --header, --failing and --paused read waiting messages until the page is
+    full. With these four, --due-after and --due-before compare due times; without them, next attempts. --failing shows
+    why the last attempt failed.
     """
     wanted = which.filter()
     start = parse_position(after, "--after")
@@ -188,17 +192,14 @@ def _last_failure(message: DelayedMessage, now: datetime, *, whole: bool) -> str
 
 
 def show(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Write only the body to standard output, unchanged.")] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one waiting message. Exit code 1: it does not wait here.
-
-    Creates no table and no file.
-    """
+    """Show one waiting message."""
     id_or_key(message_id, key)
     with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
@@ -226,7 +227,7 @@ def _lines(message: DelayedMessage) -> list[str]:
 
 
 class CountBucket(StrEnum):
-    """What `count --by` counts by."""
+    """What `count --per` counts by."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -239,23 +240,28 @@ class CountBucket(StrEnum):
 
 
 def count(
-    by: Annotated[CountBucket | None, typer.Option(help="Count by when they are due.")] = None,
-    destination: DestinationOption = None,
-    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
+    per: Annotated[
+        CountBucket | None, typer.Option(help="Count the messages of each minute, hour or day, by due time.")
+    ] = None,
     *,
+    which: FilterOptions,
+    exact: Annotated[
+        bool, environment_option("--exact", "Count all messages, even if it takes long.", group="count")
+    ] = False,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
+    """Count waiting messages.
 
-    Creates no table and no file.
+    More than 100,000 messages are estimated, unless you pass --exact, --per or a filter.
     """
+    wanted = which.filter()
     with where.open() as opened:
-        buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
+        buckets = None if per is None else _counted_per(opened, wanted, per.length)
         if buckets is not None:
             total = Count(sum(buckets.values()), exact=True)
-        elif exact or destination is not None:
-            total = Count(opened.delivery.count(destination=destination), exact=True)
+        elif exact or wanted:
+            total = Count(_counted(opened, wanted), exact=True)
         else:
             total = opened.delivery.estimate_count()
     if as_json:
@@ -268,20 +274,51 @@ def count(
     else:
         highest = max(buckets.values(), default=1)
         rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
-        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
+        print_table((f"due ({per})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({per})", "messages"))
+
+
+def _is_of_destination(wanted: MessageFilter) -> bool:
+    """Whether it names a destination at most, for which stores count at once."""
+    return wanted == MessageFilter(destination=wanted.destination)
+
+
+def _counted(opened: "OpenedEndpoint", wanted: MessageFilter) -> int:
+    if _is_of_destination(wanted):
+        return opened.delivery.count(destination=wanted.destination)
+    from delaystore.cli._progress import ProgressBar
+
+    with ProgressBar(transient=True) as bar:
+        found = opened.delivery.operations.preview(
+            wanted, sample=0, progress=lambda number: bar.show("counting", number, None)
+        )
+    return found.count
+
+
+def _counted_per(opened: "OpenedEndpoint", wanted: MessageFilter, bucket: timedelta) -> Mapping[datetime, int]:
+    """The number of messages by the beginning of the bucket in which they are due."""
+    if _is_of_destination(wanted):
+        return opened.delivery.count_by_due_time(bucket, destination=wanted.destination)
+    from delaystore.cli._progress import ProgressBar
+
+    numbers: Counter[int] = Counter()
+    with ProgressBar(transient=True) as bar:
+        for message in opened.delivery.operations.export(wanted):
+            numbers[number_of(unmarked(message), bucket)] += 1
+            bar.show("counting", numbers.total(), None)
+    return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
 
 
 def receive(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue to read.")],
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages.")] = 1,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time to wait for the first message.")] = "0",
     *,
     where: TransportUrl,
     as_json: JsonOption = False,
 ) -> None:
-    """Take messages from a queue and print them. Exit code 1: there were none.
+    """Take messages from a queue and print them.
 
-    They leave the queue once they are printed. Creates no table and no file.
+    Each message leaves the queue once it is printed.
     """
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     transport = where.open_transport(existing=True)

@@ -11,6 +11,7 @@ from delaystore.cli._commands import add_commands, plain_group
 from delaystore.cli._migrate_reports import (
     COUNTS,
     REJECTED_REMAIN,
+    Asking,
     MigrationOptions,
     collected,
     count_cells,
@@ -22,7 +23,7 @@ from delaystore.cli._migrate_reports import (
     verification_document,
 )
 from delaystore.cli._migrate_run import preview, run
-from delaystore.cli._options import JsonOption
+from delaystore.cli._options import JsonOption, YesOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
@@ -37,27 +38,38 @@ def abort(
     *,
     given: MigrationOptions,
     target_lost: Annotated[
-        bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
+        bool,
+        typer.Option("--target-lost", help="Do not ask the target; also give back all messages that were in flight."),
     ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
+    """Return the messages that have not moved.
 
-    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store knows which
-    it has received. After a run that is complete, this gives back what was rejected.
-    Exit code 3: a rejected message remains, since one with its id waits again.
+    The source gets these messages back exactly as they were, with all rejected messages of the last run and of earlier
+    ones. Moved messages stay at the target. If a run was killed, a delaystore SQL store knows which messages in flight
+    it has received. After a complete run, abort gives back the rejected messages.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
 
     given.check_endpoints()
-    remaining = 0
-    with stop_requests() as stop, given.open_source() as from_source, collected(as_json) as document:
-        for name in given.endpoints(from_source, begun=True):
+    asking, remaining = Asking("the abort", yes=yes), 0
+    with (
+        stop_requests(asking.interrupted) as stop,
+        given.open_source() as from_source,
+        collected(as_json) as document,
+    ):
+        names = given.endpoints(from_source, begun=True)
+        if not given.target and not target_lost:
+            for name in names:
+                _check_none_in_flight(from_source, name)
+        if not asking.confirm(_abort_question(from_source, names)):
+            print_note("nothing was given back")
+            raise typer.Exit(1)
+        for name in names:
             if stop.made:
                 break
-            if not given.target and not target_lost:
-                _check_none_in_flight(from_source, name)
             opened = given.open_target(name) if given.target and not target_lost else nullcontext()
             with opened as to_target, ProgressBar() as bar:
                 report = runner.abort(
@@ -72,6 +84,12 @@ def abort(
         raise typer.Exit(stop.exit_code)
     if remaining:
         raise typer.Exit(REJECTED_REMAIN)
+
+
+def _abort_question(source: "MigrationSource", names: Sequence[str]) -> str:
+    counts = [source.counts(run) for run in map(source.run, names) if run is not None]
+    left = counted(sum(each.pending + each.rejected for each in counts), "message")
+    return f"Abort the last run of {', '.join(names)}, and give {left} back to {source.label}?"
 
 
 def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
@@ -109,20 +127,29 @@ def cleanup(
     *,
     given: MigrationOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
+        bool,
+        typer.Option("--force", help="Delete even if verify does not pass, or rejected messages would be deleted."),
     ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the tables of the last run, the record of what was moved. Only after verify passes.
+    """Delete the records of the last run.
 
-    Refuses while anything is pending, and, without --force, where something was rejected and not given back.
+    The records are the tables that show which messages were moved. Cleanup needs a verify that passes. It refuses while
+    messages are pending. Without --force it also refuses if rejected messages were not given back.
     """
     from delaystore.migrations import runner
 
     given.check_endpoints()
     given.require_target()
+    asking = Asking("the deletion", yes=yes)
     with given.open_source() as from_source, collected(as_json) as document:
-        for name in given.endpoints(from_source, begun=True):
+        names = given.endpoints(from_source, begun=True)
+        question = f"Delete the tables of the last run of {', '.join(names)} in {from_source.label}?"
+        if not asking.confirm(question):
+            print_note("nothing was deleted")
+            raise typer.Exit(1)
+        for name in names:
             with given.open_target(name) as to_target:
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             document["endpoints"].append(verification_document(name, verified))
@@ -137,16 +164,19 @@ _NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0
 def status(
     *,
     given: MigrationOptions,
-    rejections: Annotated[
-        bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
+    list_rejected: Annotated[
+        bool, typer.Option("--list-rejected", help="List every rejected message that remains, and why.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
+    """Show past runs and rejected messages.
+
+    For each endpoint the table shows the runs that were not cleaned up, the last one last. The command changes nothing.
+    """
     if given.endpoint:
         given.check_endpoints()
     with given.open_source() as from_source:
-        shown = None if rejections else _REJECTIONS_SHOWN if as_json else 0
+        shown = None if list_rejected else _REJECTIONS_SHOWN if as_json else 0
         found = {
             name: [_RunEntry.of(from_source, run, shown) for run in from_source.runs(name)]
             for name in given.endpoints(from_source)
@@ -217,10 +247,10 @@ def verify(
     given: MigrationOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Count what became of all that the last run took, and compare checksums where the target can be read.
+    """Check counts and checksums of the last run.
 
-    Changes nothing. Exit code 1: it does not add up. 3: it adds up, and rejected messages remain, of this run or an
-    earlier one.
+    The command counts the results of all messages that the run took. It compares checksums if the target can be read.
+    It changes nothing.
     """
     from delaystore.migrations import runner
 
@@ -260,16 +290,15 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
 
 
 migrate_app = plain_group(
-    """Move waiting messages out of a store, live.
+    """Move waiting messages to another store or RabbitMQ.
 
-    Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
-    it is run again; abort gives back what has not moved.
+    Use the commands in this order: preview, run, verify, cleanup. If a run stops, run it again. abort gives back the
+    messages that have not moved.
     """
 )
 add_commands(
     migrate_app,
     {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},
-    "migrate",
 )
 
 

@@ -1,10 +1,13 @@
 """Options and reports of `delaystore migrate`."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from delaystore.cli._options import environment_option, require_file, required, url_option
 from delaystore.cli._output import print_document, print_note, print_table
@@ -26,10 +29,10 @@ if TYPE_CHECKING:
     )
     from delaystore.migrations.runner import RunCheck, RunVerification
 
-AllowRejects = Annotated[
+AllowRejected = Annotated[
     bool,
     environment_option(
-        "--allow-rejects",
+        "--allow-rejected",
         "Begin, and go on, although some messages cannot move; they are rejected, and abort gives them back.",
         group="migrate",
     ),
@@ -47,7 +50,7 @@ class MigrationOptions:
         str | None,
         url_option(
             "--from",
-            "The source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+            "Source: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
             "apscheduler+URL?destination=QUEUE, file:///PATH.",
             group="migrate",
         ),
@@ -56,22 +59,22 @@ class MigrationOptions:
         str | None,
         url_option(
             "--to",
-            "The target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
+            "Target: amqp://...?delays=nservicebus-v2, amqp://... for due messages, a store's URL, or "
             "noop: (noop:URL), a dry run.",
             group="migrate",
         ),
     ] = None
     endpoint: Annotated[
         str | None,
-        environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
+        environment_option("--endpoint", "Endpoint to migrate.", metavar="NAME", group="migrate"),
     ] = None
     all_endpoints: Annotated[
-        bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
+        bool, environment_option("--all-endpoints", "All endpoints of the source.", group="migrate")
     ] = False
-    cutoff_time: Annotated[
+    due_after: Annotated[
         str | None,
         environment_option(
-            "--cutoff-time",
+            "--due-after",
             "Move only messages due then or later, in ISO 8601 with its offset; the others stay.",
             metavar="TIME",
             group="migrate",
@@ -139,7 +142,7 @@ class MigrationOptions:
 
     def cutoff(self) -> datetime | None:
         """The cut-off in UTC; None: none is given. ConfigurationError for what is no time with an offset."""
-        return None if self.cutoff_time is None else parse_instant(self.cutoff_time, "--cutoff-time").astimezone(UTC)
+        return None if self.due_after is None else parse_instant(self.due_after, "--due-after").astimezone(UTC)
 
 
 def _same(one: str, other: str) -> bool:
@@ -237,9 +240,39 @@ def print_rejected(name: str, count: int, earlier: "Sequence[RejectedRows]") -> 
     parts += [f"{one.count:,} of the run begun {time_text(one.run.started)}" for one in earlier]
     if parts:
         print_note(
-            f"{name}: rejected, and hidden from every dispatcher: {', '.join(parts)}; status --rejections says why, "
+            f"{name}: rejected, and hidden from every dispatcher: {', '.join(parts)}; status --list-rejected says why, "
             "abort gives them back"
         )
+
+
+class Asking:
+    """Asks whether to go on, unless --yes is given. An interrupt ends the question at once.
+
+    ConfigurationError where no terminal can be asked. `step`: what it confirms, as in "the move".
+    """
+
+    def __init__(self, step: str, *, yes: bool) -> None:
+        if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
+            raise ConfigurationError(f"no terminal confirms {step}; pass --yes")
+        self._yes = yes
+        self._asking = False
+
+    def confirm(self, question: str) -> bool:
+        """Whether to go on; False where the input ends."""
+        if self._yes:
+            return True
+        self._asking = True
+        try:
+            return typer.confirm(question, err=True)
+        except typer.Abort:
+            return False
+        finally:
+            self._asking = False
+
+    def interrupted(self) -> None:
+        """Called in the main thread when a signal has come."""
+        if self._asking:
+            raise KeyboardInterrupt
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`delaystore migrate` run and preview."""
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,8 @@ import typer
 
 from delaystore.cli._migrate_reports import (
     REJECTED_REMAIN,
-    AllowRejects,
+    AllowRejected,
+    Asking,
     MigrationOptions,
     check_document,
     collected,
@@ -23,7 +23,6 @@ from delaystore.cli._migrate_reports import (
 from delaystore.cli._options import JsonOption, MaxRate, TargetTimeoutOption, YesOption
 from delaystore.cli._output import print_document, print_note
 from delaystore.cli._signals import stop_requests
-from delaystore.errors import ConfigurationError
 from delaystore.text import counted, parse_duration, time_text
 
 if TYPE_CHECKING:
@@ -35,27 +34,31 @@ def run(
     *,
     given: MigrationOptions,
     batch_size: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
+        int | None,
+        typer.Option(metavar="NUMBER", help="Number of messages in a batch. Default: 1000, or as in the stopped run."),
     ] = None,
     max_rate: MaxRate = None,
-    max_rejects: Annotated[
+    max_rejected: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
     ] = None,
-    allow_rejects: AllowRejects = False,
+    allow_rejected: AllowRejected = False,
     target_timeout: TargetTimeoutOption = "60s",
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
+    """Move messages, or continue a stopped run.
 
-    Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
-    them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
-    again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
-    received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
-    A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is rejected,
-    hidden from every dispatcher, until abort gives it back; in a table of another program it stays where it is.
-    Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
-    run: some would be rejected.
+    The run begins with the checks of preview. It hides messages from the old dispatcher before it sends them. Messages
+    leave the source once the target has confirmed them. Ctrl-C stops after the batches in flight; a second Ctrl-C stops
+    at once, as a kill does.
+
+    After a stop or a kill, run the command again with the same parameters: no message is lost. After a kill, a
+    delaystore SQL store gets only messages that it has not received. A broker gets up to three batches again, and these
+    messages may arrive twice, with the same message_id.
+
+    A message that cannot move stops the run, unless you pass --allow-rejected or --max-rejected. With them the message
+    is rejected, and hidden from every dispatcher until abort gives it back. In a table of another program it stays in
+    place.
     """
     from delaystore.migrations.runner import RunSettings
 
@@ -66,13 +69,11 @@ def run(
         cutoff=given.cutoff(),
         batch_size=batch_size,
         max_rate=max_rate,
-        max_rejects=max_rejects,
-        allow_rejects=allow_rejects,
+        max_rejects=max_rejected,
+        allow_rejects=allow_rejected,
         target_timeout=parse_duration(target_timeout, "--target-timeout"),
     )
-    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
-        raise ConfigurationError("no terminal confirms the move; pass --yes")
-    asking = _Asking(yes)
+    asking = Asking("the move", yes=yes)
     reports: list[Report] = []
     with (
         stop_requests(asking.interrupted) as stop,
@@ -100,31 +101,6 @@ def run(
         raise typer.Exit(REJECTED_REMAIN)
 
 
-class _Asking:
-    """Asks whether to go on, unless --yes is given. An interrupt ends the question at once."""
-
-    def __init__(self, yes: bool) -> None:
-        self._yes = yes
-        self._asking = False
-
-    def confirm(self, question: str) -> bool:
-        """Whether to go on; False where the input ends."""
-        if self._yes:
-            return True
-        self._asking = True
-        try:
-            return typer.confirm(question, err=True)
-        except typer.Abort:
-            return False
-        finally:
-            self._asking = False
-
-    def interrupted(self) -> None:
-        """Called in the main thread when a signal has come."""
-        if self._asking:
-            raise KeyboardInterrupt
-
-
 def _check_all(
     source: "MigrationSource", given: MigrationOptions, names: Sequence[str], settings: "RunSettings"
 ) -> None:
@@ -142,7 +118,7 @@ def _run(
     name: str,
     settings: "RunSettings",
     stopping: Callable[[], bool],
-    asking: _Asking,
+    asking: Asking,
 ) -> "Report":
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations import runner
@@ -194,12 +170,12 @@ def _dry_run(report: "Report") -> str:
 def preview(
     *,
     given: MigrationOptions,
-    allow_rejects: AllowRejects = False,
+    allow_rejected: AllowRejected = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many messages a run would move, and its obstacles. Changes nothing.
+    """Count messages to move and check for obstacles.
 
-    Every message is read, and the target asked whether it would take it. Exit code 1: something blocks the run.
+    The command reads every message, and asks the target whether it would accept it. It changes nothing.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.migrations.runner import check
@@ -215,7 +191,7 @@ def preview(
                 with ProgressBar(transient=True) as bar:
                     found.append(check(from_source, to_target, name, cutoff, every_message=True, listener=bar.show))
                 label = to_target.label
-    blocked = any(not (allow_rejects and problem.messages) for one in found for problem in one.blocking)
+    blocked = any(not (allow_rejected and problem.messages) for one in found for problem in one.blocking)
     if as_json:
         endpoints = [check_document(one) for one in found]
         print_document({"good": not blocked, "source": from_source.label, "target": label, "endpoints": endpoints})
@@ -228,7 +204,7 @@ def preview(
                 print_note(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
         if blocked:
             print_note(
-                "a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages")
+                "a run would be refused" + ("" if allow_rejected else "; --allow-rejected overlooks single messages")
             )
     if blocked:
         raise typer.Exit(1)

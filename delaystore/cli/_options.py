@@ -44,14 +44,14 @@ def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, date
 
 
 def parse_position(text: str | None, option: str) -> Position | None:
-    """The key of a page; ConfigurationError naming `option` for anything else."""
+    """A page's cursor; ConfigurationError naming `option` for anything else."""
     try:
         if text is None:
             return None
         text.encode()  # half a character would be an error of the database
         return Position.parse(text)
     except ValueError:
-        raise ConfigurationError(f"{option} {text!r} is no page key; pass what the page before said") from None
+        raise ConfigurationError(f"{option} {text!r} is no cursor; pass the one that the page before printed") from None
 
 
 def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
@@ -111,21 +111,21 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
     return url
 
 
-JsonOption = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
+JsonOption = Annotated[bool, environment_option("--json", "Print one JSON document on standard output.")]
 
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 
 
 def create_option(command: str) -> Any:
     """--create of a command that stores messages."""
-    text = "Make the endpoint's tables (and a SQLite file) where they are missing: for the first time."
+    text = "Create missing tables (and a SQLite file)."
     return environment_option("--create", text, group=command)
 
 
 def all_option(command: str) -> Any:
     """--all of a command that changes messages."""
-    return environment_option("--all", "All messages; needed if no ID and no filter is given.", group=command)
+    return environment_option("--all", "All messages; required without an ID or a filter.", group=command)
 
 
 def error_queue_option(text: str, command: str) -> Any:
@@ -136,34 +136,33 @@ def error_queue_option(text: str, command: str) -> Any:
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
 FailFast = Annotated[
-    bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+    bool, typer.Option("--fail-fast", help="End if the store or the broker is unavailable at the start.")
 ]
 MetricsOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464.")
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus at this address, as 127.0.0.1:9464."),
 ]
 MetricsDestinations = Annotated[
     int,
     typer.Option(
-        min=0, metavar="NUMBER", help="Maximum number of destinations with metrics of their own; others share one."
+        min=0, metavar="NUMBER", help="Maximum number of destinations with separate metric series; others share one."
     ),
 ]
-Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line, however wide the table gets.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")]
+Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no line of the table.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more on standard error.")]
 DelayOption = Annotated[
-    str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
+    str | None, typer.Option("--delay", metavar="DURATION", help="Delay from now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
 AuditOption = Annotated[
     Audit,
-    typer.Option(
-        "--audit", help="Which changes of messages the store notes: those of operators, or also those of programs."
-    ),
+    typer.Option("--audit", help="Changes to record in the audit trail: by operators only, or also by programs."),
 ]
 Retention = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long the store keeps its audit trail and ended operations.")
+    str, typer.Option(metavar="DURATION", help="Time for which the store keeps its audit trail and ended operations.")
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00."),
+    typer.Option("--at", metavar="TIME", help="Due time with offset: 2027-01-31T09:00:00+01:00."),
 ]
 DestinationOption = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
@@ -172,7 +171,7 @@ MaxRate = Annotated[
     float | None, typer.Option("--max-rate", metavar="NUMBER", help="Maximum number of messages a second.")
 ]
 TargetTimeoutOption = Annotated[
-    str, typer.Option("--target-timeout", metavar="DURATION", help="How long to wait for a target that is unavailable.")
+    str, typer.Option("--target-timeout", metavar="DURATION", help="Maximum time to wait for an unavailable target.")
 ]
 
 
@@ -184,7 +183,7 @@ def required(value: str | None, what: str, option: str, variable: str) -> str:
 
 
 KeyOption = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="The message that has this key, in place of an ID.")
+    str | None, typer.Option("--key", metavar="KEY", help="Name the message by its key, in place of ID.")
 ]
 
 
@@ -202,20 +201,20 @@ class FilterOptions:
     """Which waiting messages a command is about, as given on the command line."""
 
     destination: DestinationOption = None
-    since: Annotated[
+    due_after: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only messages due then or later, as 2027-01-31T09:00:00+01:00.")
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
-    id_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")] = None
+    due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
+    id_prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins with this text.")
+    ] = None
     header: Annotated[
         list[str] | None,
         typer.Option(
             "--header", metavar="KEY=VALUE", help="Only messages with this header, compared as text; repeatable."
         ),
     ] = None
-    failing: Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")] = (
-        False
-    )
+    failing: Annotated[bool, typer.Option("--failing", help="Only messages with a failed attempt.")] = False
     paused: Annotated[bool, typer.Option("--paused", help="Only parked messages, whose destination is paused.")] = False
 
     def filter(self) -> MessageFilter:
@@ -225,8 +224,8 @@ class FilterOptions:
             raise ConfigurationError("one header is named twice; no message has two values of it")
         return MessageFilter(
             destination=self.destination,
-            since=None if self.since is None else parse_instant(self.since, "--since"),
-            until=None if self.until is None else parse_instant(self.until, "--until"),
+            since=None if self.due_after is None else parse_instant(self.due_after, "--due-after"),
+            until=None if self.due_before is None else parse_instant(self.due_before, "--due-before"),
             id_prefix=self.id_prefix,
             headers=dict(headers),
             failing=self.failing or None,
@@ -238,14 +237,14 @@ class FilterOptions:
 class WatchOptions:
     """Whether and how often a command shows again what it shows."""
 
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again.")] = False
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh the output until Ctrl-C.")] = False
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
 
     def seconds(self) -> float:
         """Seconds from one time to the next; ConfigurationError where that is 0."""
-        seconds = parse_duration(self.every, "--every").total_seconds()
+        seconds = parse_duration(self.interval, "--interval").total_seconds()
         if not seconds:
-            raise ConfigurationError("--every is 0; write how often, as in 2s")
+            raise ConfigurationError("--interval is 0; write how often, as in 2s")
         return seconds
 
 
@@ -372,38 +371,31 @@ class EndpointOptions:
 
     store: Annotated[
         str | None,
-        url_option("--store", "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://..."),
+        url_option(
+            "--store", "Store of waiting messages: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://..."
+        ),
     ] = None
     endpoint: Annotated[
         str | None,
-        environment_option(
-            "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
-        ),
+        environment_option("--endpoint", "Name of your program; its table is NAME_delayed.", metavar="NAME"),
     ] = None
     schema: Annotated[
         str | None,
         environment_option(
-            "--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"
+            "--schema", "Database schema of the tables. Default: the connection's schema.", metavar="NAME"
         ),
     ] = None
     table: Annotated[
         str | None,
-        environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
+        environment_option("--table", "Table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
     ] = None
     transport: Annotated[
         str | None,
-        url_option("--transport", "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues."),
+        url_option(
+            "--transport", "Transport of due messages: amqp://..., amqps://..., or a database URL for SQL queues."
+        ),
     ] = None
     memory: bool = False
-
-    def over(self, before: "EndpointOptions") -> "EndpointOptions":
-        """These options; those that are not given are as in `before`, of the group of the command."""
-        return EndpointOptions(
-            store=self.store or before.store,
-            endpoint=self.endpoint or before.endpoint,
-            schema=self.schema or before.schema,
-            table=self.table or before.table,
-        )
 
     def require_store(self) -> str:
         """The store's URL; ConfigurationError where none is given."""

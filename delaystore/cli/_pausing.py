@@ -1,7 +1,7 @@
 """`delaystore pause`, `resume`, `limit`, `destinations` and `changes`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from time import monotonic
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._changing import By, acting
+from delaystore.cli._changing import ActorName, acting
 from delaystore.cli._options import JsonOption, StoredEndpoint, environment_option
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
-from delaystore.stores.records import Destination
+from delaystore.stores.records import AuditEntry, Destination
 from delaystore.text import counted, duration_text, limit_text, parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:
@@ -26,40 +26,38 @@ _LOOKED_FOR: Final = 2.0
 """Seconds for which a message of the destination is looked for, at most."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination, as messages have it.")]
+Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="Destination, as messages have it.")]
 
 
 def pause(
     destination: Name,
     until: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="When it resumes automatically, as 2027-01-31T09:00:00+01:00. Default: never."
-        ),
+        typer.Option(metavar="TIME", help="End of the pause, as 2027-01-31T09:00:00+01:00. Default: never."),
     ] = None,
     for_: Annotated[
         str | None,
         environment_option(
-            "--for", "As --until, this long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
+            "--for", "Length of the pause, in place of --until: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
         ),
     ] = None,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause a destination: its messages wait.
+    """Pause forwarding to a destination.
 
-    Within a second all dispatchers keep them; they are late, and not lost. Other destinations go on as usual. This
-    command and dispatchers park due messages; interrupted or not, the destination is paused. Creates no table and no
-    file.
+    Within a second all dispatchers stop forwarding to the destination. Its messages wait until you resume it: they are
+    late, and not lost. Other destinations continue as usual. This command and the dispatchers park due messages. If you
+    interrupt the command, the destination is paused anyway.
     """
     if until is not None and for_ is not None:
         raise ConfigurationError("--until and --for are both given; pass one of them")
     span = None if for_ is None else parse_duration(for_, "--for")
     instant = None if until is None else parse_instant(until, "--until")
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         if span is not None:
             instant = _after(opened.store.now(), span)
         with _watched("parking", "it is paused, and dispatchers park the rest") as show:
@@ -76,17 +74,18 @@ def pause(
 
 def resume(
     destination: Name,
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a paused destination: parked messages are sent, too.
+    """Resume a paused destination.
 
-    Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
+    Dispatchers send its parked messages, too. If you interrupt the command, the dispatchers continue with the parked
+    messages.
     """
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         found = next((each for each in operations.destinations() if each.name == destination), None)
         was_paused = found is not None and (found.paused or found.resuming)
         with _watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as show:
@@ -109,19 +108,18 @@ def limit(
             "--max-rate", metavar="RATE", help="Maximum rate: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
         ),
     ],
-    by: By = None,
+    actor: ActorName = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Limit how many messages a second go to a destination.
+    """Limit the rate of a destination.
 
-    From all dispatchers together. Messages over the limit wait, and do not count as failed. Creates no table and no
-    file.
+    The limit applies to all dispatchers together. Messages over the limit wait, and do not count as failed.
     """
     rate = parse_rate(max_rate, "--max-rate")
     with where.open() as opened:
-        operations = acting(opened, by)
+        operations = acting(opened, actor)
         operations.limit_rate(destination, rate)
         nothing = rate is not None and _nothing_waits(operations, destination)
     if as_json:
@@ -194,15 +192,18 @@ def _warn(destination: str) -> None:
 
 def destinations(
     backlog: Annotated[
-        bool, typer.Option("--backlog", help="Also how many messages wait for each; reads all waiting messages.")
+        bool,
+        typer.Option(
+            "--backlog", help="Also count the waiting messages of each destination; reads all waiting messages."
+        ),
     ] = False,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List the destinations that are paused or limited.
+    """List paused and limited destinations.
 
-    With --backlog, all that have waiting messages. Creates no table and no file.
+    With --backlog, list all destinations of waiting messages.
     """
     with where.open() as opened:
         operations = opened.delivery.operations
@@ -224,27 +225,55 @@ def destinations(
 
 def changes(
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries.")] = 100,
-    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only changes from before this time.")] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
+    ] = None,
     *,
     where: StoredEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """List the audit trail, the newest changes first.
+    """List the audit trail, newest changes first.
 
-    At the end it says, on standard error, whose changes are noted and how long they are kept, as running dispatchers
-    report it. Creates no table and no file.
+    A last line on standard error shows whose changes the store records and how long it keeps them, as running
+    dispatchers report it.
     """
-    instant = None if before is None else parse_instant(before, "--before")
+    before = _cursor(after)
     with where.open() as opened:
-        found = opened.delivery.operations.changes(limit, instant)
+        found, cursor = _page(opened.delivery.operations, limit, before)
         kept = opened.delivery.operations.audit_kept()
+    shown = documents.instant(cursor)
     if as_json:
-        print_document({"changes": documents.field(found), **documents.record(kept)})
+        print_document({"changes": documents.field(found), "next": shown, **documents.record(kept)})
         return
     rows = [(time_text(each.at), each.by, each.way or "", each.action, f"{each.count:,}", each.about) for each in found]
     columns = ("when", "who", "way", "what", "messages", "of")
     print_table(columns, rows, right=("messages",), unbroken=("when", "way", "what", "messages"))
+    if shown is not None:
+        print_note(f"more follow; the next page: --after {shown}")
     print_note(str(kept))
+
+
+def _cursor(text: str | None) -> datetime | None:
+    """The time of the last entry of the page before; ConfigurationError for anything else."""
+    try:
+        return None if text is None else parse_instant(text, "--after")
+    except ConfigurationError:
+        raise ConfigurationError(f"--after {text!r} is no cursor; pass the one that the page before printed") from None
+
+
+def _page(
+    operations: "Operations", limit: int, before: datetime | None
+) -> tuple[Sequence[AuditEntry], datetime | None]:
+    """A page of older entries, and the cursor of the next one. Entries of the same time are on one page."""
+    number = limit
+    while True:
+        found = operations.changes(number + 1, before)
+        if len(found) <= number:
+            return found, None
+        page = [each for each in found if each.at > found[-1].at]
+        if page:
+            return page, page[-1].at
+        number *= 2
 
 
 def _document(name: str, found: Destination | None, waiting: int | None) -> dict[str, Any]:

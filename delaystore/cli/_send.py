@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore.cli import _load_options as of_load
-from delaystore.cli._changing import By
+from delaystore.cli._changing import ActorName
 from delaystore.cli._load_options import (
     option_of,
     options_as_typed,
@@ -63,36 +63,40 @@ def send(
         str | None,
         typer.Argument(
             metavar="DESTINATION",
-            help="A queue, or /queues/NAME, or /exchanges/NAME/KEY; of a file: for rows without.",
+            help="A queue, /queues/NAME or /exchanges/NAME/KEY; with --file: for rows without a destination.",
         ),
     ] = None,
-    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")] = None,
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="Body, as UTF-8 text. Default: empty.")] = None,
     delay: DelayOption = None,
     at: At = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Header with a text value; repeatable.")
+    ] = None,
     headers_json: Annotated[
         str | None, typer.Option(metavar="JSON", help="Headers of other types, as a JSON object.")
     ] = None,
     property_: Annotated[
         list[str] | None,
         environment_option(
-            "--property", "An AMQP property, such as content_type; repeatable.", metavar="KEY=VALUE", group="send"
+            "--property", "AMQP property, as content_type=...; repeatable.", metavar="KEY=VALUE", group="send"
         ),
     ] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="ID", help="Message id. Default: a new id.")] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="At most one message with this key waits; see --on-key.")
+        str | None, typer.Option(metavar="KEY", help="Deduplication key: one waiting message per key.")
     ] = None,
     on_key: of_load.OnKeys = None,
     max_wait: of_load.MaxWait = None,
-    body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
+    body_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is standard input.")
+    ] = None,
     native: Annotated[
         bool,
-        typer.Option("--native", help="Into RabbitMQ's native delay where it fits; needs ?delays=NAME in --transport."),
+        typer.Option("--native", help="Use RabbitMQ's native delay if it fits; needs ?delays=NAME in --transport."),
     ] = False,
     file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Send the rows of a CSV, JSON lines or Parquet file; - is stdin."),
+        typer.Option(metavar="FILE", help="CSV, JSON lines or Parquet; - is standard input."),
     ] = None,
     mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
     kind: Annotated[str | None, of_load.format_option("send")] = None,
@@ -100,18 +104,18 @@ def send(
     rows: of_load.RowsOfFile,
     dry_run: of_load.LoadDryRunOption = False,
     create: Annotated[bool, create_option("send")] = False,
-    by: By = None,
+    actor: ActorName = None,
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Store a message for later, and print its id.
+    """Send a delayed message, or a file of messages.
 
-    With --on-key keep, the id is that of the one that waits. Say when with --delay or --at. With --transport, what that
-    transport cannot carry is refused now, and a warning is printed if the queue is missing. An endpoint without tables
-    is an error, unless --create is given: for the first time, as `delaystore setup` is.
+    Pass --delay or --at. delaystore stores the message and prints its id; with --on-key keep, the id of the waiting
+    message. With --transport it refuses a message that the transport cannot carry, and warns if the queue does not
+    exist. If the endpoint has no tables, send fails; --create creates them.
 
-    With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without
-    Spark: up to some 100,000 of them, all or none.
+    With --file each row is a message, by the rules of `delaystore load` but without Spark, all or none: for up to about
+    100,000 rows.
     """
     if file is not None:
         one = {
@@ -130,7 +134,7 @@ def send(
             mapping=mapping or (),
             kind=kind,
             create=create,
-            by=by,
+            by=actor,
             dry_run=dry_run,
             as_json=as_json,
         )
@@ -148,7 +152,7 @@ def send(
     content = _body(body, body_file)
     longest = _longest(key, on_key, max_wait)
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
-        sent = opened.delivery.sending_as(Way.CLI, by).send(
+        sent = opened.delivery.sending_as(Way.CLI, actor).send(
             destination,
             content,
             delay=after,

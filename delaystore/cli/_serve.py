@@ -48,7 +48,7 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("metrics", "listen"): "--metrics",
     ("metrics", "destinations"): "--metrics-destinations",
     ("health", "listen"): "--health",
-    ("endpoint", "ingress"): "--ingest",
+    ("endpoint", "ingress"): "--ingress",
 }
 """Options that have another name than their key in the configuration."""
 
@@ -57,8 +57,8 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
 class ServedDispatcherOptions(DispatcherOptions):
     """The same of a dispatcher within the service."""
 
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "serve")] = DEFAULT_ERROR_QUEUE
-    handover: Annotated[
+    error_queue: Annotated[str, error_queue_option("Queue for undeliverable messages.", "serve")] = DEFAULT_ERROR_QUEUE
+    handover_horizon: Annotated[
         str,
         typer.Option(
             metavar="DURATION", help="Give messages to RabbitMQ's native delay this long before they are due."
@@ -71,37 +71,45 @@ def serve(
     config: Annotated[
         Path | None,
         environment_option(
-            "--config", "Everything, in a TOML file, in place of other options.", group="serve", metavar="FILE"
+            "--config",
+            "TOML file with the whole configuration, in place of other options.",
+            group="serve",
+            metavar="FILE",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only check the configuration.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the configuration, and end.")] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the whole configuration, with defaults, without passwords.")
+        bool,
+        typer.Option("--print-config", help="Print the configuration with defaults and without passwords, and end."),
     ] = False,
-    print_systemd: Annotated[bool, typer.Option("--print-systemd", help="Print a unit for systemd.")] = False,
-    drain: Annotated[str, typer.Option(metavar="DURATION", help="How long the end may take.")] = "30s",
+    print_systemd: Annotated[bool, typer.Option("--print-systemd", help="Print a systemd unit, and end.")] = False,
+    drain: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time for finishing at the end.")] = "30s",
     log_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="How much is logged: error, warning, info or debug.")
+        str, typer.Option(metavar="LEVEL", help="Log level: error, warning, info or debug.")
     ] = "warning",
-    web: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the web page is.")] = "127.0.0.1:8765",
+    web: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the web page.")] = "127.0.0.1:8765",
     no_web: Annotated[bool, typer.Option("--no-web", help="Serve no web page.")] = False,
     metrics: MetricsOption = None,
     metrics_destinations: MetricsDestinations = 0,
     health: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz there, too, with reasons.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Also serve /livez and /readyz at this address, with reasons."),
     ] = None,
-    ingest: Annotated[
+    ingress: Annotated[
         list[str] | None,
         environment_option(
-            "--ingest",
-            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingest` does; "
+            "--ingress",
+            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingress run` does; "
             "repeatable.",
             group="serve",
             metavar="EXCHANGE",
         ),
     ] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="Read the control queue ENDPOINT.control, as `delaystore control` does.")
+        bool,
+        typer.Option(
+            "--control", help="Answer requests from the queue ENDPOINT.control, as `delaystore control` does."
+        ),
     ] = False,
     *,
     of: ServedDispatcherOptions,
@@ -109,7 +117,7 @@ def serve(
         str | None,
         environment_option(
             "--name",
-            "What `delaystore status` calls its dispatcher. Default: the endpoint's name.",
+            "Name of the dispatcher in `delaystore status`. Default: the endpoint's name.",
             metavar="NAME",
             group="serve",
         ),
@@ -117,14 +125,14 @@ def serve(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the whole service in one process.
+    """Run everything in one process (recommended).
 
-    That is ingresses, a dispatcher, the web page, and metrics: for one endpoint by options, for any number by --config
-    FILE. The file has everything: then other options are refused, and their variables are not read. In it ${NAME} is an
-    environment variable, and @FILE in place of a URL or a secret is read from that file.
+    The service runs ingresses, a dispatcher, the web page and metrics. Options configure one endpoint; --config FILE
+    configures any number of endpoints. With --config, serve refuses other options and ignores their variables. In the
+    file, ${NAME} is an environment variable, and @FILE in place of a URL or a secret is read from that file.
 
-    SIGTERM and SIGINT finish what is in flight, for --drain at most: beyond that the exit code is 1. SIGHUP reads the
-    file again, and says what takes a restart. /livez and /readyz are on the web page's server.
+    At SIGTERM or SIGINT the service finishes the messages in flight, for at most --drain. At SIGHUP it reads the file
+    again, and reports changes that need a restart. The server of the web page also serves /livez and /readyz.
     """
     if print_systemd:
         _print_unit(config)
@@ -147,15 +155,15 @@ def serve(
                         "error_queue": of.error_queue,
                         "audit": of.audit.value,
                         "retention": of.retention,
-                        "ingress": {name: {} for name in ingest or ()},
+                        "ingress": {name: {} for name in ingress or ()},
                         "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,
                             "batch_size": of.batch_size,
-                            "retries": of.retries,
-                            "mode": of.mode.value,
+                            "number_of_retries": of.number_of_retries,
+                            "exactly_once": of.exactly_once,
                             "poll_interval": of.poll_interval,
-                            "handover": of.handover,
+                            "handover_horizon": of.handover_horizon,
                         },
                     }
                 },
@@ -274,34 +282,36 @@ def _end_unfinished(names: Sequence[str]) -> NoReturn:
 
 
 def web(
-    host: Annotated[str, environment_option("--host", "The address to listen to.", group="web", metavar="HOST")] = (
+    host: Annotated[str, environment_option("--host", "Address to listen at.", group="web", metavar="HOST")] = (
         "127.0.0.1"
     ),
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="NUMBER", help="The port to listen to; 0: any that is free.")
+        int, typer.Option(min=0, max=65535, metavar="NUMBER", help="Port to listen at; 0: any free port.")
     ] = 8765,
-    show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show what is in messages.")] = False,
+    show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show the bodies of messages.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
     management: Annotated[
         str | None,
-        url_option("--management", "The management API, for the cascade: http[s]://[user:password@]host:15672."),
+        url_option("--management", "Management API, for --cascade: http[s]://[user:password@]host:15672."),
     ] = None,
     cascade: Annotated[
         str | None,
-        environment_option("--cascade", "Show this cascade of --transport, as in nservicebus-v2.", metavar="NAME"),
+        environment_option("--cascade", "Show this cascade of --transport, as nservicebus-v2.", metavar="NAME"),
     ] = None,
     hash_password: Annotated[
-        bool, typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, end.")
+        bool,
+        typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, and end."),
     ] = False,
     *,
     where: DispatchedEndpoint,
-    error_queue: Annotated[str, error_queue_option("The error queue that it shows.", "web")] = DEFAULT_ERROR_QUEUE,
+    error_queue: Annotated[str, error_queue_option("Error queue to show.", "web")] = DEFAULT_ERROR_QUEUE,
 ) -> None:
-    """Serve the web page, and the JSON API at /api/v1.
+    """Serve the web page and the JSON API.
 
-    Only local requests are accepted, unless DELAYSTORE_WEB_USERS names users: NAME:ROLE:PASSWORD, separated by white
-    space, or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS, TOKEN:ROLE, gives programs access. With
-    --transport it shows and replays the error queue; it dispatches nothing, and creates no table and no file.
+    The API is at /api/v1. Without users, only local requests are accepted. DELAYSTORE_WEB_USERS names users as
+    NAME:ROLE:PASSWORD, separated by white space, or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS gives
+    programs access, as TOKEN:ROLE. With --transport the page shows and replays the error queue. The web server
+    dispatches no message.
     """
     if hash_password:
         _print_hash()

@@ -37,24 +37,22 @@ class QueueType(StrEnum):
 
 
 def setup(
-    queue: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Create this queue too; repeatable.")] = None,
-    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "setup")] = DEFAULT_ERROR_QUEUE,
+    queue: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Also create this queue; repeatable.")] = None,
+    error_queue: Annotated[str, error_queue_option("Queue for undeliverable messages.", "setup")] = DEFAULT_ERROR_QUEUE,
     queue_type: Annotated[
         QueueType | None,
-        typer.Option(help="The type of --queue in RabbitMQ; a Celery worker declares classic ones. Default: quorum."),
+        typer.Option(help="Type of --queue in RabbitMQ; a Celery worker declares classic queues. Default: quorum."),
     ] = None,
     *,
     where: DispatchedEndpoint,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only report what is missing or wrong; change nothing.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only report missing or wrong parts; change nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create, upgrade or repair tables, and create queues.
+    """Create or upgrade tables and queues.
 
-    That is the store's tables (and a SQLite file, where there is none) and, where a transport is given, the error
-    queue. Missing tables and indexes are made, and invalid indexes made again. Each defect that is left is reported in
-    a line with its remedy; exit code 1 then. May be run again, and by several processes at once.
+    Setup creates the store's tables, and a SQLite file if it does not exist. With --transport it also creates the error
+    queue and each --queue. It creates missing tables and indexes, and recreates invalid indexes. For each remaining
+    defect it prints a line with the remedy. You can run it again at any time, also in several processes at once.
     """
     from delaystore.cli._options import reading
 
@@ -109,10 +107,10 @@ def _declare(transport: Transport, name: str, queue_type: QueueType | None) -> N
 def endpoints(
     all_schemas: Annotated[
         bool,
-        environment_option("--all-schemas", "Look into every schema (MariaDB, MySQL: database).", group="endpoints"),
+        environment_option("--all-schemas", "Search every schema (MariaDB, MySQL: database).", group="endpoints"),
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long each answer of the database may take.")
+        str, typer.Option(metavar="DURATION", help="Maximum time for each answer of the database.")
     ] = "5s",
     *,
     where: Annotated[EndpointOptions, Offered("store", "schema")],
@@ -120,8 +118,8 @@ def endpoints(
 ) -> None:
     """List the endpoints of a database.
 
-    Waiting messages, live dispatchers, and whether tables need an upgrade. A "?" is a value that the database does not
-    report in time, or to this user. Creates no table and no file.
+    Each line shows the waiting messages, the running dispatchers, and whether the tables need an upgrade. A "?" means
+    that the database does not report the value in time, or not to this user.
     """
     from delaystore.cli._options import require_file
     from delaystore.stores.sql import SqlDelayedMessageStore

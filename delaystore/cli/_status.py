@@ -51,13 +51,12 @@ def status(
     error_queue: Annotated[str, shown_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how an endpoint is doing, on one screen.
+    """Show the state of an endpoint on one screen.
 
-    Waiting, failing and parked messages, dispatchers, rates, lateness, tables. Without --endpoint: the endpoints of the
-    database, a line each. Never reads all waiting messages: more than 100,000 messages are estimated, as are rows of
-    tables; failing and parked ones are counted up to 10,000. A "?" is what the database does not tell. --watch redraws
-    it until Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table
-    and no file.
+    The screen shows waiting, failing and parked messages, dispatchers, rates, lateness and tables. Without --endpoint
+    it shows one line for each endpoint of the database. More than 100,000 messages and the rows of tables are
+    estimated; failing and parked messages are counted up to 10,000. A "?" means that the database does not report the
+    value. --watch refreshes the screen until Ctrl-C; with --json it prints one document a line.
     """
     criteria = must.criteria()
     seconds = again.seconds()

@@ -1,5 +1,6 @@
 """The `delaystore` command."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -10,15 +11,16 @@ import typer.core
 import typer.main
 from typing_extensions import override
 
+from delaystore.cli._cascade import cascade_app
 from delaystore.cli._changing import cancel, operations_app, reschedule
 from delaystore.cli._commands import add_commands
-from delaystore.cli._delays import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._dispatch import control, dispatch
 from delaystore.cli._errors import errors_app
 from delaystore.cli._export import export
 from delaystore.cli._health import health
-from delaystore.cli._ingest import ingest_app
+from delaystore.cli._help import HelpedRoot, explain
+from delaystore.cli._ingress import ingress_app
 from delaystore.cli._load import load
 from delaystore.cli._messages import count, list_messages, receive, show
 from delaystore.cli._migrate import migrate_app
@@ -30,22 +32,24 @@ from delaystore.cli._serve import serve, web
 from delaystore.cli._setup import endpoints, setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
-from delaystore.errors import DelaystoreError
+from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.registry import missing
+from delaystore.renames import renamed_command, renamed_option, renamed_variable
 
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """What typer raises for a wrong call; it exports no name for it."""
 
 
-class Commands(typer.core.TyperGroup):
+class Commands(HelpedRoot):
     """Reports each of our errors, and each wrong call, in one line, and exits with 2."""
 
     @override
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse what precedes the command. Without any argument, show the help."""
-        if not args:
+        if not args or extra.get("resilient_parsing"):
             return super().make_context(info_name, args, parent, **extra)
         with _errors_in_one_line():
+            _refuse_renamed(args)
             return super().make_context(info_name, args, parent, **extra)
 
     @override
@@ -61,6 +65,8 @@ def _errors_in_one_line() -> Iterator[None]:
     except (ReaderGoneError, BrokenPipeError):
         raise typer.Exit(READER_GONE) from None
     except _UsageError as error:
+        if renamed := _renamed_option(error):
+            raise _failure(renamed) from None
         raise _failure(f"{error.format_message().rstrip('.')}; --help says more") from None
     except DelaystoreError as error:
         raise _failure(str(error)) from None
@@ -71,6 +77,34 @@ def _errors_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         print_note("stopped")
         raise typer.Exit(INTERRUPTED) from None
+
+
+_HELP: Final = frozenset({"-h", "--help"})
+
+
+def _refuse_renamed(arguments: Sequence[str]) -> None:
+    """Raise ConfigurationError for the former name of a command, or a variable with a former name."""
+    first, second = arguments[0], "".join(arguments[1:2])
+    for words in (f"{first} {second}", first):
+        renamed = renamed_command(words)
+        if renamed is None:
+            continue
+        is_group = renamed.startswith(f"{first} ") and words == first
+        if not is_group or not second or (second.startswith("-") and second not in _HELP):
+            raise ConfigurationError(f"{words!r} is now {renamed!r}")
+    if _HELP.isdisjoint(arguments):
+        for name in sorted(os.environ):
+            if name.startswith(ENVIRONMENT_PREFIX) and (variable := renamed_variable(name)) is not None:
+                raise ConfigurationError(f"{name} is now {variable}")
+
+
+def _renamed_option(error: Exception) -> str | None:
+    """The error for the former name of an option; None: it is another error."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return None
+    renamed = renamed_option(context.command_path.partition(" ")[2], option)
+    return None if renamed is None else f"{option} is now {renamed}"
 
 
 def _failure(reason: str) -> typer.Exit:
@@ -111,12 +145,13 @@ add_commands(
         "health": health,
         "web": web,
         "control": control,
+        "help": explain,
     },
 )
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
-app.add_typer(delays_app, name="delays")
-app.add_typer(ingest_app, name="ingest")
+app.add_typer(cascade_app, name="cascade")
+app.add_typer(ingress_app, name="ingress")
 app.add_typer(migrate_app, name="migrate")
 
 
@@ -141,13 +176,7 @@ def delaystore(
         ),
     ] = False,
 ) -> None:
-    """Messages that wait: stored durably, forwarded when they are due.
-
-    Every option is an environment variable as well: DELAYSTORE_STORE, DELAYSTORE_TRANSPORT, DELAYSTORE_ENDPOINT,
-    DELAYSTORE_SCHEMA, DELAYSTORE_TABLE; the others with their command's name, as DELAYSTORE_LIST_LIMIT.
-
-    In place of any URL write @FILE, as in --store @/run/secrets/store: the URL, with its password, is read from it.
-    """
+    """Delayed messages for RabbitMQ: send now, deliver later."""
 
 
 @cache

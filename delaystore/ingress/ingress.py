@@ -272,6 +272,6 @@ class Ingress:
         if ready is None:
             raise TransportError(
                 f"there is no queue {names[0]!r} on {self._broker.label}; correct its name, or have "
-                "`delaystore ingest create` make it"
+                "`delaystore ingress create` make it"
             )
         return names[:1] if expired is None else names

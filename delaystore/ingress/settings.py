@@ -50,12 +50,12 @@ class IngressNames:
             if name.startswith(_RESERVED):
                 raise ConfigurationError(
                     f"{name!r} cannot be: RabbitMQ keeps names that begin with {_RESERVED!r} for itself; pass other "
-                    "names with --queue and --out"
+                    "names with --queue and --output-exchange"
                 )
         if names.out in (names.exchange, names.expired):
             raise ConfigurationError(
-                f"--out {names.out!r} is an exchange of the ingress itself, so due messages would come back; choose "
-                "another with --out"
+                f"--output-exchange {names.out!r} is an exchange of the ingress itself, so due messages would come "
+                "back; choose another with --output-exchange"
             )
         return names
 

@@ -270,7 +270,7 @@ class Operations:
             if found is not None and progress is not None:
                 progress(found)
         if found is None:
-            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
+            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:
             access.wake_up(found.due_time)
         return found

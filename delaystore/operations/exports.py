@@ -142,7 +142,7 @@ class ExportFile:
         """How to go on with it, for people."""
         if self._is_empty:
             return "begin again"
-        return f"{str(self.part)!r} has them; the same command goes on with --resume"
+        return f"{str(self.part)!r} has them; the same command goes on with --continue"
 
     def finish(self) -> None:
         """All is written: from now on the file has its name."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import DispatchObserver
 from delaystore.dispatcher.dispatcher import Dispatcher, check_pair
-from delaystore.errors import ConfigurationError
 from delaystore.ingress.control import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
@@ -46,10 +45,7 @@ class ServedEndpoint:
 
     def check(self, configuration: "EndpointConfiguration") -> None:
         """Raise ConfigurationError, or UnsupportedModeError, where the components could not work so."""
-        try:
-            check_pair(self.store, self.transport, configuration.settings())
-        except ConfigurationError as error:
-            raise ConfigurationError(str(error).replace("handover_horizon", "handover", 1)) from None
+        check_pair(self.store, self.transport, configuration.settings())
 
     def dispatched_by(self, dispatcher: Dispatcher) -> None:
         """Have `wake_up` wake that dispatcher from now on."""

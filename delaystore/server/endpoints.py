@@ -163,7 +163,7 @@ def _identity(configuration: EndpointConfiguration) -> object:
         configuration.schema,
         configuration.table,
         configuration.error_queue,
-        configuration.dispatcher.mode,
+        configuration.dispatcher.exactly_once,
     )
 
 

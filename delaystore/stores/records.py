@@ -102,7 +102,7 @@ class Operation:
     @property
     def resume_command(self) -> str:
         """The command that goes on with it."""
-        return f"delaystore {self.kind} --resume {self.operation_id}"
+        return f"delaystore operations resume {self.operation_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ def rules(forms: Sequence[str] = ()) -> ReadingRules:
     """As for an exchange that stands in for the plugin's. `forms`: names of delay forms; none: the usual ones."""
     transport = RabbitMQTransport("amqp://localhost")  # it is asked what it carries, which takes no connection
     destination = parse_destination(f"/exchanges/{OUT}", "--destination")
-    chosen = parse_forms(forms, "--forms") if forms else ()
+    chosen = parse_forms(forms, "--delay-headers") if forms else ()
     return ReadingRules(ingress_queue=QUEUE, destination=destination, forms=chosen, check=transport.check)
 
 

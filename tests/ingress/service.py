@@ -59,7 +59,7 @@ class Command:
 
 
 class Service:
-    """`delaystore dispatch`, and `delaystore ingest` for each exchange, between a broker and a store.
+    """`delaystore dispatch`, and `delaystore ingress run` for each exchange, between a broker and a store.
 
     A context manager. `queue`: an ingress queue in place of exchanges; messages then say by themselves where they go.
     """
@@ -73,7 +73,7 @@ class Service:
             "DELAYSTORE_MANAGEMENT": management,
             "DELAYSTORE_ENDPOINT": ENDPOINT,
         }
-        self._entrances = [["--queue", queue]] if queue else [["--exchange", exchange] for exchange in exchanges]
+        self._entrances = [["--queue", queue]] if queue else [[exchange] for exchange in exchanges]
         self._running = ExitStack()
 
     @property
@@ -111,14 +111,16 @@ class Service:
     def create(self, *out_types: str) -> Self:
         """Declare the ingress of each exchange."""
         for exchange, out_type in zip(self.exchanges, out_types, strict=True):
-            self.run("ingest", "create", exchange, "--type", out_type)
+            self.run("ingress", "create", exchange, "--type", out_type)
         return self
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             dispatch = Command(["dispatch"], self.environment, "dispatching for")
-            ingests = [Command(["ingest", *entrance], self.environment, "consuming ") for entrance in self._entrances]
-            for command in [stack.enter_context(one) for one in (dispatch, *ingests)]:
+            ingresses = [
+                Command(["ingress", "run", *entrance], self.environment, "consuming ") for entrance in self._entrances
+            ]
+            for command in [stack.enter_context(one) for one in (dispatch, *ingresses)]:
                 command.await_ready()
             self._running = stack.pop_all()
         return self

@@ -1,4 +1,4 @@
-"""`delaystore ingest`, as its user runs it."""
+"""`delaystore ingress run`, as its user runs it."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def environment(sqlite_url: str, rabbitmq_url: str) -> dict[str, str]:
 def test_it_takes_messages_in_until_it_is_stopped(
     environment: dict[str, str], ground: Ground, sqlite_url: str, number: signal.Signals
 ) -> None:
-    process = started(["ingest", "--exchange", "orders", "--json"], environment)
+    process = started(["ingress", "run", "orders", "--json"], environment)
     try:
         assert first_line_of(process) == f"consuming {QUEUE!r} for endpoint 'sales'\n"
         ground.publish(b"pay", delay=LONG, message_id="invoice-7")
@@ -42,7 +42,7 @@ def test_it_takes_messages_in_until_it_is_stopped(
 
 def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict[str, str], ground: Ground) -> None:
     named = environment | {"DELAYSTORE_ERROR_QUEUE": "/queues/failed.orders"}
-    process = started(["ingest", "--exchange", "orders", "--destination", "header", "--json"], named)
+    process = started(["ingress", "run", "orders", "--destination", "header", "--json"], named)
     try:
         assert first_line_of(process).startswith("consuming")
         for to in ("failed.orders", "/queues/failed.orders", "sales.control", "billing"):
@@ -58,7 +58,7 @@ def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict
 
 def test_it_stops_while_it_waits_for_a_server(environment: dict[str, str]) -> None:
     nobody = environment | {"DELAYSTORE_BROKER": "amqp://127.0.0.1:1/"}
-    process = started(["ingest", "--exchange", "orders"], nobody)
+    process = started(["ingress", "run", "orders"], nobody)
     try:
         assert first_line_of(process).startswith("waiting for the broker: ")
         process.send_signal(signal.SIGTERM)
@@ -70,15 +70,15 @@ def test_it_stops_while_it_waits_for_a_server(environment: dict[str, str]) -> No
 
 
 def test_without_a_queue_it_says_what_to_run(run: CommandLine) -> None:
-    result = run("ingest", "--exchange", "orders")
+    result = run("ingress", "run", "orders")
     assert result.code != 0
     (line,) = result.err.splitlines()
     assert "there is no queue 'orders.ingress'" in line
-    assert "delaystore ingest create" in line
+    assert "delaystore ingress create" in line
 
 
 def test_it_waits_for_a_broker_or_ends(run: CommandLine) -> None:
-    result = run("ingest", "--exchange", "orders", "--broker", "amqp://127.0.0.1:1/", "--fail-fast")
+    result = run("ingress", "run", "orders", "--broker", "amqp://127.0.0.1:1/", "--fail-fast")
     assert result.code != 0
     (line,) = result.err.splitlines()
     assert "cannot be reached" in line
@@ -87,16 +87,16 @@ def test_it_waits_for_a_broker_or_ends(run: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((), "--exchange E"),
-        (("--exchange", "orders", "--forms", "x-delays"), "--forms 'x-delays' is no delay form"),
-        (("--exchange", "orders", "--on-duplicate", "ask"), "--on-duplicate"),
-        (("--exchange", "orders", "--count-from", "birth"), "--count-from must be one of received, sent, taken"),
-        (("--exchange", "orders", "--direct-below", "soon"), "--direct-below"),
-        (("--exchange", "orders", "--prefetch", "0"), "--prefetch must be a whole number"),
-        (("--exchange", "orders", "--max-body-bytes", "0"), "--max-body-bytes must be a whole number"),
+        ((), "(EXCHANGE)"),
+        (("orders", "--delay-headers", "x-delays"), "--delay-headers 'x-delays' is no delay form"),
+        (("orders", "--on-duplicate", "ask"), "--on-duplicate"),
+        (("orders", "--count-from", "birth"), "--count-from must be one of received, sent, taken"),
+        (("orders", "--direct-below", "soon"), "--direct-below"),
+        (("orders", "--prefetch", "0"), "--prefetch must be a whole number"),
+        (("orders", "--max-body-bytes", "0"), "--max-body-bytes must be a whole number"),
         (("--queue", "q", "--destination", "/nowhere/x"), "--destination"),
-        (("--exchange", "orders", "--broker", "http://localhost"), "amqp"),
+        (("orders", "--broker", "http://localhost"), "amqp"),
     ],
 )
 def test_mistakes(run: CommandLine, arguments: tuple[str, ...], text: str) -> None:
-    assert text in run.refused("ingest", *arguments)
+    assert text in run.refused("ingress", "run", *arguments)

@@ -289,7 +289,7 @@ def test_what_cannot_be_forwarded_at_once_goes_into_the_store(ground: Ground, po
 def test_a_missing_queue_is_told_and_waited_for(rabbitmq_url: str, sqlite_url: str) -> None:
     with endpoint(sqlite_url) as delivery:
         ingress = Ingress(delivery, rabbitmq_url, rules(), IngressSettings(queue=QUEUE))
-        with pytest.raises(TransportError, match=r"there is no queue 'orders.ingress'.*ingest create"):
+        with pytest.raises(TransportError, match=r"there is no queue 'orders.ingress'.*ingress create"):
             ingress.check()
         ingress.start()
         wait_until(lambda: ingress.health().obstacle, "it says so")

@@ -98,7 +98,7 @@ def waiting(service: Service) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("out_type", ["x-not-valid-type"])
 def test_wrong_exchange_argument_type(service: Service, channel: Channel, out_type: str) -> None:
-    refused = service.attempt("ingest", "create", "x-fail", "--type", out_type)
+    refused = service.attempt("ingress", "create", "x-fail", "--type", out_type)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert out_type in refused.stderr
     with pytest.raises(exceptions.ChannelClosedByBroker, match="no exchange 'x-fail'"):

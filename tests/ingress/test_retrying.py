@@ -1,4 +1,4 @@
-"""`delaystore ingest retry`: rejected messages published again."""
+"""`delaystore ingress replay`: rejected messages published again."""
 
 import threading
 import time
@@ -41,7 +41,7 @@ def too_large(ground: Ground, count: int, **more: Any) -> Callable[[], None]:
 def test_each_is_taken_in_as_it_was_once_the_cause_is_gone(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
     more = {"headers": {"tenant": "a", "price": 3}, "expiration": "7200000", "priority": 4, "key": "invoice.late"}
     reject(ground, sqlite_url, too_large(ground, 3, **more), 3)
-    result = run("ingest", "retry", REJECTED)
+    result = run("ingress", "replay", REJECTED)
     assert result.code == 0, result.err
     assert result.out == f"3 messages of 3 in '{REJECTED}' published again\n"
     assert ground.depth(REJECTED) == 0
@@ -61,7 +61,7 @@ def test_each_is_taken_in_as_it_was_once_the_cause_is_gone(ground: Ground, sqlit
 def test_what_is_rejected_anew_does_not_go_round(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
     reject(ground, sqlite_url, too_large(ground, 5), 5)
     with endpoint(sqlite_url, max_body_bytes=LARGEST) as delivery, running(delivery, ground.url) as ingress:
-        assert run("ingest", "retry", REJECTED, "--json").document["published"] == 5
+        assert run("ingress", "replay", REJECTED, "--json").document["published"] == 5
         await_settled(ingress, 5)
         assert ingress.health().rejected == 5
     assert ground.depth(REJECTED) == 5
@@ -69,12 +69,12 @@ def test_what_is_rejected_anew_does_not_go_round(ground: Ground, sqlite_url: str
 
 def test_one_is_chosen_by_its_id(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
     reject(ground, sqlite_url, too_large(ground, 3), 3)
-    result = run("ingest", "retry", REJECTED, "m1")
+    result = run("ingress", "replay", REJECTED, "m1")
     assert result.code == 0, result.err
     assert result.out == f"1 message of 3 in '{REJECTED}' published again\n"
     await_depth(ground, REJECTED, 2)
     assert ground.depth(QUEUE) == 1
-    again = run("ingest", "retry", REJECTED, "m1")
+    again = run("ingress", "replay", REJECTED, "m1")
     assert again.code == 1
     assert f"not found: no message 'm1' is in '{REJECTED}'" in again.err
 
@@ -92,7 +92,7 @@ def test_those_of_one_reason_are_chosen(ground: Ground, sqlite_url: str, run: Co
         ]
         if group["count"] == 3
     }
-    document = run("ingest", "retry", REJECTED, "--reason", reason, "--json").document
+    document = run("ingress", "replay", REJECTED, "--reason", reason, "--json").document
     assert (document["published"], document["passed_over"], document["stayed"]) == (3, 1, {})
     await_depth(ground, REJECTED, 1)
     assert ground.depth(QUEUE) == 3
@@ -100,7 +100,7 @@ def test_those_of_one_reason_are_chosen(ground: Ground, sqlite_url: str, run: Co
 
 def test_a_dry_run_changes_nothing(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
     reject(ground, sqlite_url, too_large(ground, 250), 250)
-    result = run("ingest", "retry", REJECTED, "--dry-run")
+    result = run("ingress", "replay", REJECTED, "--dry-run")
     assert result.code == 0
     assert result.out == f"250 messages of 250 in '{REJECTED}' would be published again\n"
     assert ground.depth(QUEUE) == 0
@@ -111,14 +111,14 @@ def test_what_cannot_be_published_stays_and_why_is_told(ground: Ground, sqlite_u
     reject(ground, sqlite_url, too_large(ground, 2), 2)
     ground.channel.basic_publish("", REJECTED, b"of somebody else")
     ground.channel.queue_unbind(QUEUE, "orders", "#")
-    result = run("ingest", "retry", REJECTED)
+    result = run("ingress", "replay", REJECTED)
     assert result.code == 1
     assert "0 messages of 3" in result.out
     assert "2 stay: the exchange 'orders' did not take it" in result.err
     assert "1 stay: no ingress has rejected it" in result.err
     await_depth(ground, REJECTED, 3)
     ground.channel.queue_bind(QUEUE, "orders", "#")
-    assert run("ingest", "retry", REJECTED).code == 1
+    assert run("ingress", "replay", REJECTED).code == 1
     await_depth(ground, REJECTED, 1)
     assert ground.depth(QUEUE) == 2
 
@@ -142,7 +142,7 @@ def test_headers_of_ours_that_somebody_else_set_hold_up_nothing(
         too_large(ground, 2)()
 
     reject(ground, sqlite_url, publish, 4)
-    result = run("ingest", "retry", REJECTED)
+    result = run("ingress", "replay", REJECTED)
     refused = "delaystore.cc" in header
     assert result.out == f"{4 - refused} messages of 4 in '{REJECTED}' published again\n"
     assert ("1 stay: the exchange 'orders' did not take it" in result.err) == refused
@@ -189,11 +189,11 @@ def test_two_at_once_publish_each_message_once(ground: Ground, sqlite_url: str) 
 
 
 def test_mistakes_are_told_in_a_line(run: CommandLine, ground: Ground) -> None:
-    assert "there is no queue 'orders.rejected'" in run.refused("ingest", "retry", "orders.rejected")
+    assert "there is no queue 'orders.rejected'" in run.refused("ingress", "replay", "orders.rejected")
     with pytest.raises(TransportSetupError):
         retry_rejected(RabbitMQTransport(ground.url).broker, "nothing")
     ground.channel.queue_declare(REJECTED, durable=True, arguments={"x-queue-type": "quorum"})
-    assert run("ingest", "retry", REJECTED).out == f"0 messages of 0 in '{REJECTED}' published again\n"
+    assert run("ingress", "replay", REJECTED).out == f"0 messages of 0 in '{REJECTED}' published again\n"
 
 
 def await_depth(ground: Ground, queue: str, count: int) -> None:

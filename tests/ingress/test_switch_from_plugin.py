@@ -157,11 +157,11 @@ def test_in_place(broker: RabbitMQ, postgresql_url: str, shop: tuple[str, Publis
     service = Service(postgresql_url, url, broker.management_url or "", OLD)
     export = tmp_path / "before.json"
     export.write_text(json.dumps(broker.request("GET", f"/api/definitions/{broker.vhost_name(url)}")))
-    service.run("ingest", "create", OLD, "--definitions", str(export))
+    service.run("ingress", "create", OLD, "--definitions", str(export))
     with service:
         publisher.pause()
         began = time.time()
-        said = service.run("ingest", "create", OLD, "--definitions", str(export), "--replace")
+        said = service.run("ingress", "create", OLD, "--definitions", str(export), "--replace")
         assert f"exchange {OLD!r}" in said
         ended = time.time()
         publisher.resume()
@@ -173,7 +173,7 @@ def test_in_place(broker: RabbitMQ, postgresql_url: str, shop: tuple[str, Publis
 def test_under_another_name_without_a_pause(broker: RabbitMQ, postgresql_url: str, shop: tuple[str, Publisher]) -> None:
     url, publisher = shop
     service = Service(postgresql_url, url, broker.management_url or "", NEW)
-    service.run("ingest", "create", OLD, "--from-plugin", "--as", NEW)
+    service.run("ingress", "create", OLD, "--from-plugin", "--new-exchange", NEW)
     with service:
         publisher.exchange = NEW
         publisher.await_more(200)

@@ -338,7 +338,7 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
     commands = commands.replace(
         "delaystore migrate preview --endpoint app", "! delaystore migrate preview --endpoint app"
     )
-    commands = commands.replace("--allow-rejects --yes\n", "--allow-rejects --yes || test $? = 3\n")
+    commands = commands.replace("--allow-rejected --yes\n", "--allow-rejected --yes || test $? = 3\n")
     done = shell(commands.replace("postgresql+psycopg://localhost/app", postgresql_url), tmp_path)
     assert done.returncode == 0, done
     assert "IntervalTrigger" in done.stdout + done.stderr

@@ -57,7 +57,7 @@ def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
 
 @pytest.fixture
 def environment(sqlite_url: str) -> dict[str, str]:
-    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_ACTOR": "ada"}
 
 
 @pytest.fixture
@@ -245,19 +245,21 @@ def test_a_file_of_messages_notes_how_many_it_replaces(
     assert done.code == 0, done.err
     (entry,) = delivery.operations.changes()
     assert (entry.by, entry.way, entry.action, entry.count) == ("ada", "cli", "replace", 2)
-    for name, option in (("ada", ()), ("grace", ("--by", "grace"))):
+    for name, option in (("ada", ()), ("grace", ("--actor", "grace"))):
         done = run("send", "billing", "x", "--key", "k", "--on-key", "replace", "--at", NEW.isoformat(), *option)
         assert done.code == 0, done.err
         entry = delivery.operations.changes(1)[0]
         assert (entry.by, entry.way, entry.action, entry.new_due_time) == (name, "cli", "replace", NEW)
     keyed = tmp_path / "keyed.csv"
     keyed.write_text(f"message_id,due_time,body,k\nd,{NEW.isoformat()},y,k\n")
-    done = run(*("send", "billing", "--file", str(keyed), "--key-column", "k", "--on-key", "replace", "--by", "grace"))
+    done = run(
+        *("send", "billing", "--file", str(keyed), "--key-column", "k", "--on-key", "replace", "--actor", "grace")
+    )
     assert done.code == 0, done.err
     entry = delivery.operations.changes(1)[0]
     assert (entry.by, entry.way, entry.action) == ("grace", "cli", "replace")
     for what in (("x", "--delay", "9"), ("--file", str(keyed), "--key-column", "k")):
-        assert "who acts? ' ' is no name" in run.refused("send", "billing", *what, "--by", " ")
+        assert "who acts? ' ' is no name" in run.refused("send", "billing", *what, "--actor", " ")
 
 
 def test_what_is_to_be_noted_needs_a_store_that_notes() -> None:

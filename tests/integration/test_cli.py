@@ -57,7 +57,7 @@ def test_people_get_the_same_in_tables_and_lines(run: CommandLine) -> None:
     assert "hello" in shown
     assert "kind: [red]" in shown
     assert run("count").out == "1\n"
-    assert "█" in run("count", "--by", "hour").out
+    assert "█" in run("count", "--per", "hour").out
     assert "1 waiting" in run("health").out
 
 
@@ -124,7 +124,7 @@ def test_an_undeliverable_message_goes_to_the_error_queue(run: CommandLine) -> N
 
 def test_exactly_once_is_a_mode(run: CommandLine) -> None:
     sent(run, "--delay", "0")
-    result = run("dispatch", "--once", "--mode", "transaction_scope", "--json")
+    result = run("dispatch", "--once", "--exactly-once", "--json")
     assert result.document["delivered"] == 1
 
 
@@ -152,8 +152,8 @@ def test_a_list_is_filtered_by_destination_and_time(run: CommandLine) -> None:
         return [message["message_id"] for message in run("list", *arguments, "--json").document["messages"]]
 
     assert ids("--destination", "other") == ["c"]
-    assert ids("--since", "2100-01-02T00:00Z") == ["b", "c"]
-    assert ids("--until", "2100-01-02T00:00Z") == ["a"]
+    assert ids("--due-after", "2100-01-02T00:00Z") == ["b", "c"]
+    assert ids("--due-before", "2100-01-02T00:00Z") == ["a"]
 
 
 def test_counts_are_by_destination_and_due_time(run: CommandLine) -> None:
@@ -161,11 +161,40 @@ def test_counts_are_by_destination_and_due_time(run: CommandLine) -> None:
     sent(run, "--at", "2100-01-01T00:40Z")
     run("send", "other", "--at", "2100-01-01T02:00Z")
     assert run("count", "--destination", "other", "--json").document == {"count": 1, "exact": True}
-    buckets = run("count", "--by", "hour", "--json").document["buckets"]
+    buckets = run("count", "--per", "hour", "--json").document["buckets"]
     assert [(bucket["start"], bucket["count"]) for bucket in buckets] == [
         ("2100-01-01T00:00:00+00:00", 2),
         ("2100-01-01T02:00:00+00:00", 1),
     ]
+
+
+def test_counts_are_by_any_filter(run: CommandLine) -> None:
+    sent(run, "--at", "2100-01-01T00:30Z", "--message-id", "spring-1", "--header", "kind=old")
+    sent(run, "--at", "2100-01-01T02:40Z", "--message-id", "spring-2", "--header", "kind=new")
+    sent(run, "--at", "2100-01-01T02:50Z", "--message-id", "summer-1", "--header", "kind=old")
+
+    def count(*arguments: str) -> int:
+        found = run("count", *arguments, "--json").document
+        assert found["exact"] is True
+        return int(found["count"])
+
+    assert count("--header", "kind=old") == 2
+    assert count("--id-prefix", "spring-") == 2
+    assert count("--due-after", "2100-01-01T02:00Z") == 2
+    assert count("--due-after", "2100-01-01T02:00Z", "--due-before", "2100-01-01T02:45Z") == 1
+    assert count("--destination", "billing", "--failing") == 0
+    assert count("--paused") == 0
+    assert run("count", "--id-prefix", "spring-").out == "2\n"
+    found = run("count", "--header", "kind=old", "--per", "hour", "--json").document
+    assert found == {
+        "count": 2,
+        "exact": True,
+        "buckets": [
+            {"start": "2100-01-01T00:00:00+00:00", "count": 1},
+            {"start": "2100-01-01T02:00:00+00:00", "count": 1},
+        ],
+    }
+    assert "--due-after 'soon'" in run.refused("count", "--due-after", "soon")
 
 
 def test_cancel_says_for_each_message_what_became_of_it(run: CommandLine) -> None:

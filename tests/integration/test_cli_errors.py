@@ -153,7 +153,7 @@ def test_what_is_discarded_is_gone(run: CommandLine, transport: Transport) -> No
         (["replay", "--all", "--kind", "Refused"], "not both"),
         (["list", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
         (["replay", "--all", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
-        (["list", "--since", "yesterday"], "is not a time in a form"),
+        (["list", "--failed-after", "yesterday"], "is not a time in a form"),
         (["replay", "--all", "--to", "error"], "the error queue itself"),
         (["list", "--transport", "memory://"], "in memory"),
         (["list", "--transport", "amqp://127.0.0.1:1"], "RabbitMQ"),
@@ -169,7 +169,7 @@ def test_a_missing_transport_is_one_line(run: CommandLine, monkeypatch: pytest.M
 
 
 def test_changes_are_noted_in_the_store(run: CommandLine, sqlite_url: str) -> None:
-    given = ("--store", sqlite_url, "--endpoint", "shop", "--by", "anna")
+    given = ("--store", sqlite_url, "--endpoint", "shop", "--actor", "anna")
     delivery = DelayedDelivery("shop", SqlDelayedMessageStore(sqlite_url))
     delivery.setup_infrastructure()
     assert run("errors", "replay", "--destination", "billing", *given).code == 0

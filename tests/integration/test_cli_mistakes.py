@@ -134,13 +134,13 @@ def test_a_missing_endpoint_is_named(run: CommandLine) -> None:
 
 def test_a_mode_the_pair_cannot_honour_is_refused(run: CommandLine, tmp_path: Path) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
-    line = run.refused("dispatch", "--transport", elsewhere, "--mode", "transaction_scope")
+    line = run.refused("dispatch", "--transport", elsewhere, "--exactly-once")
     assert "exactly once" in line
 
 
 @pytest.mark.parametrize("key", ["yesterday", "2027-01-01T00:00~a", "2027-01-01T00:00Z~\udcff"])
 def test_a_page_key_that_is_none_is_refused(run: CommandLine, key: str) -> None:
-    assert "page key" in run.refused("list", "--after", key)
+    assert "is no cursor" in run.refused("list", "--after", key)
 
 
 def test_a_schema_needs_a_sql_store(run: CommandLine) -> None:
@@ -232,9 +232,12 @@ def test_a_wrong_duration_is_told_as_people_write_durations(
     ("arguments", "says"),
     [
         (["dispatch", "--batch-size", "100001"], "--batch-size must be at most 100,000, not 100001"),
-        (["dispatch", "--retries", "9999999"], "--retries must be at most 1,000,000, not 9999999"),
-        (["dispatch", "--handover", "4000d"], "--handover must be at most 3650 days"),
-        (["dispatch", "--handover", "5m"], "--handover is longer than --transport delays natively (0:00:00); lower it"),
+        (["dispatch", "--number-of-retries", "9999999"], "--number-of-retries must be at most 1,000,000, not 9999999"),
+        (["dispatch", "--handover-horizon", "4000d"], "--handover-horizon must be at most 3650 days"),
+        (
+            ["dispatch", "--handover-horizon", "5m"],
+            "--handover-horizon is longer than --transport delays natively (0:00:00); lower it",
+        ),
         (["send", "q", "x", "--delay", "1", "--native"], "--native needs a --transport that delays natively, as amqp:"),
     ],
 )
@@ -287,5 +290,5 @@ def test_a_queue_with_a_line_break_is_not_looked_for(run: CommandLine, queue: st
 
 
 def test_nothing_is_bound_where_a_name_has_a_line_break(run: CommandLine) -> None:
-    line = run.refused("delays", "bind", "good", "bil\nling", "\r", "--broker", "amqp://127.0.0.1:1")
+    line = run.refused("cascade", "bind", "good", "bil\nling", "\r", "--broker", "amqp://127.0.0.1:1")
     assert "'bil\\nling', '\\r'" in line

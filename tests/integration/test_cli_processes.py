@@ -59,7 +59,7 @@ def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
     delivery = DelayedDelivery("sales", store)
     for _ in range(200):
         delivery.send("billing", b"hello", delay=0)
-    process = started(["dispatch", "--batch-size", "1", "--mode", "transaction_scope"], environment)
+    process = started(["dispatch", "--batch-size", "1", "--exactly-once"], environment)
     try:
         first_line_of(process)
         with queues.receive("billing", timeout=PATIENCE) as first:
@@ -188,7 +188,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-@pytest.mark.parametrize("library", ["typer", "delaystore.cli._delays"])
+@pytest.mark.parametrize("library", ["typer", "delaystore.cli._cascade"])
 def test_an_interrupt_while_the_command_line_is_imported_says_stopped(run: str, library: str) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     program = f"""

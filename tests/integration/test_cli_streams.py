@@ -49,7 +49,7 @@ def shell(script: str, environment: dict[str, str]) -> subprocess.CompletedProce
 @pytest.mark.long_runs(after=2)
 @pytest.mark.parametrize(
     "command",
-    ["list", "list --json", "show m00000", "show m00000 --body", "count --by day", "setup", "cancel m00000"],
+    ["list", "list --json", "show m00000", "show m00000 --body", "count --per day", "setup", "cancel m00000"],
 )
 def test_a_full_disk_is_one_line_and_exit_code_2(environment: dict[str, str], command: str) -> None:
     result = shell(f"delaystore {command} > /dev/full", environment)
@@ -64,7 +64,7 @@ def test_a_full_disk_is_told_by_the_help_and_the_version_too() -> None:
 
 @pytest.mark.long
 def test_a_closed_standard_output_is_one_line_and_exit_code_2(environment: dict[str, str]) -> None:
-    for command in ("list", "show m00000 --body", "count --by day"):
+    for command in ("list", "show m00000 --body", "count --per day"):
         result = shell(f"delaystore {command} >&-", environment)
         assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
         assert result.stderr.startswith("error: the output cannot be written: ")
@@ -115,7 +115,7 @@ def test_of_a_long_list_the_first_line_can_be_had_alone(environment: dict[str, s
 
 
 def test_what_the_encoding_lacks_comes_as_an_escape(environment: dict[str, str]) -> None:
-    result = shell("delaystore count --by day", {**environment, "PYTHONIOENCODING": "latin-1"})
+    result = shell("delaystore count --per day", {**environment, "PYTHONIOENCODING": "latin-1"})
     assert (result.returncode, result.stderr) == (0, "")
     assert r"\u2588" in result.stdout
 

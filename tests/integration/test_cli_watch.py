@@ -83,7 +83,7 @@ def terminal(arguments: list[str], environment: dict[str, str]) -> Iterator[Term
 
 
 def environment_of(url: str) -> dict[str, str]:
-    return {"DELAYSTORE_STORE": url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_STATUS_EVERY": "0.2"}
+    return {"DELAYSTORE_STORE": url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_STATUS_INTERVAL": "0.2"}
 
 
 @pytest.mark.long_runs("2")
@@ -186,8 +186,8 @@ def test_mistakes_are_one_line(
     run = CommandLine(capsys, {})
     assert run("setup", "--endpoint", "sales").code == 0
     assert "add --json" in run.refused("status", "--watch", "--endpoint", "sales")
-    assert "--every is 0" in run.refused("status", "--watch", "--endpoint", "sales", "--every", "0")
-    assert "no duration" in run.refused("status", "--watch", "--endpoint", "sales", "--every", "often")
+    assert "--interval is 0" in run.refused("status", "--watch", "--endpoint", "sales", "--interval", "0")
+    assert "no duration" in run.refused("status", "--watch", "--endpoint", "sales", "--interval", "often")
     assert "pass --endpoint" in run.refused("status", "--watch")
     assert "did you mean 'sales'" in run.refused("status", "--watch", "--json", "--endpoint", "salez")
     assert "no SQLite file" in run.refused(

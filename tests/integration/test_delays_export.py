@@ -1,4 +1,4 @@
-"""`delaystore delays export`, with a broker that imports what it writes."""
+"""`delaystore cascade export`, with a broker that imports what it writes."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def test_a_broker_has_the_whole_cascade_from_the_definitions(
     path = broker.directory / "definitions.json"  # rabbitmqctl runs as another user, who cannot read our own
     vhost = broker.vhost_name(vhost_url)
     written = run(
-        "delays", "export", "--format", "definitions", "--cascade", cascade, "--vhost", vhost, "--output", str(path)
+        "cascade", "export", "--format", "definitions", "--cascade", cascade, "--vhost", vhost, "--output", str(path)
     )
     assert (written.code, written.out) == (0, "")
     broker.ctl("import_definitions", str(path))
@@ -90,7 +90,7 @@ def test_terraform_reads_back_the_arguments_that_it_wrote(
     cascade: str, run: CommandLine, broker: RabbitMQ, vhost_url: str
 ) -> None:
     """As the provider does it: PUT, then GET; where the arguments differ as JSON, its next plan replaces the queue."""
-    written = run("delays", "export", "--format", "terraform", "--cascade", cascade)
+    written = run("cascade", "export", "--format", "terraform", "--cascade", cascade)
     vhost = quote(broker.vhost_name(vhost_url), safe="")
     resources = written.document["resource"]
     for kind, path in (("rabbitmq_exchange", "exchanges"), ("rabbitmq_queue", "queues")):
@@ -106,13 +106,13 @@ def test_terraform_reads_back_the_arguments_that_it_wrote(
 
 @pytest.mark.parametrize("form", ["terraform", "definitions"])
 def test_documents_go_to_standard_output(run: CommandLine, form: str) -> None:
-    written = run("delays", "export", "--format", form, "--cascade", "custom:mine:3")
+    written = run("cascade", "export", "--format", form, "--cascade", "custom:mine:3")
     assert written.code == 0
     assert "mine.delay-level-02" in json.dumps(written.document)
 
 
 def test_a_diagram_goes_to_standard_output(run: CommandLine) -> None:
-    written = run("delays", "export", "--format", "mermaid", "--cascade", "nservicebus-v2", "--full")
+    written = run("cascade", "export", "--format", "mermaid", "--cascade", "nservicebus-v2", "--full")
     assert written.code == 0
     assert written.out.startswith("flowchart TD\n")
     assert "nsb.v2.delay-level-13" in written.out
@@ -121,7 +121,7 @@ def test_a_diagram_goes_to_standard_output(run: CommandLine) -> None:
 
 @pytest.mark.parametrize("form", ["terraform", "definitions", "mermaid"])
 def test_as_one_json_document_it_holds_the_text_or_names_the_file(run: CommandLine, tmp_path: Path, form: str) -> None:
-    arguments = ("delays", "export", "--format", form, "--cascade", "custom:mine:3")
+    arguments = ("cascade", "export", "--format", form, "--cascade", "custom:mine:3")
     text = run(*arguments).out
     described = {"format": form, "cascade": "custom:mine:3"}
     assert run(*arguments, "--json").document == {**described, "content": text, "file": None}
@@ -135,8 +135,8 @@ def test_as_one_json_document_it_holds_the_text_or_names_the_file(run: CommandLi
 
 
 def test_mistakes_are_told_in_a_line(run: CommandLine, tmp_path: Path) -> None:
-    assert "no cascade is called 'nsb'" in run.refused("delays", "export", "--format", "mermaid", "--cascade", "nsb")
-    assert "pdf" in run.refused("delays", "export", "--format", "pdf")
+    assert "no cascade is called 'nsb'" in run.refused("cascade", "export", "--format", "mermaid", "--cascade", "nsb")
+    assert "pdf" in run.refused("cascade", "export", "--format", "pdf")
     missing = str(tmp_path / "missing" / "file")
-    assert os.strerror(2) in run.refused("delays", "export", "--format", "mermaid", "--output", missing)
-    assert "cannot manage" in run.refused("delays", "export", "--format", "terraform", "--vhost", "a@b")
+    assert os.strerror(2) in run.refused("cascade", "export", "--format", "mermaid", "--output", missing)
+    assert "cannot manage" in run.refused("cascade", "export", "--format", "terraform", "--vhost", "a@b")

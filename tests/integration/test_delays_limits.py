@@ -19,7 +19,7 @@ from tests.servers import RabbitMQVhosts
 V2, MINE = "nservicebus-v2", "custom:mine:20"
 LEVEL = NSERVICEBUS_V2.level(16)
 DELAY = 70_000
-MOVE = ("delays", "migrate", "--from", V2, "--to", MINE)
+MOVE = ("cascade", "migrate", "--from", V2, "--to", MINE)
 
 
 @pytest.fixture
@@ -76,16 +76,16 @@ def test_what_create_made_may_be_read_as_often_as_one_likes(
 ) -> None:
     if not limits_by_default:
         pytest.skip("RabbitMQ 3 has no limit unless told")
-    created = run("delays", "create", "--json")
+    created = run("cascade", "create", "--json")
     assert created.code == 0
     assert created.document["limit_policy"]["state"] == "set"
-    assert run("delays", "verify").code == 0
+    assert run("cascade", "verify").code == 0
     put_one(rabbitmq_url)
     assert give_back(rabbitmq_url, LEVEL, 30) == 30
     assert waiting(rabbitmq_url) == {LEVEL: 1}
     declare_cascades(rabbitmq_url, V2)  # as NServiceBus does
-    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "present"
-    deleted = run("delays", "delete", "--yes", "--force", "--json")
+    assert run("cascade", "create", "--json").document["limit_policy"]["state"] == "present"
+    deleted = run("cascade", "delete", "--yes", "--force", "--json")
     assert f"policy {limit_policy(NSERVICEBUS_V2).name!r}" in deleted.document["deleted_policies"]  # type: ignore[union-attr]
     assert list(management.policies()) == []
 
@@ -94,13 +94,13 @@ def test_a_limit_of_old_is_told_and_lifted(run: CommandLine, rabbitmq_url: str, 
     if not limits_by_default:
         pytest.skip("RabbitMQ 3 has no limit unless told")
     declare_cascades(rabbitmq_url, V2)
-    found = run("delays", "verify", "--json")
+    found = run("cascade", "verify", "--json")
     assert found.code == 1
     (limited,) = (one for one in found.document["findings"] if one["kind"] == "delivery-limit")
-    assert "run delaystore delays create" in limited["text"]
+    assert "run delaystore cascade create" in limited["text"]
     put_one(rabbitmq_url)
-    assert run("delays", "create").code == 0
-    assert run("delays", "verify").code == 0
+    assert run("cascade", "create").code == 0
+    assert run("cascade", "verify").code == 0
     assert give_back(rabbitmq_url, LEVEL, 30) == 30
     assert waiting(rabbitmq_url) == {LEVEL: 1}
 
@@ -108,9 +108,9 @@ def test_a_limit_of_old_is_told_and_lifted(run: CommandLine, rabbitmq_url: str, 
 def test_older_brokers_need_no_policy(run: CommandLine, management: Management, limits_by_default: bool) -> None:
     if limits_by_default:
         pytest.skip("this broker needs one")
-    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "not-needed"
+    assert run("cascade", "create", "--json").document["limit_policy"]["state"] == "not-needed"
     assert list(management.policies()) == [policy_for(NSERVICEBUS_V2)]
-    assert run("delays", "verify").code == 0
+    assert run("cascade", "verify").code == 0
 
 
 def test_a_policy_of_somebody_else_is_named_and_left(
@@ -124,16 +124,16 @@ def test_a_policy_of_somebody_else_is_named_and_left(
         pytest.skip("RabbitMQ 3 has no limit unless told")
     path = f"/api/policies/{quote(management.virtual_host, safe='')}/theirs"
     rabbitmq.request("PUT", path, {"pattern": "level", "definition": {"max-length": 10**6}, "apply-to": "queues"})
-    created = run("delays", "create")
+    created = run("cascade", "create")
     assert created.code == 1
     assert "policy 'theirs' (priority 0) applies" in created.err
-    assert run("delays", "verify").code == 1
+    assert run("cascade", "verify").code == 1
     limit(5)
-    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "not-set"
+    assert run("cascade", "create", "--json").document["limit_policy"]["state"] == "not-set"
     limit(100_000)  # for the levels, and not for the queue of undeliverable messages
-    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "set"
-    assert run("delays", "verify").code == 0
-    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "present"
+    assert run("cascade", "create", "--json").document["limit_policy"]["state"] == "set"
+    assert run("cascade", "verify").code == 0
+    assert run("cascade", "create", "--json").document["limit_policy"]["state"] == "present"
 
 
 def test_a_dry_run_reads_nothing_that_reading_wears_out(
@@ -143,7 +143,7 @@ def test_a_dry_run_reads_nothing_that_reading_wears_out(
     limit(20)
     put_one(rabbitmq_url)
     line = run.refused(*MOVE, "--dry-run")
-    assert "on early after 20 times; run delaystore delays create --cascade nservicebus-v2" in line
+    assert "on early after 20 times; run delaystore cascade create --cascade nservicebus-v2" in line
     with channel_to(rabbitmq_url) as channel:
         method, properties, _ = channel.basic_get(LEVEL)
         assert not method.redelivered

@@ -36,7 +36,7 @@ from tests.long import long
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
 V1, V2 = "nservicebus-v1", "nservicebus-v2"
-MIGRATE = ("delays", "migrate")
+MIGRATE = ("cascade", "migrate")
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_messages_without_headers_go_by_their_key_if_told(command: CommandLine, 
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated")
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="dated", headers=nservicebus_headers(9000))
-    assert command(*MIGRATE, "--due-by", "either").code == 0
+    assert command(*MIGRATE, "--due-from", "either").code == 0
     waits = {}
     for _, method, properties, _ in take_all(broker, level_queues(V2)):
         key = NSERVICEBUS_V2.read_key(method.routing_key)
@@ -334,7 +334,7 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
     put_many(broker, NSERVICEBUS_V2, range(count), "sales")
     put_many(broker, NSERVICEBUS_V2, range(count, count + 10), "gone")
     environment = {"DELAYSTORE_BROKER": broker, "DELAYSTORE_TO_BROKER": other}
-    transfer = ["delays", "transfer"]
+    transfer = ["cascade", "transfer"]
     killed_while_moving(transfer, environment, (broker, V2), (other, V2), count // 4)
     last = started([*transfer, "--json"], environment)
     out, err = last.communicate(timeout=3 * PATIENCE)
@@ -401,16 +401,16 @@ def test_a_message_of_another_user_goes_to_the_poison_queue(
 def test_mistakes_are_answered_in_one_line(command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts) -> None:
     unreachable = "amqp://guest:secret@127.0.0.1:1/"
     elsewhere = broker.replace("127.0.0.1", "localhost")
-    transfer = ("delays", "transfer", "--to-broker")
+    transfer = ("cascade", "transfer", "--to-broker")
     assert "share level queues" in command.refused(*MIGRATE, "--from", V2)
     assert "share level queues" in command.refused(*MIGRATE, "--from", "celery", "--to", "celery:classic")
     assert "share level queues" in command.refused(*transfer, elsewhere)
     assert "no cascade is called" in command.refused(*MIGRATE, "--to", "nservicebus-v3")
     assert "has no cascade celery" in command.refused(*MIGRATE, "--from", "celery")
-    assert "run delaystore delays create --cascade custom:x" in command.refused(*MIGRATE, "--to", "custom:x")
+    assert "run delaystore cascade create --cascade custom:x" in command.refused(*MIGRATE, "--to", "custom:x")
     assert "is a part of the cascade" in command.refused(*MIGRATE, "--poison-queue", NSERVICEBUS_V1.level(3))
     assert "above 0" in command.refused(*MIGRATE, "--max-rate", "0")
-    assert "--to-broker" in command.refused("delays", "transfer")
+    assert "--to-broker" in command.refused("cascade", "transfer")
     line = command.refused(*transfer, unreachable)
     assert "cannot be reached" in line
     assert "secret" not in line
@@ -423,7 +423,7 @@ def test_where_nothing_tells_whether_it_is_one_broker_nothing_is_moved(
     put_many(broker, NSERVICEBUS_V2, range(5), "sales")
     with rabbitmq.user(broker, configure="^nsb", write=".*", read=".*") as url:
         elsewhere = url.replace("127.0.0.1", "localhost")
-        line = command.refused("delays", "transfer", "--broker", url, "--to-broker", elsewhere)
+        line = command.refused("cascade", "transfer", "--broker", url, "--to-broker", elsewhere)
     assert "may be one broker" in line
     assert depth(broker, level_queues(V2)) == 5
 
@@ -499,7 +499,7 @@ def test_headers_that_fill_a_frame_keep_no_message_from_the_poison_queue(command
 def test_headers_without_room_for_the_due_time_are_told(command: CommandLine, broker: str) -> None:
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 131_000})
-    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison", "--due-by", "either")
+    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison", "--due-from", "either")
     assert result.code == 0, result.err
     assert (result.document["read"], result.document["poisoned"]) == (1, 1)
     ((_, _, properties, _),) = take_all(broker, ["my.poison"])

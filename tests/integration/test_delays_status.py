@@ -1,4 +1,4 @@
-"""`delaystore delays status`, on a real broker."""
+"""`delaystore cascade status`, on a real broker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +95,7 @@ def environment(broker: Broker, rabbitmq: RabbitMQVhosts) -> dict[str, str]:
 
 
 def status(run: CommandLine, *arguments: str, code: int) -> Any:
-    result = run("delays", "status", "--json", *arguments)
+    result = run("cascade", "status", "--json", *arguments)
     assert result.code == code, result
     assert result.document["good"] == (code == 0)
     return result.document
@@ -115,7 +115,7 @@ def test_a_cascade_at_rest_is_good(run: CommandLine, broker: Broker) -> None:
         (0, "mine.delay-level-00", 1000),
     ]
     assert document["blocked"] == []
-    told = run("delays", "status")
+    told = run("cascade", "status")
     assert told.code == 0
     assert " 4s " in told.out
     assert told.out.splitlines()[-1].endswith("good")
@@ -139,7 +139,7 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
         return bool(dead_lettering[0] and dead_lettering[1] and dead_lettering[2] == 0 and queues["full"].ready)
 
     wait_until(counted)
-    document = status(run, "--watch", "6s", code=1)
+    document = status(run, "--observe", "6s", code=1)
     levels = {level["number"]: (bool(level["held"]), level["stuck"]) for level in document["levels"]}
     assert levels == {2: (False, False), 1: (True, True), 0: (True, True)}
     assert broker.ready("mine.delay-level-00") == 0, "what AMQP can tell of it"
@@ -148,7 +148,7 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
     assert (queue["kind"], queue["name"]) == ("queue", "full")
     assert "max-length 1" in queue["why"]
     assert exchange == {"kind": "exchange", "name": "dead end", "why": "leads to no queue"}
-    told = run("delays", "status", "--watch", "0")
+    told = run("cascade", "status", "--observe", "0")
     assert told.code == 1
     assert "blocked: queue 'full' is full" in told.out
     assert "not known: whether dead-lettering messages leave their levels" in told.out
@@ -173,14 +173,14 @@ def test_each_undeliverable_message_is_told_with_its_reason(run: CommandLine, br
     reasons = undelivered(status(run, code=1))
     assert reasons.pop("nowhere") == (3, "no queue or exchange has this name")
     assert reasons.pop("a.b") == (1, "no queue or exchange has this name")
-    assert reasons.pop("unbound")[1] == ("the queue is not bound; run delaystore delays bind unbound --routing direct")
+    assert reasons.pop("unbound")[1] == ("the queue is not bound; run delaystore cascade bind unbound --routing direct")
     assert reasons.pop("unbound exchange")[1].startswith("the exchange is not bound")
     assert reasons.pop("dead end")[1] == "exchange 'dead end' is bound, and leads to no queue"
     assert reasons.pop("late")[1].startswith("bound since: queue 'late' would get it now")
     assert reasons.pop(None)[1] == "its routing key is none of this cascade"
     assert reasons == {}
     wait_until(lambda: broker.ready("mine.undeliverable") == 9)  # what was read is put back, a moment later
-    told = run("delays", "status", "--sample", "4").out
+    told = run("cascade", "status", "--sample", "4").out
     assert "undeliverable: 9 messages in queue 'mine.undeliverable', of which 4 were read" in told
 
 
@@ -201,7 +201,8 @@ def test_without_a_management_api_it_says_what_cannot_be_known(
         assert undelivered(document) == {"nowhere": (1, "no queue or exchange has this name")}
     assert any("dead-lettering" in sentence for sentence in document["unknown"])
     assert (
-        "not known: how many messages of the levels are unacknowledged or dead-lettering" in run("delays", "status").out
+        "not known: how many messages of the levels are unacknowledged or dead-lettering"
+        in run("cascade", "status").out
     )
 
 
@@ -238,7 +239,7 @@ def test_a_user_who_may_not_read_is_told_what_the_management_api_knows(
 
 
 def test_a_shared_cascade_is_asked_for_what_a_policy_catches(run: CommandLine, broker: Broker) -> None:
-    assert run("delays", "create", "--cascade", "celery:classic").code == 0
+    assert run("cascade", "create", "--cascade", "celery:classic").code == 0
     broker.publish_to("celery_delayed_0", "0." * 28 + "nowhere")
     wait_until(lambda: broker.ready("celery_delayed_delivery.undeliverable") == 1)
     document = status(run, "--cascade", "celery:classic", code=1)
@@ -246,7 +247,7 @@ def test_a_shared_cascade_is_asked_for_what_a_policy_catches(run: CommandLine, b
 
 
 def test_a_missing_level_is_no_good_and_a_missing_cascade_an_error(run: CommandLine, broker: Broker) -> None:
-    assert "there is no queue 'mine.delay-level-00', nor any other" in run.refused("delays", "status")
+    assert "there is no queue 'mine.delay-level-00', nor any other" in run.refused("cascade", "status")
     broker.create()
     with broker.channel() as channel:
         channel.queue_delete("mine.delay-level-01")
@@ -255,7 +256,7 @@ def test_a_missing_level_is_no_good_and_a_missing_cascade_an_error(run: CommandL
 
 
 def test_mistakes_are_told_in_a_line(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--watch" in run.refused("delays", "status", "--watch", "soon")
-    assert "no cascade is called" in run.refused("delays", "status", "--cascade", "x")
+    assert "--observe" in run.refused("cascade", "status", "--observe", "soon")
+    assert "no cascade is called" in run.refused("cascade", "status", "--cascade", "x")
     monkeypatch.delenv("DELAYSTORE_BROKER")
-    assert "DELAYSTORE_BROKER" in run.refused("delays", "status")
+    assert "DELAYSTORE_BROKER" in run.refused("cascade", "status")

@@ -54,10 +54,10 @@ def served(postgresql: PostgreSQLDatabases, rabbitmq: RabbitMQVhosts) -> Iterato
 
 
 def ingress_metrics(environment: dict[str, str]) -> str:
-    """What `delaystore ingest` serves that has stored one message and rejected another."""
+    """What `delaystore ingress run` serves that has stored one message and rejected another."""
     broker = environment["DELAYSTORE_TRANSPORT"]
-    run(["ingest", "create", "orders", "--type", "topic", "--broker", broker], environment)
-    with serving(["ingest", "--exchange", "orders", "--metrics", "127.0.0.1:0"], environment) as url:
+    run(["ingress", "create", "orders", "--type", "topic", "--broker", broker], environment)
+    with serving(["ingress", "run", "orders", "--metrics", "127.0.0.1:0"], environment) as url:
         with Ground(broker, declare=False) as ground:
             ground.publish(b"pay", delay=LONG)
             ground.publish(b"bad", delay="soon")

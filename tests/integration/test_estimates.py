@@ -86,7 +86,7 @@ def test_many_are_estimated_and_the_command_line_says_so(
     assert run("count", "--exact").out == f"{MANY}\n"
     assert run("count", "--exact", "--json").document == {"count": MANY, "exact": True}
     assert run("count", "--destination", "billing", "--json").document == {"count": MANY, "exact": True}
-    assert run("count", "--by", "day", "--json").document["exact"] is True
+    assert run("count", "--per", "day", "--json").document["exact"] is True
 
 
 def test_few_are_counted_whatever_the_statistics_say(filled: SqlDelayedMessageStore) -> None:

@@ -62,7 +62,7 @@ def is_harmless(text: str) -> bool:
     [
         ["list", "--limit", "1"],
         ["show", f"0{HOSTILE}"],
-        ["count", "--by", "day"],
+        ["count", "--per", "day"],
         ["cancel", f"0{HOSTILE}"],
         ["cancel", HOSTILE],
         ["reschedule", f"0{HOSTILE}", "--delay", "1d"],
@@ -74,10 +74,10 @@ def is_harmless(text: str) -> bool:
         ["list", "--endpoint", HOSTILE],
         [HOSTILE],
         ["migrate", "preview", "--from", "sqlite:///delaystore.db", "--to", "noop:", "--endpoint", "sales"],
-        ["delays", "export", "--format", "mermaid", "--cascade", f"custom:{HOSTILE}"],
-        ["delays", "export", "--format", "terraform", "--cascade", f"custom:{HOSTILE}", "--vhost", HOSTILE],
-        ["delays", "export", "--format", "definitions", "--cascade", f"custom:{HOSTILE}", "--vhost", HOSTILE],
-        ["delays", "verify", "--broker", "amqp://127.0.0.1:1/%1b%0a", "--cascade", f"custom:{HOSTILE}"],
+        ["cascade", "export", "--format", "mermaid", "--cascade", f"custom:{HOSTILE}"],
+        ["cascade", "export", "--format", "terraform", "--cascade", f"custom:{HOSTILE}", "--vhost", HOSTILE],
+        ["cascade", "export", "--format", "definitions", "--cascade", f"custom:{HOSTILE}", "--vhost", HOSTILE],
+        ["cascade", "verify", "--broker", "amqp://127.0.0.1:1/%1b%0a", "--cascade", f"custom:{HOSTILE}"],
     ],
     ids=lambda command: " ".join(command[:2])[:40].encode("unicode_escape").decode(),
 )
@@ -94,7 +94,9 @@ def test_what_a_file_holds_is_rejected_in_one_line(run: CommandLine, tmp_path: P
     row = {"message_id": HOSTILE, "destination": "", "due_time": "2027-01-01T00:00:00Z", "body": ""}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     source = f"file://{tmp_path}/rows.jsonl"
-    result = run("migrate", "run", "--from", source, "--to", "noop:", "--endpoint", "sales", "--allow-rejects", "--yes")
+    result = run(
+        "migrate", "run", "--from", source, "--to", "noop:", "--endpoint", "sales", "--allow-rejected", "--yes"
+    )
     assert is_harmless(result.out + result.err), result
 
 

@@ -98,7 +98,7 @@ def test_under_a_new_name(page: Walk, plugin: PluginExchange) -> None:
 @pytest.mark.long
 def test_a_new_name_is_undone(page: Walk, plugin: PluginExchange) -> None:
     page.run(page.commands("Under a new name")[0])
-    page.run("delaystore ingest delete orders.v2 --delete-output-exchange --yes")
+    page.run("delaystore ingress delete orders.v2 --delete-output-exchange --yes")
     assert {name for name in plugin.broker.management.exchanges() if name.startswith("orders")} == {"orders"}
     assert plugin.bound() == bindings(plugin)
 
@@ -126,7 +126,7 @@ def test_in_place_and_back(page: Walk, plugin: PluginExchange) -> None:
         assert plugin.broker.management.exchanges()["orders"].type == "x-delayed-message"
         assert plugin.bound() == bindings(plugin)
         assert page.run("delaystore count").strip() == "0"
-    page.run("delaystore ingest delete orders --delete-output-exchange --yes")
+    page.run("delaystore ingress delete orders --delete-output-exchange --yes")
     assert {name for name in plugin.broker.management.exchanges() if name.startswith("orders")} == {"orders"}
     plugin.publish("order.2.paid")
     plugin.deliver()

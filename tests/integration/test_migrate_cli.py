@@ -104,7 +104,7 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert verified.document["good"]
     assert "cannot be read" in verified.document["endpoints"][0]["remarks"][0]
     assert "completed" in run("migrate", "status", "--from", postgresql_url).out
-    assert run("migrate", "cleanup", *ends).code == 0
+    assert run("migrate", "cleanup", *ends, "--yes").code == 0
     assert all_tables(postgresql_url) == before
     assert "no run" in run("migrate", "status", "--from", postgresql_url).out
 
@@ -136,21 +136,21 @@ def test_what_cannot_move_is_named_refused_and_left_behind_when_told_to(
     assert preview.code == 1
     for reason in ("no such queue", "beyond the longest delay", "is an exchange"):
         assert reason in preview.out
-    assert "--allow-rejects" in run.refused("migrate", "run", *ends, "--yes")
+    assert "--allow-rejected" in run.refused("migrate", "run", *ends, "--yes")
     assert kept(postgresql_url) == originals
 
-    assert run("migrate", "preview", *ends, "--allow-rejects").code == 0
-    moved = run("migrate", "run", *ends, "--yes", "--allow-rejects", "--json")
+    assert run("migrate", "preview", *ends, "--allow-rejected").code == 0
+    moved = run("migrate", "run", *ends, "--yes", "--allow-rejected", "--json")
     assert moved.code == 3, moved
     (report,) = moved.document["endpoints"]
     assert (report["counts"]["moved"], report["counts"]["rejected"]) == (2, 3)
     assert {one["row_id"] for one in report["rejections"]} == {"m00002", "m00003", "m00004"}
-    assert "3 rejected of 'sales' are nowhere else" in run.refused("migrate", "cleanup", *ends)
+    assert "3 rejected of 'sales' are nowhere else" in run.refused("migrate", "cleanup", *ends, "--yes")
 
-    assert run("migrate", "abort", *ends).code == 0
+    assert run("migrate", "abort", *ends, "--yes").code == 0
     assert kept(postgresql_url) == [originals[1], originals[2], originals[3]]
     assert run("migrate", "verify", *ends).code == 0
-    assert run("migrate", "cleanup", *ends).code == 0
+    assert run("migrate", "cleanup", *ends, "--yes").code == 0
 
 
 def test_too_many_rejected_messages_stop_the_run(
@@ -158,7 +158,7 @@ def test_too_many_rejected_messages_stop_the_run(
 ) -> None:
     keep(postgresql_url, *(message(number, destination="nowhere") for number in range(5)), message(6))
     ends = ["--from", postgresql_url, "--to", v2(rabbitmq_url), "--endpoint", "sales"]
-    result = run("migrate", "run", *ends, "--yes", "--allow-rejects", "--max-rejects", "2")
+    result = run("migrate", "run", *ends, "--yes", "--allow-rejected", "--max-rejected", "2")
     assert result.code == 2
     *cautions, line = result.err.splitlines()
     assert any("no such queue" in caution for caution in cautions)
@@ -171,8 +171,8 @@ def phased(run: CommandLine, source: str, target: str) -> list[DelayedMessage]:
     originals = keep(source, *(message(number, HOUR * number) for number in range(1, 9)))
     with store_at(target) as store:
         store.store_many(replace(one, body=b"other") for one in originals if one.message_id[-1] in "2468")
-    ends = ["--from", source, "--to", target, "--endpoint", "sales", "--yes", "--allow-rejects"]
-    assert run("migrate", "run", *ends, "--cutoff-time", originals[4].due_time.isoformat()).code == 3
+    ends = ["--from", source, "--to", target, "--endpoint", "sales", "--yes", "--allow-rejected"]
+    assert run("migrate", "run", *ends, "--due-after", originals[4].due_time.isoformat()).code == 3
     assert run("migrate", "run", *ends).code == 3
     return originals[1::2]
 
@@ -194,14 +194,14 @@ def test_what_an_earlier_phase_rejected_is_told_until_an_abort_gives_it_back(
 
     (status,) = run("migrate", "status", *ends, "--json").document["endpoints"]
     assert [one["counts"]["rejected"] for one in (status, *status["earlier_runs"])] == [2, 2]
-    listed = run("migrate", "status", *ends, "--rejections").out
+    listed = run("migrate", "status", *ends, "--list-rejected").out
     assert all(f": {one.message_id}: another message with the id" in listed for one in rejected)
 
     nothing = run("migrate", "run", *ends, "--yes", "--json")
     assert nothing.code == 3, "nothing is left to move, and four rows are hidden"
     assert [one["rejected"] for one in nothing.document["endpoints"][0]["earlier_rejected"]] == [2, 2]
 
-    aborted = run("migrate", "abort", *ends, "--json")
+    aborted = run("migrate", "abort", *ends, "--yes", "--json")
     assert aborted.code == 0, aborted
     assert aborted.document["endpoints"][0]["given_back"] == 4
     assert kept(sqlite_url) == rejected
@@ -220,14 +220,14 @@ def test_what_a_file_has_rejected_in_an_earlier_phase_is_told_as_well(
     waiting: dict[str, Any] = {"destination": "other", "due_time": datetime(2036, 1, 1, tzinfo=UTC), "body": b""}
     keep(sqlite_url, *(DelayedMessage(message_id=id_, **waiting) for id_ in ("m2", "m4")))
     ends = ["--from", f"file://{file}", "--to", sqlite_url, "--endpoint", "sales"]
-    settings = ["--yes", "--allow-rejects"]
-    assert run("migrate", "run", *ends, *settings, "--cutoff-time", "2036-01-03T00:00:00Z").code == 3
+    settings = ["--yes", "--allow-rejected"]
+    assert run("migrate", "run", *ends, *settings, "--due-after", "2036-01-03T00:00:00Z").code == 3
     assert run("migrate", "run", *ends, *settings).code == 3
     assert run("migrate", "verify", *ends).code == 3
-    listed = run("migrate", "status", *ends, "--rejections").out
+    listed = run("migrate", "status", *ends, "--list-rejected").out
     assert "line 2: another message with the id 'm2'" in listed
     assert "line 4: another message with the id 'm4'" in listed
-    aborted = run("migrate", "abort", *ends, "--json")
+    aborted = run("migrate", "abort", *ends, "--yes", "--json")
     assert (aborted.code, aborted.document["endpoints"][0]["given_back"]) == (0, 2)
 
 
@@ -262,7 +262,7 @@ def test_messages_that_were_sent_again_meanwhile_pass(run: CommandLine, sqlite_u
     assert kept(postgresql_url) != originals
     (verified,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
     assert verified["source_checksum"] == verified["target_checksum"]
-    assert run("migrate", "cleanup", *ends).code == 0
+    assert run("migrate", "cleanup", *ends, "--yes").code == 0
 
 
 @pytest.mark.long
@@ -280,8 +280,8 @@ def test_messages_that_were_changed_meanwhile_do_not_pass(
     with store_at(postgresql_url) as store:
         store.store(message(0, HOUR * 9))
     assert run("migrate", "verify", *ends).code == 1
-    assert "checksums differ" in run.refused("migrate", "cleanup", *ends)
-    assert run("migrate", "cleanup", *ends, "--force").code == 0
+    assert "checksums differ" in run.refused("migrate", "cleanup", *ends, "--yes")
+    assert run("migrate", "cleanup", *ends, "--yes", "--force").code == 0
 
 
 def test_interrupted_it_finishes_what_is_in_flight_and_goes_on_when_run_again(
@@ -337,7 +337,7 @@ def test_where_a_later_endpoint_fails_the_report_of_the_earlier_ones_is_printed(
         assert run("migrate", "run", *ends, "--yes").code == 0
         with source.lock("beta", "another"):
             for command in ("abort", "cleanup"):
-                stopped = run("migrate", command, *ends)
+                stopped = run("migrate", command, *ends, "--yes")
                 assert stopped.code == 2
                 assert [one["endpoint"] for one in stopped.document["endpoints"]] == ["alpha"]
                 assert "is being migrated by" in stopped.document["error"]
@@ -348,9 +348,9 @@ def test_where_no_endpoint_has_a_run_nothing_is_verified(
 ) -> None:
     keep(postgresql_url, message(1))
     ends = ["--from", postgresql_url, "--to", sqlite_url, "--all-endpoints"]
-    for command in ("verify", "abort", "cleanup"):
-        assert "there is no run of any endpoint" in run.refused("migrate", command, *ends)
-        assert "there is no run of any endpoint" in run.refused("migrate", command, *ends, "--json")
+    for command in (["verify"], ["abort", "--yes"], ["cleanup", "--yes"]):
+        assert "there is no run of any endpoint" in run.refused("migrate", *command, *ends)
+        assert "there is no run of any endpoint" in run.refused("migrate", *command, *ends, "--json")
 
 
 def test_only_what_is_due_goes_directly_to_its_queue(
@@ -361,10 +361,10 @@ def test_only_what_is_due_goes_directly_to_its_queue(
     preview = run("migrate", "preview", *ends)
     assert preview.code == 1
     assert "1 message is not due yet" in preview.out
-    assert run("migrate", "run", *ends, "--yes", "--allow-rejects").code == 3
+    assert run("migrate", "run", *ends, "--yes", "--allow-rejected").code == 3
     (arrival,) = arrivals(broker, ["billing"], 1)
     assert arrival.properties.message_id == "m00001"
-    run("migrate", "abort", *ends)
+    run("migrate", "abort", *ends, "--yes")
     assert kept(postgresql_url) == [originals[1]]
 
 
@@ -388,7 +388,7 @@ def test_a_dry_run_counts_what_the_run_then_rejects(
 ) -> None:
     keep(postgresql_url, message(1), message(2), replace(message(3), destination="nowhere"))
     aim = v2(rabbitmq_url)
-    ends = ["--from", postgresql_url, "--endpoint", "sales", "--yes", "--allow-rejects", "--json"]
+    ends = ["--from", postgresql_url, "--endpoint", "sales", "--yes", "--allow-rejected", "--json"]
     (dry_run,) = run("migrate", "run", "--to", f"noop:{aim}", *ends).document["endpoints"]
     (moved,) = run("migrate", "run", "--to", aim, *ends).document["endpoints"]
     assert (dry_run["would_move"], dry_run["would_be_rejected"]) == (2, 1)
@@ -413,7 +413,7 @@ def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
         assert found["immovable"] == 2
         reasons = {one["text"] for one in found["problems"] if one["blocks"]}
         assert all("header 'moment' (datetime)" in one or "another message with" in one for one in reasons)
-    go = ["--yes", "--allow-rejects", "--json"]
+    go = ["--yes", "--allow-rejected", "--json"]
     dry = run("migrate", "run", *ends, "--to", f"noop:{to}", *go)
     assert dry.code == 3
     (dry_run,) = dry.document["endpoints"]
@@ -435,11 +435,16 @@ def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_
     originals = keep(sqlite_url, *(message(number, HOUR * number) for number in range(1, 11)))
     ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales", "--yes"]
     cutoff = (originals[4].due_time).isoformat()
-    assert run("migrate", "run", *ends, "--cutoff-time", cutoff).code == 0
+    assert run("migrate", "run", *ends, "--due-after", cutoff).code == 0
     assert kept(sqlite_url) == originals[:4]
     assert kept(postgresql_url) == originals[4:]
     assert run("migrate", "run", *ends).code == 0
     assert kept(postgresql_url) == originals
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.long_runs(after=1)
@@ -447,16 +452,37 @@ def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_
 def test_on_a_terminal_it_asks_first(
     run: CommandLine, sqlite_url: str, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, answer: str, moved: int
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     keep(sqlite_url, *(message(number) for number in range(3)))
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     result = run("migrate", "run", "--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales")
     assert "Move 3 messages of sales" in result.err
     assert result.code == (0 if moved else 1)
     assert len(kept(postgresql_url)) == moved
+
+
+def test_abort_and_cleanup_ask_first(
+    run: CommandLine, sqlite_url: str, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(sqlite_url, *(message(number) for number in range(3)))
+    keep(postgresql_url, message(0, body=b"another"))
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    assert run("migrate", "run", *ends, "--yes", "--allow-rejected").code == 3
+    for command, question, otherwise in (
+        ("abort", "Abort the last run of sales, and give 1 message back to", "nothing was given back"),
+        ("cleanup", "Delete the tables of the last run of sales in", "nothing was deleted"),
+    ):
+        assert "pass --yes" in run.refused("migrate", command, *ends)
+        for answer in ("n\n", ""):
+            monkeypatch.setattr("sys.stdin", Terminal(answer))
+            declined = run("migrate", command, *ends)
+            assert declined.code == 1
+            assert question in declined.err
+            assert declined.err.endswith(f"{otherwise}\n")
+        monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+        assert run("migrate", command, *ends).code == 0
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert len(kept(sqlite_url)) == 1
+    assert "there is no run" in run.refused("migrate", "abort", *ends, "--yes")
 
 
 Mistake = Callable[[str, str], list[str]]
@@ -511,11 +537,11 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "cut-off without a zone": (
         lambda pg, lite: [
             *["preview", "--from", pg, "--to", lite, "--endpoint", "sales"],
-            *["--cutoff-time", "2030-01-01T00:00:00"],
+            *["--due-after", "2030-01-01T00:00:00"],
         ],
         "no time zone",
     ),
-    "nothing to abort": (lambda pg, lite: ["abort", "--from", pg, "--endpoint", "sales"], "there is no run"),
+    "nothing to abort": (lambda pg, lite: ["abort", "--yes", "--from", pg, "--endpoint", "sales"], "there is no run"),
     "nothing to verify": (
         lambda pg, lite: ["verify", "--from", pg, "--to", lite, "--endpoint", "sales"],
         "there is no run",

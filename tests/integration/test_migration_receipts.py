@@ -209,7 +209,7 @@ def test_an_abort_asks_the_target_unless_told_that_it_is_lost(
 ) -> None:
     source_url = filled_file(tmp_path)
     killed(source_url, sqlite_url, rate=9, parts=4)
-    asked = ["migrate", "abort", "--from", source_url, "--endpoint", "sales"]
+    asked = ["migrate", "abort", "--yes", "--from", source_url, "--endpoint", "sales"]
     assert "10 messages of 'sales' were being sent when the run stopped" in run.refused(*asked)
     with (
         closing(open_source(source_url)) as source,
@@ -227,10 +227,10 @@ def test_a_clean_up_ends_the_receipts_of_earlier_runs_that_it_forgets(
     source_url = filled_file(tmp_path)
     killed(source_url, sqlite_url, rate=9, parts=4)
     ends = ["--from", source_url, "--to", sqlite_url, "--endpoint", "sales"]
-    assert run("migrate", "abort", *ends, "--target-lost").code == 0
+    assert run("migrate", "abort", *ends, "--yes", "--target-lost").code == 0
     assert run("migrate", "run", *ends, "--yes").code == 0
     assert len(receipts(sqlite_url)) == 2
-    assert run("migrate", "cleanup", *ends).code == 0
+    assert run("migrate", "cleanup", *ends, "--yes").code == 0
     assert not receipts(sqlite_url)
 
 
@@ -239,7 +239,7 @@ def test_a_dry_run_that_was_killed_is_aborted_without_its_target(run: CommandLin
     with closing(open_source(source_url)) as source:
         begun = source.begin(RunParameters(endpoint="sales", target="noop"))
         source.stage(begun, next(iter(source.prepare(begun))))
-    assert run("migrate", "abort", "--from", source_url, "--endpoint", "sales").code == 0
+    assert run("migrate", "abort", "--yes", "--from", source_url, "--endpoint", "sales").code == 0
 
 
 def test_a_receipt_is_waited_for_that_a_dead_process_is_still_committing(tmp_path: Path, postgresql_url: str) -> None:

@@ -39,9 +39,9 @@ def run_without(libraries: str, *arguments: str, folder: Path) -> subprocess.Com
         ("rich", "cli", ["demo", "--seconds", "0"]),
         ("pika", "rabbitmq", ["dispatch", *STORE, "--transport", BROKER]),
         ("pika", "rabbitmq", ["receive", "billing", "--transport", BROKER]),
-        ("pika", "rabbitmq", ["delays", "export", "--format", "mermaid"]),
-        ("httpx", "rabbitmq", ["delays", "status", "--broker", BROKER]),
-        ("msgspec", "rabbitmq", ["ingest", "--exchange", "orders", *STORE, "--broker", BROKER]),
+        ("pika", "rabbitmq", ["cascade", "export", "--format", "mermaid"]),
+        ("httpx", "rabbitmq", ["cascade", "status", "--broker", BROKER]),
+        ("msgspec", "rabbitmq", ["ingress", "run", "orders", *STORE, "--broker", BROKER]),
         ("pyspark", "spark", ["load", "a.csv", *STORE, "--map", "body=text,at=due", "--destination", "q"]),
         (
             "pyarrow",

@@ -546,11 +546,11 @@ def test_the_command_line_hands_over_and_sends_natively(
     )
     assert run("send", "billing", "stored", "--delay", "2s", *store).code == 0
     assert run("count", *store).out.strip() == "1"
-    done = run("dispatch", "--once", "--handover", "1m", "--transport", url, *store)
+    done = run("dispatch", "--once", "--handover-horizon", "1m", "--transport", url, *store)
     assert done.err == "done: 1 delivered, 0 failed attempts, 0 moved to the error queue\n"
     assert run("count", *store).out.strip() == "0"
     assert [one.body for one, _ in received(transport, "billing", 2)] == [b"native", b"stored"]
-    refused = run.refused("dispatch", "--once", "--handover", "1m", "--transport", rabbitmq_url, *store)
+    refused = run.refused("dispatch", "--once", "--handover-horizon", "1m", "--transport", rabbitmq_url, *store)
     assert "delays natively" in refused
     refused = run.refused("send", "billing", "--delay", "1", "--native", "--transport", rabbitmq_url, *store)
     assert "--native needs a --transport that delays natively" in refused

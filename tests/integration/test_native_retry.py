@@ -254,7 +254,7 @@ def test_a_connection_that_is_lost_already_is_named_as_the_reason(rabbitmq_url: 
 
 def test_without_a_cascade_the_message_stays_in_its_queue(rabbitmq_url: str, channel: Any) -> None:
     publish(channel)
-    with pytest.raises(TransportError, match=r"closed the channel.*delaystore delays create"):
+    with pytest.raises(TransportError, match=r"closed the channel.*delaystore cascade create"):
         again(channel, take(channel), topology=custom("missing", levels=2), bind=False)
     with channel_to(rabbitmq_url) as other:
         leave_only(other, QUEUE, 1)

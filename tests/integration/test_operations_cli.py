@@ -31,7 +31,7 @@ def store(prepared_sqlite_url: str) -> Iterator[SqlDelayedMessageStore]:
 
 @pytest.fixture
 def environment(sqlite_url: str, store: SqlDelayedMessageStore) -> dict[str, str]:
-    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_ACTOR": "ada"}
 
 
 def fill(store: SqlDelayedMessageStore, count: int, destination: str = "billing", **fields: Any) -> None:
@@ -77,17 +77,15 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "--yes"], "which messages?"),
         (["cancel", "x", "--destination", "billing"], "only one of these"),
         (["cancel", "--all", "--failing"], "only one of these"),
-        (["cancel", "--resume", "x", "--all"], "only one of these"),
         (["cancel", "x", "--dry-run"], "--dry-run goes with a filter"),
-        (["cancel", "--resume", "nothing"], "there is no operation 'nothing'; `delaystore operations` lists them"),
-        (["cancel", "--resume", "\udcff"], "there is no operation '\\udcff'"),
+        (["operations", "resume", "nothing"], "no operation 'nothing'; `delaystore operations list` shows them"),
+        (["operations", "resume", "\udcff"], "there is no operation '\\udcff'"),
         (["cancel", "--destination", ""], "destination is empty"),
-        (["cancel", "--since", "2027-01-01"], "has no time zone"),
-        (["cancel", "--since", "2027-01-02T00:00Z", "--until", "2027-01-01T00:00Z"], "nothing is due from"),
+        (["cancel", "--due-after", "2027-01-01"], "has no time zone"),
+        (["cancel", "--due-after", "2027-01-02T00:00Z", "--due-before", "2027-01-01T00:00Z"], "nothing is due from"),
         (["cancel", "--header", "kind"], "--header 'kind' is not of the form KEY=VALUE"),
         (["cancel", "--header", "a=1", "--header", "a=2"], "named twice"),
         (["reschedule", "--all"], "when is it due? pass --delay DURATION or --at TIME"),
-        (["reschedule", "--resume", "x", "--delay", "1h"], "leave out --delay and --at"),
         (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00:00Z"], "--until and --for are both given"),
         (["pause", "billing", "--until", "2001-01-01T00:00Z"], "is over already"),
         (["pause", "billing", "--for", "0"], "--for is 0; write how long"),
@@ -99,14 +97,14 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["export", ""], "'.' is a folder; name a file"),
         (["export", "."], "'.' is a folder; name a file"),
         (["export", "none/"], "'none/' is a folder; name a file"),
-        (["export", "--resume"], "--resume goes on with a FILE"),
+        (["export", "--continue"], "--continue goes on with a FILE"),
         (["export", "--json"], "name a FILE"),
-        (["export", "--after", "x"], "is no page key"),
+        (["export", "--after", "x"], "is no cursor"),
     ],
 )
 def test_mistakes_are_told_in_one_line(run: CommandLine, arguments: list[str], says: str) -> None:
     assert says in run.refused(*arguments)
-    assert run("changes", "--json").document == {"changes": [], "audit": [], "retention": None}
+    assert run("changes", "--json").document == {"changes": [], "next": None, "audit": [], "retention": None}
 
 
 def test_what_a_dispatcher_has_is_named(run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str) -> None:
@@ -134,7 +132,7 @@ def begin_and_stop(run: CommandLine, store: SqlDelayedMessageStore, monkeypatch:
         result = run("cancel", "--destination", "billing")
     assert result.code == 2
     assert (
-        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore cancel --resume {steps[0]}`"
+        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore operations resume {steps[0]}`"
         in result.err
     )
     assert "error: gone" in result.err
@@ -147,20 +145,17 @@ def test_an_interrupted_operation_goes_on(
     operation_id = begin_and_stop(run, store, monkeypatch)
     assert store.count() == 3_000
     assert [entry.count for entry in store.changes()] == [2_000]
-    (running,) = run("operations", "--json").document["operations"]
+    (running,) = run("operations", "list", "--json").document["operations"]
     assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
-    resume = f"delaystore cancel --resume {operation_id}"
-    assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations").err
+    resume = f"delaystore operations resume {operation_id}"
+    assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations", "list").err
     assert f"if no process works on it, {resume}" in run("status").out
-    assert f"does not reschedule; use `delaystore cancel --resume {operation_id}`" in run.refused(
-        "reschedule", "--resume", operation_id
-    )
-    result = run("cancel", "--resume", operation_id)
+    result = run("operations", "resume", operation_id)
     assert (result.code, result.out) == (0, "cancelled: 5,000 messages (destination billing)\n")
     assert [entry.count for entry in store.changes()] == [5_000, 0]
-    again = run("cancel", "--resume", operation_id)
+    again = run("operations", "resume", operation_id)
     assert (again.code, again.err) == (0, "it has ended already: done\n")
-    told = run("operations").out
+    told = run("operations", "list").out
     assert operation_id in told
     assert "done" in told
 
@@ -177,8 +172,8 @@ def test_whoever_stops_while_an_operation_begins_is_told_its_id(
 
     monkeypatch.setattr(SqlDelayedMessageStore, "begin_operation", interrupted)
     result = run("cancel", "--destination", "billing")
-    (left,) = run("operations", "--json").document["operations"]
-    resume = f"delaystore cancel --resume {left['operation_id']}"
+    (left,) = run("operations", "list", "--json").document["operations"]
+    resume = f"delaystore operations resume {left['operation_id']}"
     assert result.code == 130
     assert f"interrupted: 0 messages cancelled so far; go on with `{resume}`" in result.err
     assert store.count() == 3
@@ -193,7 +188,7 @@ def test_an_operation_is_abandoned(
     assert (result.code, result.out) == (0, f"abandoned: {operation_id} (2,000 messages were changed before)\n")
     assert run("operations", "abandon", operation_id).code == 1
     assert run("operations", "abandon", "nothing").code == 1
-    assert run("cancel", "--resume", operation_id).code == 1
+    assert run("operations", "resume", operation_id).code == 1
     assert store.count() == 3_000
     assert [each["action"] for each in run("changes", "--json").document["changes"]] == ["abandon", "cancel"]
 
@@ -201,7 +196,7 @@ def test_an_operation_is_abandoned(
 def test_changes_by_id_are_noted_too(run: CommandLine, store: SqlDelayedMessageStore) -> None:
     fill(store, 2)
     store.store(message(store.now(), HOUR, "keyed", key="order-17"))
-    run("cancel", "billing-00000", "nothing", "--by", "grace")
+    run("cancel", "billing-00000", "nothing", "--actor", "grace")
     run("reschedule", "billing-00001", "--delay", "2h")
     run("cancel", "--key", "order-17")
     changes = run("changes", "--json").document["changes"]
@@ -213,6 +208,28 @@ def test_changes_by_id_are_noted_too(run: CommandLine, store: SqlDelayedMessageS
     ]
     assert (changes[1]["old_due_time"], changes[1]["new_due_time"]) != (None, None)
     assert "grace" in run("changes").out
+
+
+def test_changes_go_on_where_the_page_before_ended(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 7)
+    for number in range(3):
+        run("cancel", f"billing-0000{number}")
+    run("cancel", *(f"billing-0000{number}" for number in range(3, 7)))
+    for entry in store.changes():
+        assert entry.action == "cancel"
+    arguments: list[str] = []
+    listed: list[str] = []
+    while True:
+        page = run("changes", "--limit", "2", *arguments, "--json").document
+        listed += [each["message_id"] for each in page["changes"]]
+        if page["next"] is None:
+            break
+        arguments = ["--after", page["next"]]
+    assert sorted(listed) == [f"billing-0000{number}" for number in range(7)]
+    assert listed == [each.message_id for each in store.changes()]
+    said = run("changes", "--limit", "2").err
+    assert f"more follow; the next page: --after {run('changes', '--limit', '2', '--json').document['next']}\n" in said
+    assert "--after 'x' is no cursor" in run.refused("changes", "--after", "x")
 
 
 def test_a_destination_is_paused_limited_and_resumed(run: CommandLine, store: SqlDelayedMessageStore) -> None:
@@ -321,27 +338,27 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
         result = run("export", str(file))
     assert result.code == 2
     assert "messages exported so far; " in result.err
-    assert "the same command goes on with --resume" in result.err
+    assert "the same command goes on with --continue" in result.err
     assert not file.exists()
     part = tmp_path / "out.csv.part"
     with part.open("ab") as torn:
         torn.write(b'"billing-00' * 100_000)  # what a kill leaves behind what was noted
     assert "left from an export that was interrupted" in run.refused("export", str(file))
     assert "is of something else: all messages of 'sales' as csv" in run.refused(
-        "export", str(file), "--resume", "--destination", "x"
+        "export", str(file), "--continue", "--destination", "x"
     )
-    assert run("export", str(file), "--resume").out == f"exported: 2,500 messages to {file}\n"
+    assert run("export", str(file), "--continue").out == f"exported: 2,500 messages to {file}\n"
     ids = [line.split(",")[0] for line in file.read_text().splitlines()]
     assert ids == ["message_id", *(f'"billing-{number:05}"' for number in range(2_500))]
     assert list(tmp_path.glob("out*")) == [file]
-    assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--resume")
+    assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--continue")
 
 
 def test_a_file_is_written_by_one_export(run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path) -> None:
     fill(store, 3)
     file = tmp_path / "out.jsonl"
     with ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False):
-        assert "another export writes" in run.refused("export", str(file), "--resume")
+        assert "another export writes" in run.refused("export", str(file), "--continue")
     assert run("export", str(file)).out == f"exported: 3 messages to {file}\n"
 
 
@@ -397,7 +414,10 @@ def test_tables_fit_a_terminal_of_80_columns(
     run("pause", destination, "--for", "1h")
     run("limit", destination, "--max-rate", "200/s")
     run("cancel", "--destination", destination, "--id-prefix", "x")
-    tables = [sample, *(run(*each).out for each in (["destinations", "--backlog"], ["operations"], ["changes"]))]
+    tables = [
+        sample,
+        *(run(*each).out for each in (["destinations", "--backlog"], ["operations", "list"], ["changes"])),
+    ]
     for table in tables:
         assert all(len(line) <= 80 for line in table.splitlines()), table
     assert "…" not in sample

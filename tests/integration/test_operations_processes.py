@@ -59,9 +59,9 @@ def test_an_interrupted_cancel_says_how_far_it_is_and_goes_on(
     operation_id = first.removeprefix("operation ").strip()
     left = store.count()
     assert 0 < left < MANY
-    go_on = f"go on with `delaystore cancel --resume {operation_id}`"
+    go_on = f"go on with `delaystore operations resume {operation_id}`"
     assert err == f"interrupted: {MANY - left:,} messages cancelled so far; {go_on}\n"
-    resumed = started(["cancel", "--resume", operation_id, "--json"], environment)
+    resumed = started(["operations", "resume", operation_id, "--json"], environment)
     out, _ = resumed.communicate(timeout=PATIENCE)
     assert resumed.returncode == 0
     assert json.loads(out)["changed"] == MANY
@@ -76,13 +76,13 @@ def test_a_signal_ends_the_wait_for_a_locked_table(
     """The audit trail is written with the operation, and with each of its steps."""
     with opened(postgresql_url) as store, connected(postgresql_url) as holder:
         store.store(message(store.now(), 3600, "a"))
-        which, said = ["--all"], "nothing is changed"
+        command, said = ["cancel", "--all"], "nothing is changed"
         if has_begun:
             begun = DelayedDelivery("sales", store).operations.begin_cancel(EVERYTHING).operation_id
-            go_on = f"go on with `delaystore cancel --resume {begun}`"
-            which, said = ["--resume", begun], f"0 messages cancelled so far; {go_on}"
+            go_on = f"go on with `delaystore operations resume {begun}`"
+            command, said = ["operations", "resume", begun], f"0 messages cancelled so far; {go_on}"
         holder.execute(text("LOCK TABLE sales_delayed_changes IN EXCLUSIVE MODE"))
-        process = started(["cancel", *which], {**environment, "DELAYSTORE_STORE": postgresql_url})
+        process = started(command, {**environment, "DELAYSTORE_STORE": postgresql_url})
         try:
             waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             wait_until(lambda: bool(query(postgresql_url, waiting)) or process.poll() is not None)
@@ -133,7 +133,7 @@ def test_an_export_that_is_ended_is_not_there_and_goes_on(
         process.kill()
     assert process.returncode == (-number if number is signal.SIGKILL else 128 + number)
     assert not file.exists()
-    resumed = started(["export", str(file), "--resume"], environment)
+    resumed = started(["export", str(file), "--continue"], environment)
     resumed.communicate(timeout=PATIENCE)
     assert resumed.returncode == 0
     ids = [json.loads(line)["message_id"] for line in file.read_text().splitlines()]
@@ -205,7 +205,7 @@ def test_two_commands_on_one_operation_do_it_once(store: SqlDelayedMessageStore,
     fill(store, 10_000)
     delivery = DelayedDelivery("sales", SqlDelayedMessageStore(environment["DELAYSTORE_STORE"]))
     begun = delivery.operations.begin_reschedule(EVERYTHING, delay=7200)
-    both = [started(["reschedule", "--resume", begun.operation_id], environment) for _ in range(2)]
+    both = [started(["operations", "resume", begun.operation_id], environment) for _ in range(2)]
     for each in both:
         each.communicate(timeout=PATIENCE)
         assert each.returncode == 0

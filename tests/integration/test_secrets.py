@@ -67,8 +67,8 @@ OF_A_MIGRATION = {
     "run": ["--yes", "--to", "noop:"],
     "verify": ["--to", "noop:"],
     "status": [],
-    "abort": [],
-    "cleanup": ["--to", "noop:"],
+    "abort": ["--yes"],
+    "cleanup": ["--yes", "--to", "noop:"],
 }
 MISTAKES = [
     "{scheme}://app:{password}@127.0.0.1:1/app",
@@ -132,8 +132,8 @@ def test_of_a_store_that_does_not_answer(check: Callable[..., str], arguments: l
 
 @pytest.mark.parametrize(
     "arguments",
-    [["delays", *command, "--broker", url] for command in OF_A_BROKER for url in BROKERS]
-    + [["delays", "verify", "--broker", BROKER, "--management", MANAGEMENT]]
+    [["cascade", *command, "--broker", url] for command in OF_A_BROKER for url in BROKERS]
+    + [["cascade", "verify", "--broker", BROKER, "--management", MANAGEMENT]]
     + [["receive", "billing", "--transport", url] for url in BROKERS]
     + [["dispatch", "--once", "--verbose", "--store", "sqlite:///x.db", "--transport", url] for url in BROKERS],
     ids=" ".join,
@@ -169,8 +169,8 @@ def test_of_a_migration_whose_ends_do_not_answer(
         ("nservicebus-sql+postgresql", ["migrate", "preview", "--to", "noop:", "--from"]),
         ("postgresql", ["migrate", "preview", "--from", "sqlite:///x.db", "--to"]),
         ("amqp", ["receive", "billing", "--transport"]),
-        ("amqps", ["delays", "verify", "--broker"]),
-        ("http", ["delays", "verify", "--broker", f"amqp://{CLOSED}", "--management"]),
+        ("amqps", ["cascade", "verify", "--broker"]),
+        ("http", ["cascade", "verify", "--broker", f"amqp://{CLOSED}", "--management"]),
     ],
     ids=str,
 )
@@ -198,8 +198,8 @@ def test_of_a_broker_that_refuses_it(check: Callable[..., str], rabbitmq: Rabbit
     url = urlunsplit(urlsplit(rabbitmq.url)._replace(netloc=f"{place}:{urlsplit(rabbitmq.url).port}"))
     management = f"http://{place}:{urlsplit(rabbitmq.management_url or '').port}"
     assert "login refused" in check("receive", "billing", "--transport", url)
-    assert "login refused" in check("delays", "verify", "--broker", url)
-    said = check("delays", "verify", "--broker", rabbitmq.url, "--management", management)
+    assert "login refused" in check("cascade", "verify", "--broker", url)
+    said = check("cascade", "verify", "--broker", rabbitmq.url, "--management", management)
     assert "refused the login" in said
     with pytest.raises(DelaystoreError) as caught, closing(open_transport(url)) as transport:
         transport.declare("billing")

@@ -82,7 +82,7 @@ def test_a_file_is_sent_by_one_engine(run: CommandLine, sqlite_url: str) -> None
     Path("a.csv").write_text(csv_of(3))
     event.listen(Pool, "first_connect", note)
     try:
-        sent = run("send", "billing", "--file", "a.csv", "--rejects", "bad")
+        sent = run("send", "billing", "--file", "a.csv", "--rejects-dir", "bad")
     finally:
         event.remove(Pool, "first_connect", note)
     assert sent.out.startswith("3 messages loaded")
@@ -99,7 +99,7 @@ def test_the_ending_of_a_file_counts_in_any_case(run: CommandLine, sqlite_url: s
 
 def test_a_home_that_is_not_known_is_told_in_one_line(run: CommandLine, sqlite_url: str) -> None:
     Path("a.csv").write_text(csv_of(2))
-    line = run.refused("send", "q", "--file", "a.csv", "--rejects", "~no-such-user/x")
+    line = run.refused("send", "q", "--file", "a.csv", "--rejects-dir", "~no-such-user/x")
     assert "'~no-such-user/x' begins with a home folder that is not known" in line
     assert waiting(sqlite_url) == {}
 
@@ -121,14 +121,14 @@ def test_what_comes_from_standard_input_is_sent(
 def test_a_row_that_is_no_message_stops_all_or_is_set_aside(run: CommandLine, sqlite_url: str) -> None:
     Path("a.csv").write_text(f"{csv_of(2)}bad,soon,x\n")
     tried = run("send", "q", "--file", "a.csv", "--dry-run")
-    assert "the load would fail, because rows cannot be messages (see --rejects); nothing was written" in tried.out
+    assert "the load would fail, because rows cannot be messages (see --rejects-dir); nothing was written" in tried.out
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
     line = run.refused("send", "q", "--file", "a.csv")
     assert "1 row cannot be messages: 1 x due_time is not a time in a form that delaystore reads" in line
     assert "nothing was loaded" in line
     assert waiting(sqlite_url) == {}
     assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []
-    aside = run("send", "q", "--file", "a.csv", "--rejects", "rejects")
+    aside = run("send", "q", "--file", "a.csv", "--rejects-dir", "rejects")
     assert "1 row rejected:" in aside.out
     (rejects,) = Path("rejects").glob("sales_*/*")
     assert json.loads(rejects.read_text())["message_id"] == "bad"
@@ -169,7 +169,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "a.csv", "--map", ""], "--map '' is not of the form NAME=COLUMN"),
         (["q", "--file", "a.csv", "--on-key", "keep"], "--on-key and --max-wait go with --key-column; name the"),
         (["q", "--file", "local.csv"], "due_time has no time zone (see --time-zone)"),
-        (["q", "--file", "local.csv"], "fix these rows, or name a folder for them with --rejects"),
+        (["q", "--file", "local.csv"], "fix these rows, or name a folder for them with --rejects-dir"),
         (["q", "--file", "delays.csv"], "delay is not a finite number of seconds, such as 90 or 0.5"),
         (["q", "--file", "a.csv", "--store", "memory:"], "memory"),
         (["q", "--file", "a.csv", "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
@@ -182,7 +182,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         ),
         (["q", "--file", "pipe.csv"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
         (["q", "--file", "a.csv", "--dry-run", "--endpoint", "a\nb"], "does not print"),
-        (["q", "--file", "a.csv", "--dry-run", "--rejects", "a.txt"], "a.txt, is a file, or in one; name another"),
+        (["q", "--file", "a.csv", "--dry-run", "--rejects-dir", "a.txt"], "a.txt, is a file, or in one; name another"),
     ],
 )
 def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: list[str], says: str) -> None:
@@ -344,12 +344,12 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["no.parquet", "--destination", "q"], "is not a Parquet file"),
         (["twice.parquet", "--destination", "q"], "'twice.parquet' has two columns 'body'; rename or drop one"),
         (["pipe.csv", "--destination", "q"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
-        (["a.csv", "--destination", "q", "--dry-run", "--key-columns", "x", "--load-id", "a"], "the key column x is"),
+        (["a.csv", "--destination", "q", "--dry-run", "--id-columns", "x", "--load-id", "a"], "the id column x is"),
         (["a.csv", "--destination", "q", "--endpoint", "a\nb", "--dry-run"], "does not print"),
         (["a.csv", "--destination", "q", "--table", "t" * 300, "--dry-run"], "use a shorter name"),
-        (["a.csv", "--destination", "q", "--rejects", "b.csv"], "b.csv, is a file, or in one; name another"),
-        (["a.csv", "--destination", "q", "--rejects", "b.csv/x", "--dry-run"], "b.csv/x, is a file, or in one"),
-        (["a.csv", "--destination", "q", "--rejects", "/proc/x"], "cannot be made; name another"),
+        (["a.csv", "--destination", "q", "--rejects-dir", "b.csv"], "b.csv, is a file, or in one; name another"),
+        (["a.csv", "--destination", "q", "--rejects-dir", "b.csv/x", "--dry-run"], "b.csv/x, is a file, or in one"),
+        (["a.csv", "--destination", "q", "--rejects-dir", "/proc/x"], "cannot be made; name another"),
         (["a.csv", "--destination", "q", "--schema", "nope"], "a SQLite file has no schemas, so leave it out"),
         (["a.csv", "--destination", "q"], "Spark does not start"),
         (["day=1", "--destination", "q"], "Spark does not start"),
@@ -387,7 +387,7 @@ def test_an_interrupt_after_the_commit_leaves_the_rejects(
 
     monkeypatch.setattr(SqlStaging, "promote", interrupted)
     Path("a.csv").write_text(csv_of(3) + "4,never,bad\n")
-    sending = ("send", "billing", "--file", "a.csv", "--load-id", "L", "--rejects", "bad")
+    sending = ("send", "billing", "--file", "a.csv", "--load-id", "L", "--rejects-dir", "bad")
     assert run(*sending).code == 130
     assert len(waiting(sqlite_url)) == 3
     (rejected,) = Path("bad").rglob("*.jsonl")

@@ -137,6 +137,8 @@ def test_the_reference_has_each_command_and_setting(site: Path) -> None:
     commands = (site / "reference/commands.html").read_text()
     assert 'id="delaystore-errors-replay"' in commands
     assert "<code>--on-key &lt;reject&#124;keep&#124;replace&#124;debounce&gt;</code>" in commands
+    assert commands.count("<code>--store URL</code>") == 1  # a common option
+    assert "<td>A message was lost, duplicated or early</td>" in commands
     assert "DELAYSTORE_SEND_DELAY" in (site / "reference/variables.html").read_text()
     assert "retry_span" in (site / "reference/settings.html").read_text()
 

@@ -124,7 +124,7 @@ def test_what_the_ingress_of_the_configuration_reads_is_made_as_the_page_says(
     result = delaystore(*(own.get(word, word) for word in shlex.split(command)))
     assert result.code == 0, result.err
     (exchange,) = tomllib.loads((DEPLOY / "delaystore.toml").read_text())["endpoint"]["sales"]["ingress"]
-    assert delaystore("ingest", "verify", exchange, "--type", "topic", "--broker", rabbitmq_url).code == 0
+    assert delaystore("ingress", "verify", exchange, "--type", "topic", "--broker", rabbitmq_url).code == 0
 
 
 def test_secrets_are_made_once(secrets: Path) -> None:

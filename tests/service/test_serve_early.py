@@ -49,7 +49,7 @@ def test_a_reload_that_is_asked_for_too_early_is_done_later(sqlite_url: str, tmp
         long(["dispatch"]),
         long(["web", "--port", "0"]),
         long(["control", "--transport", "amqp://127.0.0.1:1"]),
-        long(["ingest", "--exchange", "orders", "--transport", "amqp://127.0.0.1:1"]),
+        long(["ingress", "run", "orders", "--transport", "amqp://127.0.0.1:1"]),
     ],
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

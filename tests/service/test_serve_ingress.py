@@ -51,7 +51,7 @@ def create(capsys: pytest.CaptureFixture[str], rabbitmq: RabbitMQVhosts) -> Call
     def make(broker: str, exchange: str, management: str | None = None) -> None:
         run = CommandLine(capsys, {})
         address = management or rabbitmq.management_url or ""
-        done = run("ingest", "create", exchange, "--type", "topic", "--broker", broker, "--management", address)
+        done = run("ingress", "create", exchange, "--type", "topic", "--broker", broker, "--management", address)
         assert done.code == 0, done.err
 
     return make
@@ -67,7 +67,7 @@ def test_what_is_published_waits_and_arrives(
         "DELAYSTORE_TRANSPORT": rabbitmq_url,
         "DELAYSTORE_ENDPOINT": "sales",
     }
-    with serving("--web", "127.0.0.1:0", "--ingest", "orders", environment=environment) as service:
+    with serving("--web", "127.0.0.1:0", "--ingress", "orders", environment=environment) as service:
         service.wait_until_ready()
         publish(rabbitmq_url, "orders", 500, 3_600_000)
         wait_until(lambda: depth(rabbitmq_url, "billing") == 1, "the first message")

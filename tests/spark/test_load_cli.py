@@ -4,6 +4,8 @@ import csv
 import gzip
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -93,6 +95,18 @@ def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: s
     assert len(waiting(sqlite_url)) == 51
 
 
+def test_each_example_of_the_help_runs(run: CommandLine, folder: Path) -> None:
+    rows = f"message_id,{{due}},destination,body\nr-1,{SOON.isoformat()},billing,hello\n"
+    (folder / "reminders.csv").write_text(rows.format(due="due_time"))
+    (folder / "reminders").mkdir()
+    (folder / "reminders" / "spring.csv").write_text(rows.format(due="send_at"))
+    examples = re.findall(r"^  delaystore (load .*)$", run("load", "--help").out, re.MULTILINE)
+    assert len(examples) > 1
+    for example in examples:
+        result = run(*shlex.split(example))
+        assert result.code == 0, (example, result.err)
+
+
 @pytest.mark.long_runs("parquet", "jsonl")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_other_files_under_the_id_of_a_finished_load_are_noticed(run: CommandLine, folder: Path, kind: str) -> None:
@@ -135,9 +149,9 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
     bad = f"a,soon,billing,x\nb,{SOON.isoformat()},,x\nc\n,{SOON.isoformat()},billing,x\n"
     (folder / "a.csv").write_text(csv_of(3) + bad)
     tried = run("load", "a.csv", *MAP, "--dry-run")
-    assert "the load would fail, because rows cannot be messages (see --rejects); nothing was written" in tried.out
+    assert "the load would fail, because rows cannot be messages (see --rejects-dir); nothing was written" in tried.out
     assert "4 rows would be rejected" in tried.out
-    aside = run("load", "a.csv", *MAP, "--dry-run", "--rejects", "rejects")
+    aside = run("load", "a.csv", *MAP, "--dry-run", "--rejects-dir", "rejects")
     assert "a dry run: 3 messages would be loaded; nothing was written" in aside.out
     assert not Path("rejects").exists()
     line = run.refused("load", "a.csv", *MAP)
@@ -151,7 +165,7 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
         assert f"1 x {reason}" in line
         assert f"1 x {reason}" in tried.out
     assert waiting(sqlite_url) == {}
-    result = run("load", "a.csv", *MAP, "--rejects", "rejects")
+    result = run("load", "a.csv", *MAP, "--rejects-dir", "rejects")
     assert result.out.startswith("3 messages loaded in")
     assert "4 rows rejected:" in result.out
     assert "is not recognised" in result.err
@@ -159,7 +173,8 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
     (rejects,) = Path("rejects").glob("sales_*/*")
     assert len(rejects.read_text().splitlines()) == 4
     assert (
-        run("load", "a.csv", *MAP, "--rejects", "other", "--on-duplicate", "ignore", "--json").document["skipped"] == 3
+        run("load", "a.csv", *MAP, "--rejects-dir", "other", "--on-duplicate", "ignore", "--json").document["skipped"]
+        == 3
     )
 
 
@@ -199,7 +214,7 @@ def test_delays_that_are_none_are_set_aside_as_they_were_written(
     }
     lines = (f"{number},{delay},x\n" for number, delay in enumerate([*bad, "90.5"]))
     (folder / "a.csv").write_text("message_id,delay,body\n" + "".join(lines))
-    result = run("load", "a.csv", "--destination", "q", "--rejects", "rejects", "--json")
+    result = run("load", "a.csv", "--destination", "q", "--rejects-dir", "rejects", "--json")
     assert result.code == 0, result.err
     assert (result.document["stored"], result.document["rejected"]) == (1, 6)
     assert list(waiting(sqlite_url)) == ["6"]
@@ -228,7 +243,7 @@ def test_what_the_transport_cannot_carry_is_found_before_it_waits(
     assert "the load would fail" in tried
     assert reason in tried
     assert reason in run.refused("load", "a.jsonl")
-    assert run("load", "a.jsonl", "--rejects", "rejects").code == 0
+    assert run("load", "a.jsonl", "--rejects-dir", "rejects").code == 0
     assert waiting(sqlite_url).keys() == {"good"}
 
 
@@ -269,7 +284,7 @@ def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_
     before = datetime.now(UTC)
     result = run(
         "load", "a [1] b.jsonl", "--map", "message_id=ID", "--map", "destination=queue", "--destination", "billing",
-        "--rejects", "rejects", "--json",
+        "--rejects-dir", "rejects", "--json",
     )  # fmt: skip
     assert result.code == 0, result.err
     messages = waiting(sqlite_url)
@@ -293,12 +308,12 @@ def test_parquet_in_folders_with_ids_from_a_key(
         (sf.col("id") % 2).alias("part"),
     )
     frame.write.partitionBy("part").parquet(str(folder / "out"))
-    options = ["--destination", "q", "--key-columns", "order", "--unknown-columns", "body"]
-    assert "ids are derived from --key-columns and --load-id; give both" in run.refused("load", "out", *options)
+    options = ["--destination", "q", "--id-columns", "order", "--unknown-columns", "body"]
+    assert "ids are derived from --id-columns and --load-id; give both" in run.refused("load", "out", *options)
     assert "set --time-zone, such as" in run.refused("load", "out", *options, "--load-id", "a")
     zone = ["--time-zone", "Europe/Berlin"]  # where the clocks skip that hour on that day
     assert "1 x due_time does not exist" in run.refused("load", "out", *options, "--load-id", "a", *zone)
-    assert run("load", "out", *options, "--load-id", "a", *zone, "--rejects", "r").code == 0
+    assert run("load", "out", *options, "--load-id", "a", *zone, "--rejects-dir", "r").code == 0
     messages = waiting(sqlite_url)
     assert len(messages) == 19
     bodies = {json.loads(message.body)["order"]: message for message in messages.values()}
@@ -338,7 +353,7 @@ def test_parquet_in_folders_with_ids_from_a_key(
         (["a.csv", *MAP, "--store", "memory:"], "memory"),
         (["a.csv", *MAP, "--store", "nonsense://x"], "nonsense"),
         (["a.csv", *MAP, "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
-        (["a.csv", *MAP, "--rejects", "/proc/none"], "/proc/none"),
+        (["a.csv", *MAP, "--rejects-dir", "/proc/none"], "/proc/none"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -497,7 +512,7 @@ def test_a_stop_that_comes_too_late_says_what_was_loaded(
 
     (folder / "a.csv").write_text(f"{csv_of(3)}bad,soon,billing,x\n")
     monkeypatch.setattr(loading, "load", finished_and_stopped)
-    result = run("load", "a.csv", *MAP, "--rejects", "rejects")
+    result = run("load", "a.csv", *MAP, "--rejects-dir", "rejects")
     assert result.code == 0, result.err
     assert result.err.startswith("too late to stop: the load was finished meanwhile\n")
     assert "is not recognised" in result.err

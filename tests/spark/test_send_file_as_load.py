@@ -90,8 +90,8 @@ def run(
 
 def both(run: CommandLine, file: str, *options: str) -> tuple[Result, Result]:
     """The file by both commands, each into a store and a folder of its own."""
-    loaded = run("load", file, "--destination", "all", *options, "--store", url("load"), "--rejects", "load")
-    sent = run("send", "all", "--file", file, *options, "--store", url("send"), "--rejects", "send")
+    loaded = run("load", file, "--destination", "all", *options, "--store", url("load"), "--rejects-dir", "load")
+    sent = run("send", "all", "--file", file, *options, "--store", url("send"), "--rejects-dir", "send")
     return loaded, sent
 
 
@@ -120,7 +120,7 @@ def rejected(folder: str) -> list[dict[str, Any]]:
         (
             "a.parquet",
             local_table(),
-            ["--unknown-columns", "body", "--key-columns", "ORDER", "--load-id", "x", "--time-zone", "Europe/Berlin"],
+            ["--unknown-columns", "body", "--id-columns", "ORDER", "--load-id", "x", "--time-zone", "Europe/Berlin"],
             1,
             1,
         ),
@@ -170,7 +170,7 @@ def test_old_times_of_spark_are_instants_to_both(run: CommandLine, spark: SparkS
         ("a.jsonl", b"[\n]\n", []),
         ("a.jsonl", b'{"a":1}\n{"A":1}\n', []),
         ("a.parquet", b"PAR", []),
-        ("a.parquet", local_table(), ["--load-id", "x", "--key-columns", "order", "--unknown-columns", "body"]),
+        ("a.parquet", local_table(), ["--load-id", "x", "--id-columns", "order", "--unknown-columns", "body"]),
     ],
 )
 def test_both_refuse_in_the_same_words(
@@ -229,11 +229,11 @@ def test_a_time_beyond_all_years_is_rejected_by_send_and_migrate(run: CommandLin
     columns = {"message_id": ["never", "ever", "good"], "due_time": never, "body": ["x"] * 3}
     parquet.write_table(pa.table(columns), "a.parquet")
     options = [] if zone else ["--time-zone", "UTC"]
-    sent = run("send", "all", "--file", "a.parquet", *options, "--store", url("send"), "--rejects", "send")
+    sent = run("send", "all", "--file", "a.parquet", *options, "--store", url("send"), "--rejects-dir", "send")
     assert sent.code == 0, sent.err
     assert [each.message_id for each in stored("send")] == ["good"]
     assert "2 x due_time is out of range" in sent.out
     assert run("setup", "--store", url("migrate")).code == 0
     source = f"file://{Path('a.parquet').absolute()}?destination==all&timezone=UTC"
-    run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes", "--allow-rejects")
+    run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes", "--allow-rejected")
     assert [each.message_id for each in stored("migrate")] == ["good"]

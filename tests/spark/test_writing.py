@@ -177,10 +177,10 @@ def test_a_million_rows_arrive_at_rabbitmq(spark: SparkSession, url: str, rabbit
 def test_ids_are_derived_from_the_load_and_the_key(spark: SparkSession, url: str, mariadb_url: str) -> None:
     frame = rows(spark, 50).selectExpr("message_id AS customer", "destination", "due_time", "body")
     for place in (url, mariadb_url):
-        load(frame.repartition(3), place, loadId="november", keyColumns="customer")
+        load(frame.repartition(3), place, loadId="november", idColumns="customer")
     assert waiting(url) == waiting(mariadb_url)
     assert len(set(waiting(url))) == 50
-    load(frame, url, loadId="december", keyColumns="customer")
+    load(frame, url, loadId="december", idColumns="customer")
     assert len(set(waiting(url))) == 100
 
 

@@ -24,7 +24,7 @@ from delaystore.transports.rabbitmq.properties import amqp_properties
 from delaystore.transports.rabbitmq.raw import RawProperties
 from delaystore.transports.rabbitmq.retry import next_step
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
-from delaystore.transports.rabbitmq.topology.cascades import DueBy
+from delaystore.transports.rabbitmq.topology.cascades import DueFrom
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 11, 22, 8, 5, 3, 120, UTC)
@@ -72,7 +72,7 @@ def moved(headers: dict[str, Any], due: datetime) -> bytes:
     encoded = RawProperties(b"".join(BasicProperties(headers=headers).encode()))
     key, level = NSERVICEBUS_V2.key(units, "q"), units.bit_length() - 1
     waiting = LevelMessage(1, level, "q", key, encoded, b"", False)
-    planner = Planner(NSERVICEBUS_V2, NSERVICEBUS_V2, DueBy.EITHER, lambda _: None, lambda _: None)
+    planner = Planner(NSERVICEBUS_V2, NSERVICEBUS_V2, DueFrom.EITHER, lambda _: None, lambda _: None)
     properties = planner.plan(waiting, NOW).copy.properties
     return properties.fields["headers"]
 

@@ -155,7 +155,7 @@ def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> No
         return reason_by_snapshot(TOPOLOGY, snapshot, key)
 
     assert reason(queues=("b",)) == "no queue or exchange has this name"
-    assert reason(queues=("a.b",)) == "the queue is not bound; run delaystore delays bind a.b --routing direct"
+    assert reason(queues=("a.b",)) == "the queue is not bound; run delaystore cascade bind a.b --routing direct"
     assert reason(exchanges=("a.b",)).startswith("the exchange is not bound")
     conventional = TOPOLOGY.destination_bindings("a.b", Routing.CONVENTIONAL)
     assert reason(*conventional, exchanges=("a.b",)) == "exchange 'a.b' is bound, and leads to no queue"

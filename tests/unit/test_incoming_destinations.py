@@ -64,7 +64,8 @@ def named(to: str, **others: Any) -> str:
 
 def test_a_timeout_is_read_where_it_is_expected_and_rejected_elsewhere() -> None:
     timeout = {EXPIRE: FUTURE, ROUTE_TO: "payments"}
-    with pytest.raises(RejectedMessageError, match=r"the form nservicebus is off here; name it in forms \(--forms\)"):
+    off = r"the form nservicebus is off here; name it in delay_headers \(--delay-headers\)"
+    with pytest.raises(RejectedMessageError, match=off):
         read(rules(), timeout)
     assert read(rules(), {EXPIRE: PAST, ROUTE_TO: "payments"}).destination == "/exchanges/OUT/key"
     assert read(rules(), {"x-delay": 5, **timeout}).destination == "/exchanges/OUT/key"
@@ -199,5 +200,5 @@ def test_cc_stays_behind_the_exchange_that_the_publisher_chose() -> None:
 def test_a_queue_without_an_exchange_needs_a_destination() -> None:
     with pytest.raises(ConfigurationError, match=r"^destination is missing: where do messages of a queue"):
         IngressConfiguration(queue="incoming")
-    for given in ({"queue": "Sales.Timeouts"}, {"queue": "incoming", "forms": ("nservicebus",)}):
+    for given in ({"queue": "Sales.Timeouts"}, {"queue": "incoming", "delay_headers": ("nservicebus",)}):
         assert IngressConfiguration(**given).destination_rule("x").named_by_publishers

@@ -367,26 +367,26 @@ def test_a_timeout_that_cannot_be_read_is_rejected(headers: dict[str, Any], says
 
 def test_only_the_forms_named_are_tried_and_in_their_order() -> None:
     headers = {"x-delay": typed("I", 7), "delaystore.due-time": text_value("2028-01-01T00:00:00Z")}
-    assert read(headers, rules={"forms": parse_forms("due-time, X-Delay", "--forms")}).due_time.year == 2028
+    assert read(headers, rules={"forms": parse_forms("due-time, X-Delay", "--delay-headers")}).due_time.year == 2028
     assert read(headers, rules={"forms": parse_forms(["x-delay"], "forms")}).due_time == NOW + 7 * MS
     ignored = {"x-delay": text_value("abc")}
-    assert read(ignored, rules={"forms": parse_forms("amqp1", "--forms")}).due_time == NOW
-    assert parse_forms("x-delay,amqp1,due-time,nservicebus", "--forms") == FORMS
+    assert read(ignored, rules={"forms": parse_forms("amqp1", "--delay-headers")}).due_time == NOW
+    assert parse_forms("x-delay,amqp1,due-time,nservicebus", "--delay-headers") == FORMS
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("", "--forms names no delay form; there are x-delay, amqp1, due-time, nservicebus"),
-        ([], "--forms names no delay form; there are x-delay, amqp1, due-time, nservicebus"),
-        ("xdelay", "--forms 'xdelay' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
-        ("x-delay,", "--forms '' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
-        ("amqp1,amqp1", "--forms names amqp1 twice; the first form that fits is taken"),
+        ("", "--delay-headers names no delay form; there are x-delay, amqp1, due-time, nservicebus"),
+        ([], "--delay-headers names no delay form; there are x-delay, amqp1, due-time, nservicebus"),
+        ("xdelay", "--delay-headers 'xdelay' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
+        ("x-delay,", "--delay-headers '' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
+        ("amqp1,amqp1", "--delay-headers names amqp1 twice; the first form that fits is taken"),
     ],
 )
 def test_forms_that_are_none(given: Any, says: str) -> None:
     with pytest.raises(ConfigurationError) as it:
-        parse_forms(given, "--forms")
+        parse_forms(given, "--delay-headers")
     assert str(it.value) == says
 
 

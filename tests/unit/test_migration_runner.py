@@ -248,7 +248,7 @@ def test_rows_that_cannot_move_are_rejected_and_the_others_go() -> None:
 def test_too_many_rejected_rows_stop_the_run_and_it_can_go_on() -> None:
     source, target = source_of(200), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "too large")
-    with pytest.raises(MigrationError, match=r"at most 5 may be; .* too large; .* larger --max-rejects"):
+    with pytest.raises(MigrationError, match=r"at most 5 may be; .* too large; .* larger --max-rejected"):
         run(source, target, "sales", RunSettings(batch_size=10, max_rejects=5))
     assert len(target.arrived) <= 60
     assert BatchStatus.STAGED not in source.statuses.values()
@@ -259,7 +259,7 @@ def test_too_many_rejected_rows_stop_the_run_and_it_can_go_on() -> None:
 def test_without_leave_the_first_rejected_rows_stop_the_run() -> None:
     source, target = source_of(200), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "too large")
-    with pytest.raises(MigrationError, match=r"at most 0 may be; .* too large; run it again with --allow-rejects"):
+    with pytest.raises(MigrationError, match=r"at most 0 may be; .* too large; run it again with --allow-rejected"):
         run(source, target, "sales", BATCHES_OF_TEN)
     assert len(target.arrived) <= 30, "what was in flight"
     assert run(source, target, "sales", REJECTING).counts.rejected == 200
@@ -356,7 +356,7 @@ def test_what_is_due_too_late_is_refused_unless_told_to_leave_it_behind() -> Non
     source = source_of(10, late=message(99, due_time=NOW + timedelta(days=3000)))
     target = ScriptedTarget(timedelta(days=1000))
     target.answer = lambda one: DELIVERED if one.message_id != "m99" else Outcome(OutcomeKind.NOT_DELAYABLE, "too late")
-    with pytest.raises(MigrationError, match=r"1 message is due after .*--allow-rejects"):
+    with pytest.raises(MigrationError, match=r"1 message is due after .*--allow-rejected"):
         run(source, target, "sales", RunSettings())
     assert len(source.rows) == 11
     report = run(source, target, "sales", RunSettings(allow_rejects=True))

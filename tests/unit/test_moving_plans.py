@@ -38,7 +38,7 @@ from delaystore.transports.rabbitmq.raw import (
     text_value,
 )
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
-from delaystore.transports.rabbitmq.topology.cascades import MILLISECOND, DueBy
+from delaystore.transports.rabbitmq.topology.cascades import MILLISECOND, DueFrom
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 V1 = NSERVICEBUS_V1
@@ -58,11 +58,11 @@ def planned(
     message: LevelMessage,
     *,
     target: CascadeTopology = NSERVICEBUS_V2,
-    due_by: DueBy = DueBy.HEADERS,
+    due_from: DueFrom = DueFrom.HEADERS,
     destination: str | None = None,
     user: str | None = None,
 ) -> PlannedCopy:
-    return Planner(V1, target, due_by, lambda _: destination, lambda _: user).plan(message, NOW)
+    return Planner(V1, target, due_from, lambda _: destination, lambda _: user).plan(message, NOW)
 
 
 def decoded(plan: PlannedCopy) -> dict[str, Any]:
@@ -99,21 +99,21 @@ def test_by_its_key_a_message_is_never_early_and_late_by_its_present_level_at_mo
     level = draws.draw(st.sampled_from(levels))
     waited_here = draws.draw(st.integers(0, 2**level))
     truly_left = sum(2**one for one in levels if one <= level) - waited_here
-    plan = planned(waiting(units, None, level=level), due_by=DueBy.EITHER)
+    plan = planned(waiting(units, None, level=level), due_from=DueFrom.EITHER)
     assert 0 <= plan.delay.total_seconds() - truly_left <= 2**level
 
 
 def test_what_goes_by_its_key_gets_headers_that_say_so() -> None:
-    plan = planned(waiting(5, {"n": 1}), due_by=DueBy.EITHER)
+    plan = planned(waiting(5, {"n": 1}), due_from=DueFrom.EITHER)
     assert decoded(plan) == {"n": 1, **sent(0, 5)}
     assert due_time(decoded(plan)) == NOW + plan.delay
-    later = planned(waiting(5, sent(100, 1)), due_by=DueBy.KEY)
+    later = planned(waiting(5, sent(100, 1)), due_from=DueFrom.ROUTING_KEY)
     assert due_time(decoded(later)) == NOW + later.delay == NOW + timedelta(seconds=5)
     assert decoded(later)[TIME_SENT] == sent(100, 0)[TIME_SENT]
 
 
 def test_a_time_that_another_program_writes_its_own_way_is_not_written_over() -> None:
-    plan = planned(waiting(5, {TIME_SENT: "yesterday"}), due_by=DueBy.KEY)
+    plan = planned(waiting(5, {TIME_SENT: "yesterday"}), due_from=DueFrom.ROUTING_KEY)
     assert decoded(plan) == {TIME_SENT: "yesterday"}
 
 

@@ -38,19 +38,19 @@ def test_each_key_of_the_dispatcher_is_a_setting(tmp_path: Path) -> None:
 name = "one"
 batch_size = 7
 batch_bytes = 8
-retries = 2
+number_of_retries = 2
 retry_span = "1h"
-mode = "none"
+exactly_once = true
 poll_interval = 0.25
 maximum_sleep = "20s"
-handover = "1m"
+handover_horizon = "1m"
 dispatch_timeout = "6s"
 store_timeout = 31
 """
     settings = read(tmp_path, SALES + keys).endpoint["sales"].settings()
     assert (settings.batch_size, settings.batch_bytes, settings.number_of_retries) == (7, 8, 2)
     assert settings.retry_span == timedelta(hours=1)
-    assert settings.transaction_mode == "none"
+    assert settings.transaction_mode == "transaction_scope"
     assert settings.poll_interval == timedelta(milliseconds=250)
     assert settings.handover_horizon == timedelta(minutes=1)
     assert settings.store_timeout == timedelta(seconds=31)
@@ -104,10 +104,13 @@ store_timeout = 31
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 1.0", "batch_size must be a whole number, not 1.0"),
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 1e6", "batch_size must be a whole number, not"),
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 200000", "batch_size must be at most 100,000, not 200000"),
-        (f"{SALES}[endpoint.sales.dispatcher]\nretries = 2000000", "retries must be at most 1,000,000, not 2000000"),
+        (
+            f"{SALES}[endpoint.sales.dispatcher]\nnumber_of_retries = 2000000",
+            "number_of_retries must be at most 1,000,000, not 2000000",
+        ),
         (f'{SALES}[endpoint.sales.dispatcher]\nname = "\\n"', "name must be a text"),
         (f'{SALES}[endpoint.sales.dispatcher]\nname = "a\\nb"', "[endpoint.sales.dispatcher] name cannot be 'a\\nb'"),
-        (f'{SALES}[endpoint.sales.dispatcher]\nmode = "both"', "mode must be one of none, receive_only"),
+        (f'{SALES}[endpoint.sales.dispatcher]\nexactly_once = "yes"', "exactly_once must be true or false, not"),
         (f'{SALES}management = "amqp://h"', "[endpoint.sales] management must begin with http:// or https://"),
         ('[endpoint.sales]\nstore = "memory:"\ntransport = "x:"', "[endpoint.sales] store is in memory, which ends"),
         (
@@ -136,10 +139,13 @@ store_timeout = 31
             "[endpoint.sales.ingress.o] prefech is unknown; the nearest is",
         ),
         (
-            f'{SALES}[endpoint.sales.ingress.o]\nforms = "x-dely"',
-            "[endpoint.sales.ingress.o] forms 'x-dely' is no delay",
+            f'{SALES}[endpoint.sales.ingress.o]\ndelay_headers = "x-dely"',
+            "[endpoint.sales.ingress.o] delay_headers 'x-dely' is no delay",
         ),
-        (f"{SALES}[endpoint.sales.ingress.o]\nforms = [3]", "ingress.o] forms must be an array of texts, or a text"),
+        (
+            f"{SALES}[endpoint.sales.ingress.o]\ndelay_headers = [3]",
+            "ingress.o] delay_headers must be an array of texts, or a text",
+        ),
         (
             f'{SALES}[endpoint.sales.ingress.o]\ndestination = "header:"',
             "[endpoint.sales.ingress.o] destination: a header",
@@ -316,7 +322,7 @@ def test_what_is_shown_is_a_file_again(tmp_path: Path) -> None:
     assert 'drain = "1.5s"' in shown
     assert "# schema =" in shown
     assert read(tmp_path, shown) == found
-    assert as_document(found)["endpoint"]["My.Sales"]["dispatcher"]["retries"] == 5
+    assert as_document(found)["endpoint"]["My.Sales"]["dispatcher"]["number_of_retries"] == 5
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def ids(keys: dict[str, Column], load_id: str = "reminders", **options: Any) -> 
 def with_keys(keys: dict[str, Column], load_id: str = "reminders", **options: Any) -> Any:
     (_, values), *_ = keys.values()
     del (columns := rows(len(values)))["message_id"]
-    return convert(keys | columns, load_id, **({"key_columns": tuple(keys)} | options))
+    return convert(keys | columns, load_id, **({"id_columns": tuple(keys)} | options))
 
 
 def test_an_id_never_changes() -> None:
@@ -90,12 +90,12 @@ def test_the_kind_of_a_value_counts_and_its_width_does_not() -> None:
 
 
 def test_a_key_is_found_in_any_case() -> None:
-    assert ids({"Customer": (LongType(), [1])}, key_columns=("CUSTOMER",)) == ids({"k": (LongType(), [1])})
+    assert ids({"Customer": (LongType(), [1])}, id_columns=("CUSTOMER",)) == ids({"k": (LongType(), [1])})
 
 
 def test_a_row_whose_key_is_null_is_rejected() -> None:
     converted = with_keys({"a": (LongType(), [1, None, 1]), "B": (StringType(), ["x", "x", None])})
-    assert reasons(converted) == ["key column a is null", "key column B is null"]
+    assert reasons(converted) == ["id column a is null", "id column B is null"]
     assert converted.staged.num_rows == 1
 
 
@@ -104,11 +104,11 @@ def test_a_key_is_taken_as_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("kept", [UnknownColumns.HEADERS, UnknownColumns.BODY])
-def test_key_columns_are_kept_with_the_unknown(kept: UnknownColumns) -> None:
+def test_id_columns_are_kept_with_the_unknown(kept: UnknownColumns) -> None:
     del (columns := rows())["message_id"]
     if kept is UnknownColumns.BODY:
         del columns["body"]
-    converted = convert({"k": (LongType(), [7])} | columns, "load", key_columns=("k",), unknown_columns=kept)
+    converted = convert({"k": (LongType(), [7])} | columns, "load", id_columns=("k",), unknown_columns=kept)
     assert converted.staged.column(kept.value).cast("string").to_pylist() == ['{"k":7}']
 
 

@@ -46,7 +46,7 @@ def without(name: str) -> dict[str, Column]:
     [
         (
             "message_id",
-            "no column has ids: name one message_id (string), or set the options keyColumns and loadId, so that",
+            "no column has ids: name one message_id (string), or set the options idColumns and loadId, so that",
         ),
         (
             "destination",
@@ -116,11 +116,11 @@ def test_not_all_of_many_unknown_columns_are_named() -> None:
 @pytest.mark.parametrize(
     ("load_id", "options", "text"),
     [
-        (None, {"key_columns": ("k",)}, "set the option loadId, so that ids"),
-        ("load", {}, "set the option keyColumns, so that ids"),
-        ("load", {"key_columns": ("k", "K")}, "the key column K is named twice; name it once"),
-        ("load", {"key_columns": ("x",)}, "the key column x is not there; the columns are k (bigint), r ("),
-        ("load", {"key_columns": ("r",)}, "key column r is double, which ids cannot be derived from; cast it to strin"),
+        (None, {"id_columns": ("k",)}, "set the option loadId, so that ids"),
+        ("load", {}, "set the option idColumns, so that ids"),
+        ("load", {"id_columns": ("k", "K")}, "the id column K is named twice; name it once"),
+        ("load", {"id_columns": ("x",)}, "the id column x is not there; the columns are k (bigint), r ("),
+        ("load", {"id_columns": ("r",)}, "id column r is double, which ids cannot be derived from; cast it to strin"),
     ],
 )  # fmt: skip
 def test_ids_need_a_load_and_a_key(load_id: str | None, options: dict[str, Any], text: str) -> None:
@@ -129,11 +129,11 @@ def test_ids_need_a_load_and_a_key(load_id: str | None, options: dict[str, Any],
 
 
 def test_a_key_beside_ids_is_refused() -> None:
-    assert "the option keyColumns is for rows without message_id" in refused(rows(), "load", key_columns=("body",))
+    assert "the option idColumns is for rows without message_id" in refused(rows(), "load", id_columns=("body",))
 
 
 def test_a_key_column_is_no_unknown_column() -> None:
-    plan({"k": (LongType(), [])} | without("message_id"), "load", key_columns=("k",))
+    plan({"k": (LongType(), [])} | without("message_id"), "load", id_columns=("k",))
 
 
 def test_a_body_of_columns_needs_columns_and_no_body() -> None:

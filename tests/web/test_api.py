@@ -414,7 +414,7 @@ def test_an_operation_that_failed_says_why_and_is_logged(
     (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
     assert logged == (
         f"operation {begun['operation_id']} (cancel: all messages), asked for by robot, was left unfinished: "
-        f"the connection was lost; resume it on its page, or by `delaystore cancel --resume {begun['operation_id']}`"
+        f"the connection was lost; resume it on its page, or by `delaystore operations resume {begun['operation_id']}`"
     )
     assert call("POST", path, json={}, status=202)["problem"] is None
     wait_until(lambda: call("GET", path)["state"] == "done", "the operation")
@@ -437,7 +437,7 @@ def test_a_process_that_ends_logs_the_operations_that_it_leaves(
     call.here.client._transport.app.state.site.stop()  # type: ignore[attr-defined]
     held.set()
     (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
-    assert f"`delaystore cancel --resume {begun['operation_id']}`" in logged
+    assert f"`delaystore operations resume {begun['operation_id']}`" in logged
 
 
 def test_unknown_parameters_are_refused(call: Program) -> None:

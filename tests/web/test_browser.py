@@ -64,7 +64,7 @@ def shop(postgresql: PostgreSQLDatabases, rabbitmq: RabbitMQVhosts) -> Iterator[
     fill(store)
     make_queues(broker)
     make_cascade(broker)
-    dispatcher = started(["dispatch", "--name", "worker-1", "--retries", "5"], environment)
+    dispatcher = started(["dispatch", "--name", "worker-1", "--number-of-retries", "5"], environment)
     try:
         with served("--show-bodies", "--cascade", CASCADE, environment=environment) as page:
             yield Shop(store, broker, page)

@@ -230,7 +230,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
-        if options.load_id is not None and not options.key_columns:
+        if options.load_id is not None and not options.id_columns:
             raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
         self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
         self._options, self._driver = options, driver

@@ -33,7 +33,7 @@ from delaystore.transports.rabbitmq.raw import (
     text_value,
     with_entries,
 )
-from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, DelayKey, DueBy
+from delaystore.transports.rabbitmq.topology.cascades import CascadeTopology, DelayKey, DueFrom
 
 _TIME_SENT: Final = TIME_SENT.encode()
 _DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()
@@ -53,13 +53,18 @@ class Remaining(NamedTuple):
 
 
 def remaining(
-    headers: Mapping[bytes, bytes], key: DelayKey, level: int, cascade: CascadeTopology, due_by: DueBy, now: datetime
+    headers: Mapping[bytes, bytes],
+    key: DelayKey,
+    level: int,
+    cascade: CascadeTopology,
+    due_from: DueFrom,
+    now: datetime,
 ) -> Remaining | None:
     """How long a message in the queue of `level` has yet to wait; None: unknown."""
-    due = None if due_by is DueBy.KEY else due_by_headers(headers)
+    due = None if due_from is DueFrom.ROUTING_KEY else due_by_headers(headers)
     if due is not None:
         return Remaining(due - now, exact=True)
-    if due_by is DueBy.HEADERS:
+    if due_from is DueFrom.HEADERS:
         return None
     return Remaining(at_most(key, level, cascade), exact=False)
 
@@ -163,8 +168,8 @@ def refuse_near_delivery_limit(
 
 def _how_to_lift(source: BrokerCascade) -> str:
     if source.management is None:
-        return "pass --management URL, which tells whether a policy lifts this (delaystore delays create sets it)"
-    return f"run delaystore delays create --cascade {source.name}, which sets the policy that lifts this"
+        return "pass --management URL, which tells whether a policy lifts this (delaystore cascade create sets it)"
+    return f"run delaystore cascade create --cascade {source.name}, which sets the policy that lifts this"
 
 
 def _given_back(message: LevelMessage) -> int:
@@ -215,7 +220,7 @@ class Planner:
 
     source: CascadeTopology
     target: CascadeTopology
-    due_by: DueBy
+    due_from: DueFrom
     destination_obstacle: Callable[[str], str | None]
     user_obstacle: Callable[[str], str | None]
 
@@ -227,11 +232,11 @@ class Planner:
             raise UnmovableError(f"its properties cannot be read: {error}") from None
         headers = dict(entries)
         key = self._key(message)
-        wait = remaining(headers, key, message.level, self.source, self.due_by, now)
+        wait = remaining(headers, key, message.level, self.source, self.due_from, now)
         if wait is None:
             raise UnmovableError(
                 f"its headers do not say when it is due ({TIME_SENT} and {DELAY_IN_SECONDS}); "
-                "--due-by either goes by its routing key then"
+                "--due-from either goes by its routing key then"
             )
         try:
             units = self.target.units(wait.delay)

@@ -52,7 +52,7 @@ class BrokerCascade(BrokerClient):
         if absent:
             raise ConfigurationError(
                 f"the cascade {self.name} on {self.broker.label} lacks {absent[0]}; "
-                f"run delaystore delays create --cascade {self.name}"
+                f"run delaystore cascade create --cascade {self.name}"
             )
 
     def ready(self) -> list[int]:

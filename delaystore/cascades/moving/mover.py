@@ -23,7 +23,7 @@ from delaystore.clock import RateLimit
 from delaystore.errors import ConfigurationError, DelaystoreError, TransportUnavailableError
 from delaystore.transports.rabbitmq.consuming import Consumed, Consumer
 from delaystore.transports.rabbitmq.queues import declare_queue, ready_counts
-from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
+from delaystore.transports.rabbitmq.topology.cascades import DueFrom, Routing
 
 
 class LevelReader(Consumer):
@@ -78,7 +78,7 @@ class MoveSettings:
     confirm after which an outage of the target ends the run. Raises ConfigurationError.
     """
 
-    due_by: DueBy = DueBy.HEADERS
+    due_from: DueFrom = DueFrom.HEADERS
     routing: Routing = Routing.DIRECT
     poison_queue: str = "delays.poison"
     max_rate: float | None = None
@@ -280,7 +280,7 @@ def _check(source: BrokerCascade, target: BrokerCascade, settings: MoveSettings)
 
 def _planner(source: BrokerCascade, target: BrokerCascade, settings: MoveSettings, *, bind: bool) -> Planner:
     destinations = TargetDestinations(target.connections, target.cascade, settings.routing, target.user, bind=bind)
-    return Planner(source.cascade, target.cascade, settings.due_by, destinations.destination, destinations.user)
+    return Planner(source.cascade, target.cascade, settings.due_from, destinations.destination, destinations.user)
 
 
 def _report(source: BrokerCascade, target: BrokerCascade, *, dry_run: bool = False) -> MoveReport:

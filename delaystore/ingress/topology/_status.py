@@ -77,18 +77,18 @@ class IngressStatus:
     def _problems(self) -> Iterator[str]:
         ingress, *others = self.queues
         for name in self.missing:
-            yield f"exchange {name!r} is missing; correct the name, or run delaystore ingest create"
+            yield f"exchange {name!r} is missing; correct the name, or run delaystore ingress create"
         for queue in self.queues:
             if queue.availability is not QueueAvailability.THERE:
-                advice = "; run delaystore ingest create" if queue.availability is QueueAvailability.MISSING else ""
+                advice = "; run delaystore ingress create" if queue.availability is QueueAvailability.MISSING else ""
                 yield f"queue {queue.name!r} is {queue.availability.value}{advice}"
         if ingress.availability is QueueAvailability.THERE and not ingress.consumers:
-            yield f"no ingress consumes {ingress.name!r}; run delaystore serve, or delaystore ingest"
+            yield f"no ingress consumes {ingress.name!r}; run delaystore serve, or delaystore ingress run"
         for queue in others:
             if queue.most:
                 look = f"delaystore errors list --messages --error-queue {queue.name}"
                 again = (
-                    f", delaystore ingest retry {queue.name} publishes them again" if queue.role == "rejected" else ""
+                    f", delaystore ingress replay {queue.name} publishes them again" if queue.role == "rejected" else ""
                 )
                 yield f"{queue.most:,} in {queue.name!r}; {look} shows them{again}"
         if self.bound == 0:

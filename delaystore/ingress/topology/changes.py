@@ -334,7 +334,7 @@ class Switch(ABC):
         usual = IngressNames.of(names.exchange)
         queue = "" if names.queue == usual.queue else f" --queue {names.queue}"
         destination = "" if names.out == usual.out else f" --destination /exchanges/{quote(names.out, safe='')}"
-        return f"run delaystore ingest --exchange {names.exchange}{queue}{destination}, and delaystore dispatch"
+        return f"run delaystore ingress run {names.exchange}{queue}{destination}, and delaystore dispatch"
 
     def _publishers(self) -> str:
         return (
@@ -362,8 +362,8 @@ class InPlace(Switch):
     def _steps(self) -> Iterator[str]:
         name, out = self.plugin.name, self.topology.names.out
         yield (
-            f"{self._prepared()}; with --as NAME it prepares another exchange, and publishers change to it one by one, "
-            "without a pause"
+            f"{self._prepared()}; with --new-exchange NAME it prepares another exchange, and publishers change to it "
+            "one by one, without a pause"
         )
         yield self._run()
         yield (
@@ -376,7 +376,7 @@ class InPlace(Switch):
         yield f"stop the publishers of {name!r}{through}: what they publish until it is there again is lost or refused"
         yield from self._about_waiting_messages()
         yield (
-            f"delete {name!r}, and declare it again at once: delaystore ingest create {name} --definitions {_BACKUP} "
+            f"delete {name!r}, and declare it again at once: delaystore ingress create {name} --definitions {_BACKUP} "
             "--replace"
         )
         yield f"{self._publishers()}; start them"
@@ -393,11 +393,11 @@ class InPlace(Switch):
                 f"messages in the plugin{self._waiting()} stay there; when they are due they come to "
                 f"{self.topology.names.queue!r}, and go on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
                 "Messages that fall due in the instant in which the exchange is missing are lost: if none may be, wait "
-                "until the plugin has no messages, or pass --as"
+                "until the plugin has no messages, or pass --new-exchange"
             )
         else:
             yield (
-                f"wait until the plugin has no messages{self._waiting()}, as delaystore ingest status shows: the "
+                f"wait until the plugin has no messages{self._waiting()}, as delaystore ingress status shows: the "
                 "others are lost when the exchange is deleted"
             )
 
@@ -429,7 +429,7 @@ class NewName(Switch):
             )
         yield (
             f"wait until no program publishes to {old!r} and the plugin has no messages{self._waiting()}: "
-            f"delaystore ingest status {old} shows that"
+            f"delaystore ingress status {old} shows that"
         )
         yield f"delete {old!r}, and disable the plugin once no exchange of its type is left; that deletes its messages"
 
@@ -464,11 +464,14 @@ def switch_from_plugin(
 
     """
     if new_name == exchange:
-        raise ConfigurationError(f"--as {exchange!r} is the name that it has; give a new one, or leave --as out")
+        raise ConfigurationError(
+            f"--new-exchange {exchange!r} is the name that it has; give a new one, or leave --new-exchange out"
+        )
     names = IngressNames.of(new_name or exchange, queue=queue, out=out)
     if names.out == exchange:
         raise ConfigurationError(
-            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with --out"
+            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with "
+            "--output-exchange"
         )
     plugin = read_plugin_exchange(snapshot, exchange, names.out)
     if live is not None:

@@ -199,7 +199,7 @@ class MigrationCounts:
             last = rejected[-1]
             raise MigrationError(
                 f"stopped: {many:,} rejected, and at most {self._max_rejects:,} may be; the last, "
-                f"{last.row_id}: {last.reason}; run it again with --allow-rejects or a larger --max-rejects to go "
+                f"{last.row_id}: {last.reason}; run it again with --allow-rejected or a larger --max-rejected to go "
                 "on, or abort it"
             )
 

@@ -68,7 +68,7 @@ class RunCheck:
         if not against:
             return
         more = f" (and {len(against) - 1} more: delaystore migrate preview lists them)" if len(against) > 1 else ""
-        advice = "; --allow-rejects leaves these behind" if all(problem.messages for problem in against) else ""
+        advice = "; --allow-rejected leaves these behind" if all(problem.messages for problem in against) else ""
         raise MigrationError(f"{against[0].subject}: {against[0].text}{advice}{more}; nothing was moved")
 
 
@@ -153,7 +153,7 @@ def _of_earlier_runs(endpoint: str, kept: Sequence[RejectedRows]) -> Iterator[Pr
         begun = f"{one.run.started:%Y-%m-%d %H:%M} UTC"
         text = (
             f"an earlier run, begun {begun}, has rejected {one.count:,}, which no dispatcher sends; "
-            "migrate status --rejections says why, migrate abort gives them back"
+            "migrate status --list-rejected says why, migrate abort gives them back"
         )
         yield Problem(endpoint, text, fatal=False)
 

@@ -1,4 +1,4 @@
-"""The configuration of an ingress: the options of `delaystore ingest`."""
+"""The configuration of an ingress: the options of `delaystore ingress run`."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,7 +30,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
     queue: str | None = None
     broker: Annotated[Secret, Url("amqp", "amqps")] | None = None
     destination: str | None = None
-    forms: Annotated[tuple[str, ...], NameList()] | None = None
+    delay_headers: Annotated[tuple[str, ...], NameList()] | None = None
     allow_destination: Annotated[tuple[str, ...], NameList()] | None = None
     count_from: CountFrom = CountFrom.RECEIVED
     on_duplicate: IngressOnDuplicate = IngressOnDuplicate.BOTH
@@ -90,7 +90,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
 
     def delay_forms(self) -> tuple[DelayForm, ...]:
         """How messages say when they are due, if it is given; ConfigurationError begins with the key."""
-        return () if self.forms is None else parse_forms(self.forms, "forms")
+        return () if self.delay_headers is None else parse_forms(self.delay_headers, "delay_headers")
 
     def lets_publishers_name(self, name: str) -> bool:
         """Whether messages may name their destination, at the ingress whose table has that name."""

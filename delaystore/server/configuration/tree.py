@@ -134,12 +134,6 @@ def _by_any_capitals(url: URL) -> bool:
 
 
 _DEFAULTS: Final = DelayedDeliverySettings()
-_SETTINGS: Final[Mapping[str, str]] = {
-    "retries": "number_of_retries",
-    "mode": "transaction_mode",
-    "handover": "handover_horizon",
-}
-"""Keys whose setting has another name; they are called as the options of `delaystore dispatch`."""
 TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
 """Names at the page's own address, where no endpoint can be."""
 _LONGEST_QUEUE: Final = 255
@@ -167,12 +161,12 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     name: str | None = None
     batch_size: Positive = _DEFAULTS.batch_size
     batch_bytes: Positive = _DEFAULTS.batch_bytes
-    retries: Whole = _DEFAULTS.number_of_retries
+    number_of_retries: Whole = _DEFAULTS.number_of_retries
     retry_span: TimeSpan = _DEFAULTS.retry_span
-    mode: TransactionMode = _DEFAULTS.transaction_mode
+    exactly_once: bool = False
     poll_interval: TimeSpan = _DEFAULTS.poll_interval
     maximum_sleep: TimeSpan = _DEFAULTS.maximum_sleep
-    handover: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
+    handover_horizon: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
     dispatch_timeout: TimeSpan = _DEFAULTS.dispatch_timeout
     store_timeout: TimeSpan = _DEFAULTS.store_timeout
 
@@ -188,18 +182,11 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
 
         Raises ConfigurationError, which begins with the key's name.
         """
-        keys = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
-        try:
-            return DelayedDeliverySettings(
-                error_queue=error_queue,
-                audit=audit,
-                retention=retention,
-                **{_SETTINGS.get(name, name): value for name, value in keys.items()},
-            )
-        except ConfigurationError as error:
-            name, _, rest = str(error).partition(" ")
-            own = {setting: key for key, setting in _SETTINGS.items()}
-            raise ConfigurationError(f"{own.get(name, name)} {rest}") from None
+        keys = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("name", "exactly_once")}
+        mode = TransactionMode.TRANSACTION_SCOPE if self.exactly_once else _DEFAULTS.transaction_mode
+        return DelayedDeliverySettings(
+            error_queue=error_queue, audit=audit, retention=retention, transaction_mode=mode, **keys
+        )
 
 
 def _check_name(name: str) -> None:

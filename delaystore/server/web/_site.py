@@ -142,7 +142,7 @@ class Cascade:
     Attributes:
         broker: Its URL, `amqp[s]://...`.
         management: The URL of its management API; None: the page shows what AMQP reports.
-        name: Its name, as of `delaystore delays --cascade`.
+        name: Its name, as of `delaystore cascade --cascade`.
 
     """
 

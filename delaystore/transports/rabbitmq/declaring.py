@@ -46,7 +46,7 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
             return False
         raise TransportSetupError(
             f"queue {destination!r} cannot be bound to {topology.delivery!r}: {error.reason}; "
-            "run delaystore delays create, or grant write on the queue and read on the exchange"
+            "run delaystore cascade create, or grant write on the queue and read on the exchange"
         ) from None
     return True
 

@@ -275,12 +275,12 @@ def retry_later(
         body: As pika gave it to the consumer.
         delay: A timedelta or seconds, rounded up to the cascade's unit.
         queue: The consumer's queue.
-        topology: A cascade that exists (`delaystore delays create`).
+        topology: A cascade that exists (`delaystore cascade create`).
         limit: How often a message is delayed. After that it goes to `error_queue`, for any delay. None: no limit.
         error_queue: A queue, or an address as `parse_address` reads it.
         error: Why it failed, for NServiceBus' failure headers in the error queue.
         expired: What to do with a message whose time to live, counted from its original send, ends before the delay.
-        bind: Bind the queue to the cascade's end, each time. False: that is done (`delaystore delays bind`).
+        bind: Bind the queue to the cascade's end, each time. False: that is done (`delaystore cascade bind`).
 
     Returns:
         The result for the message.
@@ -451,7 +451,7 @@ def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
         missing = (
             "the error queue is missing"
             if step.result is RetryResult.FAILED
-            else "run delaystore delays create, and bind"
+            else "run delaystore cascade create, and bind"
         )
         return TransportError(f"nothing takes the message{where}: {missing}; {kept}")
     if isinstance(cause, exceptions.NackError):
@@ -459,6 +459,6 @@ def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
     if isinstance(cause, exceptions.ChannelClosed):
         return TransportError(
             f"RabbitMQ closed the channel on publishing{where}: {reason_of(cause)}; "
-            "run delaystore delays create, or grant permissions; the message goes back to its queue"
+            "run delaystore cascade create, or grant permissions; the message goes back to its queue"
         )
     return TransportUnavailableError(f"the connection or channel to RabbitMQ was lost: {reason_of(cause)}; {kept}")

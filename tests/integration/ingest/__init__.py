@@ -1,1 +1,1 @@
-"""The commands of `delaystore ingest` that are about a topology, on a real broker."""
+"""The commands of `delaystore ingress run` that are about a topology, on a real broker."""

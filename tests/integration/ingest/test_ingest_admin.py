@@ -1,4 +1,4 @@
-"""`delaystore ingest verify`, `status` and `delete` on a real broker."""
+"""`delaystore ingress verify`, `status` and `delete` on a real broker."""
 
 import json
 import signal
@@ -22,13 +22,13 @@ QUEUES = ("orders.ingress", "orders.ingress.expired", "orders.ingress.rejected")
 @pytest.fixture
 def orders(run: CommandLine, broker: Broker) -> None:
     """An ingress that leads to the queue billing."""
-    assert run("ingest", "create", "orders", "--type", "topic").code == 0
+    assert run("ingress", "create", "orders", "--type", "topic").code == 0
     broker.queue("billing", "orders.out", key="#")
 
 
 def findings(run: CommandLine, *arguments: str) -> dict[str, list[str]]:
     """What verify finds, by its kind."""
-    result = run("ingest", "verify", "orders", "--json", *arguments)
+    result = run("ingress", "verify", "orders", "--json", *arguments)
     document = result.document
     assert result.code == (0 if document["good"] else 1)
     found: dict[str, list[str]] = {}
@@ -41,11 +41,11 @@ def findings(run: CommandLine, *arguments: str) -> dict[str, list[str]]:
 def test_what_create_has_declared_is_good(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(run) == {}
     assert findings(run, "--type", "topic", "--passive") == {}
-    assert run("ingest", "verify", "orders").out.startswith("good: 'orders' on ")
+    assert run("ingress", "verify", "orders").out.startswith("good: 'orders' on ")
     assert list(findings(run, "--type", "direct")) == ["inequivalent"]
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
     assert findings(run, "--type", "topic") == {}
-    assert "pass --type" in run.refused("ingest", "verify", "orders")
+    assert "pass --type" in run.refused("ingress", "verify", "orders")
 
 
 def test_each_missing_part_is_told(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +102,12 @@ def test_a_plugins_exchange_is_told_once(
     declare_shop(broker)
     with plugin_management(rabbitmq.management_url or "", waiting=lambda: 3) as url:
         monkeypatch.setenv("DELAYSTORE_MANAGEMENT", url)
-        assert run("ingest", "create", "orders", "--from-plugin").code == 0
+        assert run("ingress", "create", "orders", "--from-plugin").code == 0
         assert list(findings(run)) == ["inequivalent"]
         assert "--from-plugin" in findings(run)["inequivalent"][0]
-        document = run("ingest", "status", "orders", "--json").document
+        document = run("ingress", "status", "orders", "--json").document
         assert document["waiting_in_plugin"] == 3
-        assert run("ingest", "delete", "orders", "--yes", "--force").err.count("stays:") == 2
+        assert run("ingress", "delete", "orders", "--yes", "--force").err.count("stays:") == 2
     assert {"orders", "orders.out"} <= set(broker.management.exchanges())
 
 
@@ -121,7 +121,7 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     document: dict[str, Any] = {}
 
     def counted() -> bool:
-        document.update(run("ingest", "status", "orders", "--json").document)
+        document.update(run("ingress", "status", "orders", "--json").document)
         return [queue["messages"] for queue in document["queues"]] == [4, 1, 1]
 
     wait_until(counted)
@@ -135,10 +135,10 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
         "1 in 'orders.ingress.expired'",
         "1 in 'orders.ingress.rejected'",
     ]
-    told = run("ingest", "status", "orders")
+    told = run("ingress", "status", "orders")
     assert told.code == 1
     assert "problem: no ingress consumes 'orders.ingress'" in told.out
-    assert "delaystore ingest retry orders.ingress.rejected publishes them again\n" in told.out
+    assert "delaystore ingress replay orders.ingress.rejected publishes them again\n" in told.out
     assert "retry orders.ingress.expired" not in told.out
 
 
@@ -149,13 +149,13 @@ def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLi
     broker.publish("", "My.Timeouts", timestamp=int(time.time()) - 7200)
 
     def aged() -> bool:
-        document = run("ingest", "status", "orders", "--queue", "My.Timeouts", "--json").document
+        document = run("ingress", "status", "orders", "--queue", "My.Timeouts", "--json").document
         return document["queues"][0]["oldest"] is not None
 
     wait_until(aged)
     (line,) = [
         line
-        for line in run("ingest", "status", "orders", "--queue", "My.Timeouts").out.splitlines()
+        for line in run("ingress", "status", "orders", "--queue", "My.Timeouts").out.splitlines()
         if line.split()[:1] == ["ingress"]
     ]
     assert line.split()[-1].startswith("2h")
@@ -165,7 +165,7 @@ def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLi
 def test_status_is_good_while_somebody_takes(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
         channel.basic_consume("orders.ingress", lambda *_: None)
-        document = run("ingest", "status", "orders", "--json").document
+        document = run("ingress", "status", "orders", "--json").document
     assert (document["good"], document["queues"][0]["consumers"]) == (True, 1)
 
 
@@ -175,19 +175,21 @@ def test_status_without_a_management_api_says_what_it_does_not_know(
 ) -> None:
     broker.publish("orders", "a", 2)
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
-    document = run("ingest", "status", "orders", "--json").document
+    document = run("ingress", "status", "orders", "--json").document
     assert [document["queues"][0][name] for name in ("ready", "messages", "publish_rate")] == [2, None, None]
     assert any("only the management API" in sentence for sentence in document["unknown"])
-    told = run("ingest", "status", "nothing")
+    told = run("ingress", "status", "nothing")
     assert told.out.count("problem: ") == 5, "two exchanges and three queues are missing"
     assert told.code == 1
 
 
 @pytest.mark.usefixtures("orders")
 def test_status_is_watched_until_somebody_stops_it(run: CommandLine) -> None:
-    assert "add --json" in run.refused("ingest", "status", "orders", "--watch")
-    assert "--every is 0" in run.refused("ingest", "status", "orders", "--watch", "--every", "0")
-    with started(["ingest", "status", "orders", "--watch", "--json", "--every", "100ms"], run.environment) as process:
+    assert "add --json" in run.refused("ingress", "status", "orders", "--watch")
+    assert "--interval is 0" in run.refused("ingress", "status", "orders", "--watch", "--interval", "0")
+    with started(
+        ["ingress", "status", "orders", "--watch", "--json", "--interval", "100ms"], run.environment
+    ) as process:
         assert process.stdout is not None
         seen = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.send_signal(signal.SIGINT)
@@ -198,21 +200,21 @@ def test_status_is_watched_until_somebody_stops_it(run: CommandLine) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("orders")
 def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None:
-    would = run("ingest", "delete", "orders", "--dry-run")
+    would = run("ingress", "delete", "orders", "--dry-run")
     assert (would.code, would.out.count("would delete: ")) == (0, 5)
     assert "orders" in broker.management.exchanges()
-    assert "pass --yes" in run.refused("ingest", "delete", "orders")
-    document = run("ingest", "delete", "orders", "--yes", "--json").document
+    assert "pass --yes" in run.refused("ingress", "delete", "orders")
+    document = run("ingress", "delete", "orders", "--yes", "--json").document
     assert len(document["deleted"]) == 5
     assert document["kept"] == [
         "exchange 'orders.out' stays: it has 1 binding; --delete-output-exchange deletes it, too"
     ]
     assert not set(QUEUES) & set(broker.management.queues())
     assert {"orders", "orders.ingress.expired", "orders.out"} & set(broker.management.exchanges()) == {"orders.out"}
-    again = run("ingest", "delete", "orders", "--yes", "--delete-output-exchange")
+    again = run("ingress", "delete", "orders", "--yes", "--delete-output-exchange")
     assert again.out == "deleted: exchange 'orders.out'\n"
     assert "queue 'billing' gets no messages from it any more" in again.err
-    assert run("ingest", "delete", "orders", "--yes").out.startswith("nothing to delete")
+    assert run("ingress", "delete", "orders", "--yes").out.startswith("nothing to delete")
 
 
 @pytest.mark.long
@@ -220,7 +222,7 @@ def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None
 def test_an_exchange_that_others_are_bound_to_stays(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
         channel.queue_bind("billing", "orders", "a.#")
-    told = run("ingest", "delete", "orders", "--yes")
+    told = run("ingress", "delete", "orders", "--yes")
     assert "exchange 'orders' stays: queue 'billing' is bound to it, too" in told.err
     assert "orders.ingress" not in broker.management.queues()
     broker.publish("orders", "a.b")
@@ -231,11 +233,11 @@ def test_an_exchange_that_others_are_bound_to_stays(run: CommandLine, broker: Br
 @pytest.mark.parametrize("queue", QUEUES)
 def test_delete_refuses_while_messages_are_in_a_queue(run: CommandLine, broker: Broker, queue: str) -> None:
     broker.publish("", queue, 3)
-    refused = run("ingest", "delete", "orders", "--yes")
+    refused = run("ingress", "delete", "orders", "--yes")
     assert refused.code == 1
     assert f"3 messages are in {queue!r}" in refused.err
     assert broker.ready(queue) == 3
-    forced = run("ingest", "delete", "orders", "--yes", "--force")
+    forced = run("ingress", "delete", "orders", "--yes", "--force")
     assert (forced.code, "3 messages lost" in forced.err) == (0, True)
 
 
@@ -243,7 +245,7 @@ def test_delete_refuses_while_messages_are_in_a_queue(run: CommandLine, broker: 
 def test_delete_refuses_while_somebody_takes(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
         channel.basic_consume("orders.ingress", lambda *_: None)
-        refused = run("ingest", "delete", "orders", "--yes")
+        refused = run("ingress", "delete", "orders", "--yes")
     assert refused.code == 1
     assert "1 consumers take from 'orders.ingress'" in refused.err
     assert "orders" in broker.management.exchanges()
@@ -255,7 +257,7 @@ def test_delete_waits_for_a_consumer_that_is_just_leaving(run: CommandLine, brok
         tag = channel.basic_consume("orders.ingress", lambda *_: None)
         leaving = Timer(0.5, channel.basic_cancel, [tag])
         leaving.start()
-        would = run("ingest", "delete", "orders", "--dry-run")
+        would = run("ingress", "delete", "orders", "--dry-run")
         leaving.join()
     assert would.code == 0, would.err
 
@@ -281,4 +283,4 @@ def test_what_comes_after_the_last_check_is_kept_and_the_way_restored(broker: Br
 
 def test_delete_needs_the_management_api(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
-    assert "pass --management URL" in run.refused("ingest", "delete", "orders", "--yes")
+    assert "pass --management URL" in run.refused("ingress", "delete", "orders", "--yes")

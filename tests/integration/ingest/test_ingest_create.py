@@ -1,4 +1,4 @@
-"""`delaystore ingest create` on a real broker."""
+"""`delaystore ingress create` on a real broker."""
 
 import pytest
 from pika import exceptions
@@ -16,7 +16,7 @@ PARTS = 8
 def test_all_that_is_published_comes_to_the_ingress_queue(
     run: CommandLine, broker: Broker, out_type: str, own_type: str
 ) -> None:
-    document = run("ingest", "create", "orders", "--type", out_type, "--json").document
+    document = run("ingress", "create", "orders", "--type", out_type, "--json").document
     assert (document["declared"], len(document["missing"])) == (PARTS, PARTS)
     exchanges = broker.management.exchanges()
     assert {name: exchanges[name].type for name in ("orders", "orders.out")} == {
@@ -31,17 +31,17 @@ def test_all_that_is_published_comes_to_the_ingress_queue(
 def test_a_second_run_changes_nothing_and_says_so(
     run: CommandLine, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = run("ingest", "create", "orders", "--type", "topic", "--dry-run")
+    first = run("ingress", "create", "orders", "--type", "topic", "--dry-run")
     assert first.out.count("would declare: ") == PARTS
     assert not {"orders", "orders.out"} & set(broker.management.exchanges())
-    assert run("ingest", "create", "orders", "--type", "topic").out.count("declared: ") == PARTS
+    assert run("ingress", "create", "orders", "--type", "topic").out.count("declared: ") == PARTS
     before = broker.management.snapshot()
-    again = run("ingest", "create", "orders", "--type", "topic")
+    again = run("ingress", "create", "orders", "--type", "topic")
     assert again.code == 0
     assert again.out.endswith("nothing is new\n")
     assert again.out.count("\n") == 1
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
-    assert run("ingest", "create", "orders", "--type", "topic").out.endswith("nothing is new\n")
+    assert run("ingress", "create", "orders", "--type", "topic").out.endswith("nothing is new\n")
     after = broker.management.snapshot()
     assert (after.exchanges, after.queues.keys(), after.bindings) == (
         before.exchanges,
@@ -58,7 +58,7 @@ def test_what_differs_is_named_one_by_one_and_nothing_is_changed(
         monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
     broker.exchange("orders", "direct")
     broker.queue("orders.ingress")
-    result = run("ingest", "create", "orders", "--type", "topic")
+    result = run("ingress", "create", "orders", "--type", "topic")
     assert (result.code, result.out) == (2, "")
     *told, last = [line for line in result.err.splitlines() if not line.startswith("not checked")]
     assert last.startswith("error: ")
@@ -68,31 +68,31 @@ def test_what_differs_is_named_one_by_one_and_nothing_is_changed(
     missing = [name for name in ("dead-letter-exchange", "overflow", "delivery-limit") if name in " ".join(told)]
     assert len(missing) == (3 if management else 1), "AMQP tells of the first difference only"
     assert "orders.out" not in broker.management.exchanges()
-    document = run("ingest", "create", "orders", "--type", "topic", "--json").document
+    document = run("ingress", "create", "orders", "--type", "topic", "--json").document
     assert {"orders", "orders.ingress"} == {one["subject"].split("'")[1] for one in document["findings"]}
 
 
 def test_as_long_as_no_queue_is_bound_behind_it_a_caution_says_so(run: CommandLine, broker: Broker) -> None:
     caution = "exchange 'orders.out' leads to no queue yet"
-    assert caution not in run("ingest", "create", "orders", "--type", "topic", "--dry-run").err
-    assert caution in run("ingest", "create", "orders", "--type", "topic").err
+    assert caution not in run("ingress", "create", "orders", "--type", "topic", "--dry-run").err
+    assert caution in run("ingress", "create", "orders", "--type", "topic").err
     broker.queue("invoices")
     with broker.channel() as channel:
         channel.queue_bind("invoices", "orders.out", "#")
-    assert caution not in run("ingest", "create", "orders", "--type", "topic").err
+    assert caution not in run("ingress", "create", "orders", "--type", "topic").err
 
 
 def test_exchanges_may_have_arguments_of_their_own(run: CommandLine, broker: Broker) -> None:
     broker.exchange("elsewhere", "fanout")
     for name in ("orders", "orders.out"):
         broker.exchange(name, "topic", **{"alternate-exchange": "elsewhere"})
-    assert run("ingest", "create", "orders", "--type", "topic").code == 0
+    assert run("ingress", "create", "orders", "--type", "topic").code == 0
     broker.publish("orders", "a")
     assert broker.ready("orders.ingress") == 1
 
 
 def test_what_the_ingress_queue_gives_up_is_kept_with_its_routing_key(run: CommandLine, broker: Broker) -> None:
-    run("ingest", "create", "orders", "--type", "topic")
+    run("ingress", "create", "orders", "--type", "topic")
     broker.publish("orders", "short.lived", expiration="1")
     method, properties, body = broker.get("orders.ingress.expired")
     assert (method.routing_key, body) == ("short.lived", b"short.lived 0")
@@ -100,7 +100,7 @@ def test_what_the_ingress_queue_gives_up_is_kept_with_its_routing_key(run: Comma
 
 
 def test_mandatory_works_where_the_plugin_returns_everything(run: CommandLine, broker: Broker) -> None:
-    run("ingest", "create", "orders", "--type", "direct")
+    run("ingress", "create", "orders", "--type", "direct")
     broker.publish("orders", "a", headers={"x-delay": 60_000})
     with broker.channel() as channel:
         channel.queue_delete("orders.ingress")
@@ -109,19 +109,21 @@ def test_mandatory_works_where_the_plugin_returns_everything(run: CommandLine, b
 
 
 def test_names_and_types_that_cannot_be(run: CommandLine) -> None:
-    assert "pass --type" in run.refused("ingest", "create", "orders")
-    told = run.refused("ingest", "create", "orders", "--type", "direct", "--exchange-type", "direct")
+    assert "pass --type" in run.refused("ingress", "create", "orders")
+    told = run.refused("ingress", "create", "orders", "--type", "direct", "--exchange-type", "direct")
     assert "--exchange-type fanout, or topic" in told
-    assert "would come back" in run.refused("ingest", "create", "orders", "--type", "topic", "--out", "orders")
-    assert "has 261 bytes" in run.refused("ingest", "create", "x" * 245, "--type", "topic")
-    assert "control character" in run.refused("ingest", "create", "a\nb", "--type", "topic")
-    assert "no name" in run.refused("ingest", "create", "", "--type", "topic")
-    assert "begin with 'amq.'" in run.refused("ingest", "create", "amq.topic", "--type", "topic")
+    assert "would come back" in run.refused(
+        "ingress", "create", "orders", "--type", "topic", "--output-exchange", "orders"
+    )
+    assert "has 261 bytes" in run.refused("ingress", "create", "x" * 245, "--type", "topic")
+    assert "control character" in run.refused("ingress", "create", "a\nb", "--type", "topic")
+    assert "no name" in run.refused("ingress", "create", "", "--type", "topic")
+    assert "begin with 'amq.'" in run.refused("ingress", "create", "amq.topic", "--type", "topic")
 
 
 def test_an_exchange_of_rabbitmqs_own_can_be_an_entrance(run: CommandLine, broker: Broker) -> None:
-    names = ("--queue", "all.ingress", "--out", "all.out")
-    assert run("ingest", "create", "amq.topic", "--type", "direct", "--exchange-type", "topic", *names).code == 0
+    names = ("--queue", "all.ingress", "--output-exchange", "all.out")
+    assert run("ingress", "create", "amq.topic", "--type", "direct", "--exchange-type", "topic", *names).code == 0
     broker.publish("amq.topic", "a.b")
     assert broker.ready("all.ingress") == 1
 
@@ -134,8 +136,8 @@ def test_a_user_who_may_not_declare_is_told_before_anything_is(
         monkeypatch.setenv("DELAYSTORE_BROKER", url)
         if not management:
             monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
-        told = run("ingest", "create", "sales", "--type", "topic")
+        told = run("ingress", "create", "sales", "--type", "topic")
         assert (told.code, told.out) == (2, "")
         assert "permission" in told.err
         assert "sales.out" not in broker.management.exchanges()
-        assert run("ingest", "create", "orders", "--type", "topic").code == 0
+        assert run("ingress", "create", "orders", "--type", "topic").code == 0

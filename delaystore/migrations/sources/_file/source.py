@@ -306,7 +306,7 @@ class FileSource(SqlSource):
         )
         if count:
             many = "1 message was" if count == 1 else f"{count:,} messages were"
-            text = f"{many} due by now: the plugin has delivered what it did not lose; --cutoff-time leaves them out"
+            text = f"{many} due by now: the plugin has delivered what it did not lose; --due-after leaves them out"
             yield Problem(self._options.path.name, text, fatal=False)
 
     def _unwritable(self) -> Iterator[Problem]:

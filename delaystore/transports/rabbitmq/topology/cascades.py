@@ -46,17 +46,17 @@ _RESERVED: Final = "amq."
 """Kept for the broker's own exchanges and queues (AMQP 0-9-1, exchange.declare and queue.declare)."""
 
 
-class DueBy(StrEnum):
+class DueFrom(StrEnum):
     """The source of a message's remaining delay.
 
     HEADERS: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's eta; exact.
-    KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no clock;
-    never early, and late by the time that the message has waited in its present level already.
-    EITHER: the headers, or else the key.
+    ROUTING_KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no
+    clock; never early, and late by the time that the message has waited in its present level.
+    EITHER: the headers, or else the routing key.
     """
 
     HEADERS = "headers"
-    KEY = "key"
+    ROUTING_KEY = "routing-key"
     EITHER = "either"
 
 

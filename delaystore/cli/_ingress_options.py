@@ -1,4 +1,4 @@
-"""Options of `delaystore ingest`, and the plan they make."""
+"""Options of `delaystore ingress`, and the plan they make."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,23 +28,26 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
 
-ExchangeArgument = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange that programs publish to.")]
-Out = Annotated[
+_EXCHANGE: Final = "DELAYSTORE_INGRESS_EXCHANGE"
+ExchangeArgument = Annotated[
+    str, typer.Argument(metavar="EXCHANGE", envvar=_EXCHANGE, help="Exchange that programs publish to.")
+]
+OutputExchange = Annotated[
     str | None,
     environment_option(
-        "--out",
-        "The output exchange: due messages go there; bind your queues to it. [EXCHANGE.out]",
+        "--output-exchange",
+        "Output exchange for due messages; bind your queues to it. Default: EXCHANGE.out.",
         metavar="NAME",
-        group="ingest",
+        group="ingress",
     ),
 ]
 QueueOption = Annotated[
     str | None,
     environment_option(
         "--queue",
-        "The ingress queue, which gets all messages of EXCHANGE. [EXCHANGE.ingress]",
+        "Ingress queue, which gets all messages of EXCHANGE. Default: EXCHANGE.ingress.",
         metavar="NAME",
-        group="ingest",
+        group="ingress",
     ),
 ]
 
@@ -54,14 +57,14 @@ class NameOptions:
     """The exchanges and the queue of an ingress, as given on the command line."""
 
     exchange: ExchangeArgument
-    out: Out = None
+    output_exchange: OutputExchange = None
     queue: QueueOption = None
 
     def names(self) -> "IngressNames":
         """The names, with defaults. Raises ConfigurationError."""
         from delaystore.ingress.topology import IngressNames
 
-        return IngressNames.of(self.exchange, queue=self.queue, out=self.out)
+        return IngressNames.of(self.exchange, queue=self.queue, out=self.output_exchange)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,19 +75,19 @@ class TypedNameOptions(NameOptions):
         ExchangeType | None,
         environment_option(
             "--type",
-            "The type of the output exchange: what the bindings of your queues need.",
+            "Type of the output exchange, as the bindings of your queues need.",
             metavar="TYPE",
-            group="ingest",
+            group="ingress",
         ),
     ] = None
     exchange_type: Annotated[
         ExchangeType | None,
         environment_option(
             "--exchange-type",
-            "The type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: that of the output "
-            "exchange, or fanout where that is direct.",
+            "Type of EXCHANGE: topic, fanout or headers, as publishers declare it. Default: the type of the output "
+            "exchange, or fanout if it is direct.",
             metavar="TYPE",
-            group="ingest",
+            group="ingress",
         ),
     ] = None
 
@@ -94,43 +97,43 @@ class TypedNameOptions(NameOptions):
         return None if self.exchange_type is None else self.exchange_type.value
 
 
-TypedNames = Annotated[TypedNameOptions, Offered("exchange", "out_type", "exchange_type", "out", "queue")]
-_GROUP = "ingest"
+TypedNames = Annotated[TypedNameOptions, Offered("exchange", "out_type", "exchange_type", "output_exchange", "queue")]
+_GROUP = "ingress_run"
 _DEFAULTS: Final = IngressSettings(queue="any")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """The options of `delaystore ingest` about which queue is consumed, and where its messages go."""
+    """The options of `delaystore ingress run` about which queue is consumed, and where its messages go."""
 
     exchange: Annotated[
         str | None,
-        environment_option(
-            "--exchange",
-            "The exchange that programs publish to: reads EXCHANGE.ingress, and forwards to EXCHANGE.out by the same "
-            "routing keys.",
+        typer.Argument(
             metavar="EXCHANGE",
-            group=_GROUP,
+            envvar=_EXCHANGE,
+            help="The exchange that programs publish to: reads EXCHANGE.ingress, and forwards to EXCHANGE.out by the "
+            "same routing keys.",
         ),
     ] = None
     queue: Annotated[
         str | None,
-        environment_option("--queue", "The ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group=_GROUP),
+        environment_option("--queue", "Ingress queue, in place of EXCHANGE.ingress.", metavar="NAME", group="ingress"),
     ] = None
     destination: Annotated[
         str | None,
         environment_option(
             "--destination",
-            "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-            "or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue NAME.Timeouts.",
+            "Destination of messages that name none: /exchanges/NAME, by their own routing keys; header, or "
+            "header:NAME; or one queue or address. Default: /exchanges/EXCHANGE.out, or header for a queue "
+            "NAME.Timeouts.",
             metavar="RULE",
             group=_GROUP,
         ),
     ] = None
-    forms: Annotated[
+    delay_headers: Annotated[
         str | None,
         environment_option(
-            "--forms",
+            "--delay-headers",
             "The delay formats that are read, in order of precedence: x-delay, amqp1, due-time, nservicebus. Default: "
             "all but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
             metavar="NAMES",
@@ -141,8 +144,8 @@ class IngressOptions:
         list[str] | None,
         environment_option(
             "--allow-destination",
-            "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all "
-            "but delaystore's own queues.",
+            "Queue or address that messages may name, with the wildcards * and ?; repeatable. Default: all except "
+            "delaystore's own queues.",
             metavar="PATTERN",
             group=_GROUP,
         ),
@@ -151,8 +154,8 @@ class IngressOptions:
         str,
         environment_option(
             "--count-from",
-            "When a delay begins: received by the broker, if it says so; sent, by the property timestamp; taken from "
-            "the queue.",
+            "Start of a delay: received by the broker, if it reports the time; sent, by the property timestamp; taken "
+            "from the queue.",
             metavar="WHEN",
             group=_GROUP,
         ),
@@ -161,7 +164,7 @@ class IngressOptions:
         IngressOnDuplicate,
         environment_option(
             "--on-duplicate",
-            "Another message with an id that waits: both are delivered; keep the first; replace it.",
+            "Result if a message with the same id waits: deliver both, keep the first, or replace it.",
             metavar="both|keep|replace",
             group=_GROUP,
         ),
@@ -170,7 +173,7 @@ class IngressOptions:
         str,
         environment_option(
             "--direct-below",
-            "Messages that are due within less go to their destination at once, without the store. Default: none.",
+            "Forward messages with a shorter delay at once, without the store. Default: none.",
             metavar="DURATION",
             group=_GROUP,
         ),
@@ -179,7 +182,7 @@ class IngressOptions:
         str | None,
         environment_option(
             "--rejected-queue",
-            "Where messages go that cannot be stored. Default: QUEUE.rejected.",
+            "Queue for messages that cannot be stored. Default: QUEUE.rejected.",
             metavar="NAME",
             group=_GROUP,
         ),
@@ -187,30 +190,36 @@ class IngressOptions:
     error_queue: Annotated[
         str,
         error_queue_option(
-            "The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP
+            "Error queue of the endpoint; messages cannot name it, unless it is allowed by its full name.", _GROUP
         ),
     ] = DEFAULT_ERROR_QUEUE
     batch_size: Annotated[
-        int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)
+        int,
+        environment_option(
+            "--batch-size", "Maximum number of messages stored at once.", metavar="NUMBER", group=_GROUP
+        ),
     ] = _DEFAULTS.batch_size
     prefetch: Annotated[
         int,
-        environment_option(
-            "--prefetch", "The most messages that the broker gives in advance.", metavar="NUMBER", group=_GROUP
-        ),
+        environment_option("--prefetch", "Maximum number of unacknowledged messages.", metavar="NUMBER", group=_GROUP),
     ] = _DEFAULTS.prefetch
     memory_bytes: Annotated[
         int,
         environment_option(
             "--memory-bytes",
-            "Nothing is read while bodies of as many bytes are in memory.",
+            "Maximum size of bodies in memory, in bytes; reading pauses above it.",
             metavar="NUMBER",
             group=_GROUP,
         ),
     ] = _DEFAULTS.memory_bytes
     max_body_bytes: Annotated[
         int,
-        environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
+        environment_option(
+            "--max-body-bytes",
+            "Maximum size of a body in bytes; a longer body is rejected.",
+            metavar="NUMBER",
+            group=_GROUP,
+        ),
     ] = DelayedDeliverySettings().max_body_bytes
     audit: AuditOption = DelayedDeliverySettings().audit
 
@@ -221,11 +230,10 @@ class IngressOptions:
 
         if self.queue is None and self.exchange is None:
             raise ConfigurationError(
-                "which messages? name the exchange that programs publish to (--exchange EXCHANGE), or the queue "
-                "(--queue NAME)"
+                "which messages? name the exchange that programs publish to (EXCHANGE), or the queue (--queue NAME)"
             )
         given = {name: getattr(self, name) for name in IngressConfiguration.__struct_fields__ if name != "broker"}
-        reader = ConfigurationReader(IngressConfiguration, FromOptions({}))
+        reader = ConfigurationReader(IngressConfiguration, FromOptions({("exchange",): "EXCHANGE"}))
         return reader.read(IngressConfiguration, {name: value for name, value in given.items() if value is not None})
 
     def delivery_settings(self) -> DelayedDeliverySettings:
@@ -238,24 +246,24 @@ class IngressOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateOptions(TypedNameOptions):
-    """The options of `delaystore ingest create`, and what they mean. Raises ConfigurationError for what cannot be."""
+    """The options of `delaystore ingress create`, and what they mean. Raises ConfigurationError for what cannot be."""
 
     from_plugin: Annotated[
         bool,
         environment_option(
             "--from-plugin",
-            "EXCHANGE is an exchange of the delayed-message plugin: the output exchange gets its type, bindings and "
-            "arguments. Prints, step by step, how publishers change.",
-            group="ingest_create",
+            "Copy EXCHANGE of the delayed-message plugin: the output exchange gets its type, bindings and "
+            "arguments. Print the steps for publishers.",
+            group="ingress_create",
         ),
     ] = False
-    new_name: Annotated[
+    new_exchange: Annotated[
         str | None,
         environment_option(
-            "--as",
-            "With --from-plugin: publishers change to NEW_EXCHANGE one by one, without a pause.",
-            metavar="NEW_EXCHANGE",
-            group="ingest_create",
+            "--new-exchange",
+            "With --from-plugin: publishers change to this exchange one by one, without a pause.",
+            metavar="NAME",
+            group="ingress_create",
         ),
     ] = None
     definitions: Annotated[
@@ -265,7 +273,7 @@ class CreateOptions(TypedNameOptions):
             "As --from-plugin, with EXCHANGE as it is in this export of definitions; with --dry-run no broker is "
             "asked, unless --broker is given, too.",
             metavar="FILE",
-            group="ingest_create",
+            group="ingress_create",
         ),
     ] = None
     replace: Annotated[
@@ -273,21 +281,21 @@ class CreateOptions(TypedNameOptions):
         environment_option(
             "--replace",
             "With --definitions: delete the plugin's EXCHANGE, and declare the new one at once.",
-            group="ingest_create",
+            group="ingress_create",
         ),
     ] = False
 
     def __post_init__(self) -> None:
-        if not self.is_of_plugin and self.new_name is not None:
-            raise ConfigurationError("--as is about an exchange of the plugin; pass --from-plugin, too")
+        if not self.is_of_plugin and self.new_exchange is not None:
+            raise ConfigurationError("--new-exchange is about an exchange of the plugin; pass --from-plugin, too")
         if self.is_of_plugin and self.out_type is not None:
             raise ConfigurationError("the plugin's exchange has a type for its bindings; leave --type out")
         if not self.is_of_plugin and self.out_type is None:
             raise ConfigurationError("which type do the bindings of your queues need? pass --type TYPE")
-        if self.replace and (self.definitions is None or self.new_name is not None):
+        if self.replace and (self.definitions is None or self.new_exchange is not None):
             raise ConfigurationError(
                 "--replace deletes EXCHANGE, with its bindings; pass --definitions FILE, which keeps them, and leave "
-                "--as out"
+                "--new-exchange out"
             )
 
     @property
@@ -313,9 +321,9 @@ class CreateOptions(TypedNameOptions):
         return switch_from_plugin(
             snapshot,
             self.exchange,
-            new_name=self.new_name,
+            new_name=self.new_exchange,
             queue=self.queue,
-            out=self.out,
+            out=self.output_exchange,
             exchange_type=self.exchange_type_name,
             live=live,
         )
@@ -336,10 +344,10 @@ ToCreate = Annotated[
         "exchange",
         "out_type",
         "exchange_type",
-        "out",
+        "output_exchange",
         "queue",
         "from_plugin",
-        "new_name",
+        "new_exchange",
         "definitions",
         "replace",
     ),

@@ -1,4 +1,4 @@
-"""`delaystore ingest` run, retry and status."""
+"""`delaystore ingress` run, replay and status."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._broker import BrokerOptions, BrokerUrl
+from delaystore.cli._broker import BrokerOptions, BrokerUrl, require_broker
 from delaystore.cli._commands import Offered
 from delaystore.cli._dispatch import metrics_server
 from delaystore.cli._errors import ReasonOption
-from delaystore.cli._ingest_options import IngressOptions, NameOptions
+from delaystore.cli._ingress_options import IngressOptions, NameOptions
 from delaystore.cli._options import (
     DispatchedEndpoint,
     DryRunOption,
@@ -23,7 +23,6 @@ from delaystore.cli._options import (
     Verbose,
     WatchOptions,
     environment_option,
-    required,
 )
 from delaystore.cli._output import (
     log_to_standard_error,
@@ -51,7 +50,6 @@ _TICK: Final = 0.2
 
 
 def run(
-    context: typer.Context,
     *,
     given: IngressOptions,
     metrics: Annotated[
@@ -60,7 +58,7 @@ def run(
             "--metrics",
             "Serve metrics to Prometheus there, as at 127.0.0.1:9465.",
             metavar="HOST:PORT",
-            group="ingest",
+            group="ingress_run",
         ),
     ] = None,
     fail_fast: FailFast = False,
@@ -69,21 +67,18 @@ def run(
     where: DispatchedEndpoint,
     as_json: JsonOption = False,
 ) -> None:
-    """Consume delayed messages from RabbitMQ, of any program.
+    """Consume delayed messages and store them.
 
-    Without a command it consumes messages until SIGTERM or SIGINT. They are kept in the store until they are due. Each
-    is acknowledged once it is stored. `delaystore dispatch` forwards due messages, or `delaystore serve` does both. The
-    commands below are about the exchanges and queues that this needs.
+    The command stores each message until it is due, and acknowledges it once it is stored. `delaystore dispatch`
+    forwards due messages; `delaystore serve` does both. At SIGTERM or SIGINT the command ends.
     """
-    if context.invoked_subcommand is not None:
-        return
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
     log_to_standard_error(verbose=verbose)
     ingress_of, longest = given.configuration(), given.delivery_settings()
-    url = required(broker or where.transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    url = require_broker(broker, where.transport)
     name = where.require_endpoint()
     with closing(where.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
@@ -142,21 +137,21 @@ def _outcome(health: "IngressHealth") -> str:
     return f"stopped: {health.stored} stored{more}"
 
 
-def retry(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
+def replay(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Rejected queue, as orders.ingress.rejected.")],
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of one message.")] = None,
     reason: ReasonOption = None,
     dry_run: DryRunOption = False,
     *,
-    on: Annotated[BrokerOptions, Offered("broker")],
+    on: Annotated[BrokerOptions, Offered("broker", "transport")],
     as_json: JsonOption = False,
 ) -> None:
-    """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
+    """Publish rejected messages again.
 
-    Each goes to the exchange, and under the routing key, that its publisher gave, as it was. An x-delay counts from
-    now. A message leaves QUEUE once the broker has confirmed it. A message that is rejected again stays there, with its
-    new reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and
-    it says why.
+    Correct the cause first. The command publishes all messages, one message by its id, or all messages with a reason.
+    Each message goes to the exchange of its publisher, with the same routing key and content. A delay in x-delay starts
+    again. A message leaves QUEUE once the broker has confirmed it. A message that is rejected again returns to QUEUE
+    with its new reason. `delaystore errors list --messages --error-queue QUEUE` lists the messages.
     """
     from delaystore.cli._progress import ProgressBar
     from delaystore.ingress.rejected import RejectedFilter, retry_rejected
@@ -235,18 +230,17 @@ def status(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the queues of an ingress: messages, consumers and rates.
+    """Show the queues of an ingress.
 
-    A "?" marks unknown values; without the management API there are more. In and out are messages a second. The oldest
-    is shown where messages have a timestamp and the broker reports it. --watch redraws it until Ctrl-C; with --json it
-    prints a document a line. Exit code 1: something is missing, the ingress queue has no consumer, or messages are
-    expired or rejected.
+    The table shows messages, consumers and rates. In and out are messages a second. The oldest message is shown if
+    messages have a timestamp and the broker reports it. A "?" marks an unknown value; without the management API there
+    are more. --watch refreshes the table until Ctrl-C; with --json it prints one document a line.
     """
     from delaystore.ingress.topology import read_status
 
     names = which.names()
     seconds = again.seconds()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         found = read_status(client, names)
         if again.watch:
             _watch(client, names, seconds, as_json=as_json)

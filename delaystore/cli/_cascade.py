@@ -1,4 +1,4 @@
-"""`delaystore delays`: create, verify, bind and delete cascades."""
+"""`delaystore cascade`: create, verify, bind and delete cascades."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,8 +17,8 @@ from delaystore.cli._broker import (
     say_unchecked,
     saying_what_is_declared,
 )
+from delaystore.cli._cascade_moving import export, migrate, status, transfer
 from delaystore.cli._commands import add_commands, plain_group
-from delaystore.cli._delays_moving import export, migrate, status, transfer
 from delaystore.cli._options import DryRunOption, JsonOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError
@@ -39,11 +39,11 @@ def bind(
     on: OfferedCascade,
     as_json: JsonOption = False,
 ) -> None:
-    """Bind destinations to a cascade's end.
+    """Bind destinations to a cascade.
 
-    Each is bound so that it gets its own messages and no others. A failure is reported, and the rest are bound. With
-    the management API, bindings of other programs that mix up messages are named. Exit code 1: a destination could not
-    be bound. Exit code 2, and nothing is bound: a name with a control character, such as a line break.
+    Each destination gets its own messages and no others. If one cannot be bound, the command reports the failure and
+    binds the rest. With the management API it names bindings of other programs that mix up messages. If a name has a
+    control character such as a line break, no destination is bound.
     """
     from delaystore import cascades
 
@@ -97,10 +97,11 @@ def delete(
     on: OfferedCascade,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a cascade, and delaystore's policies for it. The destinations' queues and exchanges stay.
+    """Delete a cascade and its policies.
 
-    Needs the management API, which alone counts every message, and refuses while any waits. It checks twice, six
-    seconds apart, since the broker's counts can be that old. Exit code 1: messages wait, and nothing was deleted.
+    The queues and exchanges of destinations stay. The command needs the management API, which counts all messages, and
+    refuses while messages wait in the cascade. It checks twice, six seconds apart, because the broker's counts can be
+    that old.
     """
     from delaystore import cascades
 
@@ -121,11 +122,11 @@ def verify(
     on: OfferedCascade,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify that a broker has a cascade as it should be. Changes nothing.
+    """Check the parts of a cascade on a broker.
 
-    Names what is wrong with the broker's version and feature flags, the user's permissions, and each part of the
-    cascade, and destinations that get messages for others. Names what could not be checked, too: that is more without
-    the management API. Exit code 1: something is wrong.
+    The report names defects of the broker's version and feature flags, the user's permissions, and each part of the
+    cascade. It names destinations that get messages of others. It also names parts that could not be checked; without
+    the management API there are more. Verify changes nothing.
     """
     from delaystore import cascades
 
@@ -136,19 +137,22 @@ def verify(
 
 def create(
     passive: Annotated[
-        bool, typer.Option("--passive", help="This user may not declare: only verify that everything exists.")
+        bool,
+        typer.Option(
+            "--passive", help="Declare nothing, for a user without that permission; only check that all parts exist."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     *,
     on: OfferedCascade,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare a cascade: its exchanges, queues and bindings. May be run again.
+    """Create a cascade's exchanges, queues and bindings.
 
-    Checks everything first, and changes nothing where a check fails. For cascades shared with NServiceBus or Celery, a
-    policy catches messages without a destination. On RabbitMQ 4 another lifts the delivery limit of quorum queues, so
-    that reading waiting messages never forwards them early. Without the management API, the commands that set them are
-    printed. Exit code 1: a policy could not be set; with --passive: something is missing.
+    The command checks everything first. If a check fails, it changes nothing. You can run it again. For cascades shared
+    with NServiceBus or Celery, a policy catches messages without a destination. On RabbitMQ 4 a second policy removes
+    the delivery limit of quorum queues, and reading waiting messages never forwards them early. Without the management
+    API, the command prints the commands that set the policies.
     """
     from delaystore import cascades
 
@@ -190,14 +194,14 @@ def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
         print_line(policy.command)
 
 
-delays_app = plain_group(
-    """Create, verify and empty cascades, RabbitMQ's native delays.
+cascade_app = plain_group(
+    """Manage cascades, RabbitMQ's native delay queues.
 
-    Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
+    A cascade is a chain of exchanges and queues that delays messages inside RabbitMQ.
     """
 )
 add_commands(
-    delays_app,
+    cascade_app,
     {
         "create": create,
         "verify": verify,
@@ -208,7 +212,6 @@ add_commands(
         "transfer": transfer,
         "status": status,
     },
-    "delays",
 )
 
 

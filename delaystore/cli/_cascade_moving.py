@@ -1,4 +1,4 @@
-"""`delaystore delays` migrate, transfer, status and export."""
+"""`delaystore cascade` migrate, transfer, status and export."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ from delaystore.cli._output import print_document, print_line, print_note, print
 from delaystore.cli._signals import stop_requests
 from delaystore.text import counted, duration_text, parse_duration
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
-from delaystore.transports.rabbitmq.topology.cascades import DueBy, Routing
+from delaystore.transports.rabbitmq.topology.cascades import DueFrom, Routing
 
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 class MoveOptions:
     """How messages are moved, as given on the command line."""
 
-    due_by: Annotated[
-        DueBy,
+    due_from: Annotated[
+        DueFrom,
         typer.Option(
-            "--due-by",
+            "--due-from",
             help="Where the remaining delay is read. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery "
-            "task's eta; exact. key: the routing key from the present level down; never early, late by the time spent "
-            "in that level. either: the headers, or else the key.",
+            "task's eta; exact. routing-key: the routing key from the present level down; never early, late by the "
+            "time spent in that level. either: the headers, or else the routing key.",
         ),
-    ] = DueBy.HEADERS
+    ] = DueFrom.HEADERS
     routing: Annotated[
         Routing,
         typer.Option(
-            "--routing", help="How destinations are bound on the target: the queue, or the exchange of that name."
+            "--routing", help="Binding of destinations at the target: the queue, or the exchange of that name."
         ),
     ] = Routing.DIRECT
     poison_queue: Annotated[
         str,
         typer.Option(
-            "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
+            "--poison-queue", metavar="NAME", help="Queue on the source's broker for messages that cannot be moved."
         ),
     ] = "delays.poison"
     max_rate: MaxRate = None
@@ -67,7 +67,7 @@ class MoveOptions:
         from delaystore.cascades.moving.mover import MoveSettings
 
         return MoveSettings(
-            due_by=self.due_by,
+            due_from=self.due_from,
             routing=self.routing,
             poison_queue=self.poison_queue,
             max_rate=self.max_rate,
@@ -82,24 +82,22 @@ _SHOWN = 20
 def migrate(
     from_cascade: Annotated[
         str,
-        environment_option(
-            "--from", "The cascade whose messages are moved.", metavar="CASCADE", group="delays_migrate"
-        ),
+        environment_option("--from", "Cascade to move messages from.", metavar="CASCADE", group="cascade_migrate"),
     ] = "nservicebus-v1",
     to_cascade: Annotated[
-        str, environment_option("--to", "The cascade that gets them.", metavar="CASCADE", group="delays_migrate")
+        str, environment_option("--to", "Cascade to move messages to.", metavar="CASCADE", group="cascade_migrate")
     ] = "nservicebus-v2",
     *,
     options: MoveOptions,
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Move the messages of a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
+    """Move messages to another cascade of the broker.
 
-    A message leaves the old cascade once the new one has confirmed its copy: interrupted or killed at any point, run it
-    again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile are
-    delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: the messages that were read
-    and their results do not add up.
+    By default messages move from nservicebus-v1 to nservicebus-v2. A message leaves the old cascade once the broker has
+    confirmed its copy in the new one. If you stop or kill the command, run it again: no message is lost. After a kill,
+    about 1,500 messages may be copied twice. The old cascade delivers messages that fall due during the move, so keep
+    its bindings until it is empty.
     """
     url = on.require_broker()
     with _cascade(url, from_cascade, on.management) as source, _cascade(url, to_cascade) as target:
@@ -109,26 +107,30 @@ def migrate(
 def transfer(
     to_broker: Annotated[
         str | None,
-        url_option("--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost."),
+        url_option(
+            "--to-broker",
+            "Broker to move messages to: amqp[s]://user:password@host:port/vhost.",
+            group="cascade_transfer",
+        ),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[
-        str | None, typer.Option("--to-cascade", metavar="CASCADE", help="The cascade there. Default: the same.")
+        str | None, typer.Option("--to-cascade", metavar="CASCADE", help="Cascade on that broker. Default: the same.")
     ] = None,
     *,
     options: MoveOptions,
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Move the messages of a cascade to another broker. Its queues must be there: messages for others are not moved.
+    """Move a cascade's messages to another broker.
 
-    A message leaves the old broker once the new one has confirmed its copy: interrupted or killed at any point, run it
-    again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile are
-    delivered on the old broker. --management is that of the old broker. Exit code 1: the messages that were read and
-    their results do not add up.
+    The queues of the destinations must exist on the new broker; messages for other destinations stay. A message leaves
+    the old broker once the new one has confirmed its copy. If you stop or kill the command, run it again: no message is
+    lost. After a kill, about 1,500 messages may be copied twice. The old broker delivers messages that fall due during
+    the move. --management is the API of the old broker.
     """
     url = on.require_broker()
-    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_TO_BROKER")
+    to_url = required(to_broker, "target broker", "--to-broker URL", "DELAYSTORE_CASCADE_TRANSFER_TO_BROKER")
     with _cascade(url, cascade, on.management) as source, _cascade(to_url, to_cascade or cascade) as target:
         _run(source, target, options, as_json=as_json)
 
@@ -196,7 +198,7 @@ def _remarks(report: "MoveReport", poison_queue: str) -> list[str]:
     if report.disagreeing:
         remarks.append(
             f"{counted(report.disagreeing, 'message')} are due earlier by their headers than by their routing key, by "
-            "more than a minute; --due-by key goes by the key"
+            "more than a minute; --due-from routing-key goes by the key"
         )
     if report.dry_run and report.read < report.source_before:
         remarks.append(f"read only the first messages of each level: {report.read:,} of {report.source_before:,}")
@@ -210,27 +212,27 @@ _COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
 
 def status(
     sample: Annotated[
-        int, typer.Option(min=0, metavar="N", help="How many undeliverable messages to read, to find the reasons.")
+        int, typer.Option(min=0, metavar="N", help="Number of undeliverable messages to read, to find the reasons.")
     ] = 100,
-    watch: Annotated[
+    observe: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long to watch whether expired messages leave their levels. 0: not at all."
+            metavar="DURATION", help="How long to observe whether expired messages leave their levels. 0: not at all."
         ),
     ] = "12s",
     *,
     on: OfferedCascade,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how full the levels are, and undeliverable and stuck messages with the reasons.
+    """Show levels and undeliverable messages.
 
-    Exit code 1: something is undeliverable or stuck, a destination is full or unavailable, or a level is missing.
-    Dead-lettering messages (held, with --json) have expired, and the next queue has not confirmed them. Undeliverable
-    messages go back after they were read, in a quorum queue to its end.
+    The table shows the number of messages in each level of the cascade. Undeliverable and stuck messages are shown with
+    the reasons. Dead-lettering messages ("held" in JSON) have expired, but the next queue has not confirmed them.
+    Undeliverable messages go back to their queue after reading; in a quorum queue, to its end.
     """
     from delaystore.cascades import read_status
 
-    seconds = parse_duration(watch, "--watch") / timedelta(seconds=1)
+    seconds = parse_duration(observe, "--observe") / timedelta(seconds=1)
     with on.open_cascade() as (client, topology):
         found = read_status(client, topology, sample=sample, watch=seconds)
     if as_json:
@@ -289,7 +291,7 @@ def _row(level: "Level") -> tuple[str, ...]:
 
 
 class CascadeFormat(StrEnum):
-    """What `delays export` can write."""
+    """What `cascade export` can write."""
 
     TERRAFORM = "terraform"
     DEFINITIONS = "definitions"
@@ -303,23 +305,23 @@ def export(
             "--format",
             "Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
             "or a Mermaid diagram.",
-            group="delays_export",
+            group="cascade_export",
         ),
     ],
     cascade: CascadeName = DEFAULT_CASCADE,
     vhost: Annotated[
-        str, typer.Option(metavar="NAME", help="The virtual host; it must exist. No matter for a diagram.")
+        str, typer.Option(metavar="NAME", help="Virtual host, which must exist; unused in a diagram.")
     ] = "/",
-    full: Annotated[bool, typer.Option("--full", help="Draw all levels in the diagram, however many.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Draw all levels in the diagram.")] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: standard output.")
+        Path | None, typer.Option(metavar="FILE", help="File to write. Default: standard output.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a cascade as infrastructure as code, or as a diagram. Asks no broker.
+    """Write a cascade as code or as a diagram.
 
-    Destinations are bound by `delaystore delays bind`, not by what this writes. With --json, what would be written is
-    the text in `content`, or the file named in `file` holds it.
+    No broker is asked. The output has no bindings of destinations; `delaystore cascade bind` creates these. With --json
+    the document has the text in `content`, or the name of the output file in `file`.
     """
     text = _text(form, topology_named(cascade), vhost, full)
     if output is not None:

@@ -1,4 +1,4 @@
-"""`delaystore ingest`: create, verify and delete the exchanges and queues of an ingress on the broker."""
+"""`delaystore ingress`: create, verify and delete the exchanges and queues of an ingress on the broker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from delaystore.cli._broker import (
     say_unchecked,
     saying_what_is_declared,
 )
-from delaystore.cli._commands import add_commands, command_group
-from delaystore.cli._ingest_options import (
+from delaystore.cli._commands import add_commands, plain_group
+from delaystore.cli._ingress_options import (
     CreateOptions,
     CreatePlan,
     NameOptions,
@@ -26,7 +26,7 @@ from delaystore.cli._ingest_options import (
     plan_for,
     plan_from,
 )
-from delaystore.cli._ingest_run import retry, run, status
+from delaystore.cli._ingress_run import replay, run, status
 from delaystore.cli._options import DryRunOption, JsonOption, environment_option
 from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.errors import TransportSetupError
@@ -43,24 +43,25 @@ def delete(
         bool,
         environment_option(
             "--delete-output-exchange",
-            "Delete the output exchange, too, although queues are bound to it.",
-            group="ingest_delete",
+            "Also delete the output exchange, even if queues are bound to it.",
+            group="ingress_delete",
         ),
     ] = False,
     options: Deleting,
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete an ingress: EXCHANGE, its queues, and the output exchange where nothing is bound to it.
+    """Delete an ingress.
 
-    Refuses while one of the queues has messages or consumers. EXCHANGE stays where other queues are bound to it.
-    Needs the management API, which alone counts every message. It checks twice, six seconds apart, since the broker's
-    counts can be that old. Exit code 1: refused, and nothing was deleted.
+    The command deletes EXCHANGE, the queues of the ingress, and the output exchange if no queue is bound to it.
+    EXCHANGE stays if other queues are bound to it. The command needs the management API, which counts all messages, and
+    refuses while one of the queues has messages or consumers. It checks twice, six seconds apart, because the broker's
+    counts can be that old.
     """
     from delaystore.ingress import topology as ingress
 
     names = which.names()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         options.delete(
             client,
             {"exchange": which.exchange},
@@ -80,16 +81,16 @@ def verify(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify that a broker has an ingress as it should be. Changes nothing.
+    """Check the parts of an ingress on a broker.
 
-    Names what is wrong with the broker, the user's permissions, each exchange, queue and binding; bindings that lead
-    around the delay; and policies that harm. Without a type, the exchanges may have any that fits. Names what could not
-    be checked, too: that is more without the management API. Exit code 1: something is wrong.
+    The report names defects of the broker, the user's permissions, and each exchange, queue and binding. It names
+    bindings that bypass the delay, and harmful policies. It also names parts that could not be checked; without the
+    management API there are more. Without a type, the exchanges may have any suitable type. Verify changes nothing.
     """
     from delaystore.ingress import topology as ingress
 
     names = which.names()
-    with on.open("delaystore ingest") as client:
+    with on.open("delaystore ingress") as client:
         found = ingress.verify(
             client,
             names,
@@ -164,11 +165,12 @@ def create(
     on: BrokerOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare an ingress: EXCHANGE, the ingress queue, and the output exchange. May be run again.
+    """Create an ingress: exchanges and a queue.
 
-    Programs publish to EXCHANGE, with a delay in a header. The ingress queue gets all of them. Due messages are
-    published to the output exchange, with the same routing key: bind your queues there. Checks everything first. Exit
-    code 2: something differs, each difference is named, and nothing was changed.
+    Programs publish to EXCHANGE, with the delay in a header. The ingress queue gets all these messages. When a message
+    is due, delaystore publishes it to the output exchange with the same routing key. Bind your queues to the output
+    exchange. The command checks everything first. If a part on the broker differs, it names each difference and changes
+    nothing. You can run it again.
     """
     from delaystore.cascades import TopologyRefusedError
 
@@ -177,7 +179,7 @@ def create(
         plan = plan_from(wish, exported)
         creation = _planned(plan, wish, exported)
     else:
-        with on.open("delaystore ingest") as client:
+        with on.open("delaystore ingress") as client:
             plan = plan_for(wish, client)
             try:
                 creation = _created(client, plan, wish, dry_run)
@@ -195,8 +197,8 @@ def create(
 
 def _broker_is_typed(context: typer.Context) -> bool:
     """Whether the broker is an option of this command line, and not only in the environment, where it often is."""
-    source = context.get_parameter_source("broker")
-    return source is not None and source.name == "COMMANDLINE"
+    sources = map(context.get_parameter_source, ("broker", "transport"))
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
 def _leads_nowhere(client: "BrokerClient", out: str) -> bool:
@@ -236,9 +238,16 @@ def _refusal(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Tra
     return error
 
 
-ingest_app = command_group(run)
+ingress_app = plain_group(
+    """Accept delayed messages from RabbitMQ.
+
+    `run` stores messages that programs publish with a delay. `delaystore dispatch` or `delaystore serve` forwards them
+    when they are due. The other commands manage the exchanges and queues of an ingress.
+    """
+)
 add_commands(
-    ingest_app, {"create": create, "verify": verify, "status": status, "retry": retry, "delete": delete}, "ingest"
+    ingress_app,
+    {"run": run, "create": create, "verify": verify, "status": status, "replay": replay, "delete": delete},
 )
 
 
