@@ -254,7 +254,7 @@ def _write_names(formatter: Any, names: Sequence[str], place: str) -> None:
 def explain(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="environment, exit-codes, times, filters or common.")
+        str | None, typer.Argument(metavar="TOPIC", help="Topic: environment, exit-codes, times, filters or common.")
     ] = None,
 ) -> None:
     """Explain a topic, such as exit codes.

@@ -165,7 +165,7 @@ def status(
     *,
     given: MigrationOptions,
     list_rejected: Annotated[
-        bool, typer.Option("--list-rejected", help="List every rejected message that remains, and why.")
+        bool, typer.Option("--list-rejected", help="List all remaining rejected messages, with the reasons.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
