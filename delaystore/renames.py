@@ -118,27 +118,27 @@ LOAD_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({"keycolumns": "idColu
 
 
 def renamed_load_option(name: str) -> str | None:
-    """What an option of a load is called now; None: that is not a former name."""
+    """The present name of a load's option; None: that is not a former name."""
     return LOAD_OPTIONS.get(name.lower())
 
 
 def renamed_key(name: str) -> str | None:
-    """What a key of a TOML file is called now; None: that is not a former name."""
+    """The present name of a key of a TOML file; None: that is not a former name."""
     return KEYS.get(name)
 
 
 def renamed_command(words: str) -> str | None:
-    """What the command is called now; None: that is not a former name."""
+    """The present name of a command; None: that is not a former name."""
     return COMMANDS.get(words)
 
 
 def renamed_option(command: str, option: str) -> str | None:
-    """What an option of `command` is called now; None: that is not a former name."""
+    """The present name of an option of `command`; None: that is not a former name."""
     return next((each.new for each in OPTIONS if each.old == option and command in each.commands), None)
 
 
 def renamed_variable(name: str) -> str | None:
-    """What an environment variable is called now; None: that is not a former name."""
+    """The present name of an environment variable; None: that is not a former name."""
     known = _variables()
     if name in known:
         return known[name]
@@ -163,7 +163,7 @@ def _of_options() -> Iterator[tuple[str, str]]:
 
 
 def _named(command: str, option: str) -> str:
-    """An option's variable, or what stands in place of an option."""
+    """An option's variable, or the text in place of an option."""
     return _variable(command, option) if option.startswith("--") else option
 
 

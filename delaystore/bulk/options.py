@@ -90,7 +90,7 @@ class WriteOptions(StoreOptions):
     """How to write.
 
     `load_id`: None: the load will not be recognised. `key_column`: the column of messages' keys, which go by
-    `key_rule`; None: they have none. `id_columns`: what a message_id is derived from where there is no
+    `key_rule`; None: they have none. `id_columns`: the columns that a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of the transport of

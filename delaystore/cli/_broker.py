@@ -74,7 +74,7 @@ class BrokerOptions:
 
     @contextmanager
     def open(self, name: str = "delaystore cascade") -> Iterator["BrokerClient"]:
-        """The broker, for the block. Nothing is connected yet. `name`: what the broker calls the connection.
+        """The broker, for the block. Nothing is connected yet. `name`: the connection's name at the broker.
 
         ConfigurationError where none is given, or for a URL that cannot work.
         """
@@ -104,7 +104,7 @@ def finding_document(finding: "Finding") -> dict[str, Any]:
 
 
 def print_verification(found: "Verification", what: str, about: Mapping[str, str], *, as_json: bool) -> None:
-    """Print what a check has found of `what`; raises typer.Exit where something is wrong. `about`: its name in JSON."""
+    """Print a check's findings about `what`; raises typer.Exit if there is a fault. `about`: its name in JSON."""
     if as_json:
         print_document(
             {
@@ -128,7 +128,7 @@ def print_verification(found: "Verification", what: str, about: Mapping[str, str
 
 
 def say_unchecked(unchecked: Sequence[str]) -> None:
-    """A line for each of what could not be checked."""
+    """A line for each check that was skipped."""
     for sentence in unchecked:
         print_note(f"not checked: {sentence}")
 
@@ -164,7 +164,7 @@ class DeletionOptions:
             client: The broker.
             what: The name of the topology, under the key that JSON documents have for it.
             words: The words of errors.
-            check: Finds what there is to delete.
+            check: Finds the parts to delete.
             delete: Deletes it, and calls its argument after each part.
             as_json: Report as one JSON document.
 
@@ -235,7 +235,7 @@ def _policies(of: "DeletionCheck | Deletion[Any]") -> Sequence[str]:
 
 
 def _print_deletion(deletion: "Deletion[Any]", what: Mapping[str, str], missing: str, *, as_json: bool) -> None:
-    """`missing`: what there is none of, if nothing was deleted."""
+    """`missing`: the words for the missing parts, if nothing was deleted."""
     if as_json:
         deleted = [part_document(part) for part in deletion.deleted]
         more = {"deleted_policies": _policies(deletion), "lost": deletion.lost, **_check_document(deletion.check)}
@@ -282,7 +282,7 @@ def saying_what_is_declared() -> Iterator[Callable[[Part], object]]:
 
 
 def creation_document(creation: "Creation", *, dry_run: bool) -> dict[str, Any]:
-    """What was declared, or would be, in JSON."""
+    """The parts that were declared, or would be, in JSON."""
     return {
         "broker": creation.broker,
         "version": creation.version,

@@ -291,7 +291,7 @@ def _row(level: "Level") -> tuple[str, ...]:
 
 
 class CascadeFormat(StrEnum):
-    """What `cascade export` can write."""
+    """The formats of `cascade export`."""
 
     TERRAFORM = "terraform"
     DEFINITIONS = "definitions"

@@ -88,7 +88,9 @@ class BulkChange:
         return not named
 
     def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[str], Operation]) -> None:
-        """Do what the options say; `begin` makes an operation of a new id. Raises typer.Exit where not all was done."""
+        """Make the change of the options; `begin` makes an operation of a new id. Raises typer.Exit where not all
+        was done.
+        """
         from delaystore.operations import new_operation_id
 
         if self.dry_run:

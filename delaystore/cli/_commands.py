@@ -32,7 +32,7 @@ def command_group(callback: Callable[..., None]) -> typer.Typer:
 
 
 def plain_group(about: str) -> typer.Typer:
-    """A group of commands that does nothing by itself. `about`: its help."""
+    """A group of commands that needs a subcommand. `about`: its help."""
 
     def print_help(context: typer.Context) -> None:
         if context.invoked_subcommand is None:

@@ -78,7 +78,7 @@ def _opened(given: EndpointOptions) -> Iterator[tuple[Any, Any]]:
 
 
 class DeliveryCounts:
-    """Compares what was sent with what arrived. One thread calls `expect`, another `note`."""
+    """Compares sent with arrived messages. One thread calls `expect`, another `note`."""
 
     def __init__(self) -> None:
         self._due: dict[str, datetime] = {}
@@ -122,13 +122,15 @@ class DeletingTransport(Protocol):
     """A transport that can delete queues."""
 
     def delete(self, queue: str) -> None:
-        """Delete `queue` and what is in it; does nothing if there is none."""
+        """Delete `queue` and its messages; does nothing if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DemoEndpoint:
-    """A store, a transport, and what the demo has there. `exactly_once`: whether the two share a database."""
+    """A store, a transport, and the demo's tables and queues there. `exactly_once`: whether the two share a
+    database.
+    """
 
     store: DelayedMessageStore
     transport: Transport
@@ -143,7 +145,7 @@ def demo_endpoint(
 ) -> Iterator[DemoEndpoint]:
     """An endpoint and a queue, set up under a unique name; both are removed after the block.
 
-    `warn`: called with what could not be removed.
+    `warn`: called with the parts that could not be removed.
     """
     name = f"delaystore-demo-{uuid.uuid4().hex[:8]}"
     error_queue = f"{name}-error"
@@ -181,7 +183,7 @@ _WAIT: Final = 0.25
 
 
 class Receiver:
-    """Receives what arrives in `queue`, in a thread of its own. Outages of the transport do not end it."""
+    """Receives messages of `queue`, in a thread of its own. Outages of the transport do not end it."""
 
     def __init__(self, transport: Transport, queue: str, counts: DeliveryCounts, clock: Clock) -> None:
         self._transport = transport
@@ -196,7 +198,7 @@ class Receiver:
         """The last failure; None: there was none."""
 
     def stop(self, timeout: float) -> None:
-        """Receive what is there already, and end. Waits for at most `timeout` seconds."""
+        """Receive the messages that are there already, and end. Waits for at most `timeout` seconds."""
         self._stopping = True
         self._thread.join(timeout)
 
@@ -272,7 +274,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 GRACE: Final = 30.0
-"""Seconds after the last due time; what has not arrived by then counts as lost."""
+"""Seconds after the last due time; a message that has not arrived by then counts as lost."""
 _CHUNK: Final = 1000
 _SCHEDULING_RATE: Final = 10_000
 """Messages a second that any store takes; the first message is due once the last should be stored."""

@@ -240,9 +240,9 @@ def _check_reachable(error_queue: str, transport: Transport) -> None:
 
 
 class _Stopping:
-    """What a request to stop does: it has the dispatcher finish; before that runs, it interrupts whatever is done.
+    """The effect of a request to stop: the dispatcher finishes; before it runs, the request interrupts the start.
 
-    `finishes`: what is done will end by itself, and is not to be interrupted.
+    `finishes`: the work will end on its own, and is not to be interrupted.
     """
 
     def __init__(self, dispatcher: "Dispatcher") -> None:
@@ -255,7 +255,7 @@ class _Stopping:
 
 
 def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, *, fail_fast: bool) -> None:
-    """Find out before the start what cannot work: a permission, a table, a host."""
+    """Find faults before the start: a permission, a table, a host."""
 
     def declare() -> None:
         try:
@@ -272,7 +272,7 @@ def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, 
 
 
 def outcome_line(what: str, done: "DispatchReport") -> str:
-    """What was done, for people."""
+    """The results, for people."""
     return (
         f"{what}: {done.delivered} delivered, {counted(done.failed, 'failed attempt')}, "
         f"{done.moved_to_error_queue} moved to the error queue"

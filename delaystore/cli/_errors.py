@@ -74,7 +74,7 @@ class ErrorFilterOptions:
     ] = None
 
     def filter(self, message_id: str | None = None) -> "ErrorFilter":
-        """What the options say; an empty filter where none is given. Raises ConfigurationError."""
+        """The filter of the options; empty where none is given. Raises ConfigurationError."""
         from delaystore.operations import ErrorFilter
 
         return ErrorFilter(

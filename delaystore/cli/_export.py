@@ -106,7 +106,7 @@ def export(
 
 
 class _Printed:
-    """Standard output. `headed`: it begins with what files of that format begin with."""
+    """Standard output. `headed`: it begins with the heading of files of that format."""
 
     def __init__(self, form: "ExportFormat", *, headed: bool) -> None:
         from delaystore.operations.exports import Exported

@@ -29,12 +29,12 @@ _SHOWN: Final = (
     "error_queue",
     "error_queue_depth",
 )
-"""What `health --json` says of an overview."""
+"""The document of an overview for `health --json`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthOptions:
-    """What an endpoint must fulfil to be healthy, as given on the command line."""
+    """The conditions of health, as given on the command line."""
 
     max_overdue: Annotated[
         str, typer.Option(metavar="DURATION", help="Maximum time for which a message of a healthy endpoint is overdue.")
@@ -62,7 +62,7 @@ def shown_error_queue_option(command: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What store and transport say. `problem`: what is wrong with the store; None: nothing is known to be."""
+    """What store and transport say. `problem`: the fault of the store; None: none is known."""
 
     problem: str | None
     overview: "Overview"
@@ -126,7 +126,7 @@ class Deadline:
         self._began = time.monotonic()
 
     def report(self, opened: "OpenedEndpoint") -> StoreReport:
-        """What the store answers in time; raises StoreError where it cannot be asked at all."""
+        """The store's answer, if it comes in time; raises StoreError where it cannot be asked at all."""
         from delaystore.calls import Question
         from delaystore.operations.overview import Overview
 
@@ -141,13 +141,13 @@ class Deadline:
         return StoreReport(status.read_only or "; ".join(overview.blocking_defects) or None, overview)
 
     def required(self, purpose: str, ask: Callable[[], T]) -> T:
-        """What the store answers in the time that is left; raises StoreError."""
+        """The store's answer in the time that is left; raises StoreError."""
         from delaystore.calls import Question
 
         return Question(purpose, ask, self._left).answer()
 
     def answer(self, purpose: str, ask: Callable[[], T]) -> T | None:
-        """What the store answers in the time that is left; None: nothing, or it cannot be reached."""
+        """The store's answer in the time that is left; None: there is none, or it cannot be reached."""
         from delaystore.calls import Question
 
         try:

@@ -103,7 +103,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreationReport:
-    """What was declared, or would be. `deleted`: an exchange of the plugin; None: none."""
+    """The parts that were declared, or would be. `deleted`: an exchange of the plugin; None: none."""
 
     plan: CreatePlan
     creation: "Creation"
@@ -112,7 +112,7 @@ class CreationReport:
 
     @property
     def steps(self) -> Sequence[str]:
-        """What is left to do to leave the plugin."""
+        """The remaining steps to leave the plugin."""
         switch = self.plan.switch
         return () if switch is None or self.deleted is not None else switch.steps(self.plan.ingress_exchange)
 
@@ -207,7 +207,7 @@ def _leads_nowhere(client: "BrokerClient", out: str) -> bool:
 
 
 def _planned(plan: CreatePlan, wish: CreateOptions, exported: "BrokerSnapshot") -> "Creation":
-    """What would be declared on the broker of which an export was made."""
+    """The parts that would be declared on the broker of an export."""
     from delaystore.cascades import Creation, missing_parts
 
     topology = plan.topology

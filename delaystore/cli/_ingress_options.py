@@ -246,7 +246,9 @@ class IngressOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateOptions(TypedNameOptions):
-    """The options of `delaystore ingress create`, and what they mean. Raises ConfigurationError for what cannot be."""
+    """The options of `delaystore ingress create`, and their meaning. Raises ConfigurationError for names that cannot
+    be.
+    """
 
     from_plugin: Annotated[
         bool,
@@ -367,7 +369,7 @@ class CreatePlan:
 
 
 def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
-    """The plan for what is on the broker now. Raises ConfigurationError, TransportError."""
+    """The plan for the broker as it is now. Raises ConfigurationError, TransportError."""
     if not wish.is_of_plugin:
         return CreatePlan(topology=wish.topology())
     if client.management is None:
@@ -383,6 +385,6 @@ def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
 
 
 def plan_from(wish: CreateOptions, exported: "BrokerSnapshot") -> CreatePlan:
-    """The plan for what was on a broker. Raises ConfigurationError, TransportError."""
+    """The plan for the broker of an export. Raises ConfigurationError, TransportError."""
     switch = wish.switch(exported)
     return CreatePlan(topology=switch.topology, ingress_exchange=switch.takes_place(exported.exchanges), switch=switch)

@@ -130,7 +130,7 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
 
 
 def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> None:
-    """Find what is wrong before Spark starts, which takes long; and say what suits few rows better."""
+    """Find faults before Spark starts, which takes long; and name the command that suits few rows better."""
     from delaystore.bulk.rejects import check_reject_folder
     from delaystore.bulk.request import check_columns, check_files, few_rows, make_ready
     from delaystore.bulk.spark.session import is_running
@@ -179,7 +179,7 @@ def spark_run(
 ) -> Iterator[SparkRun]:
     """Spark for the block. An interrupt ends its start at once, and its tasks later; a promotion is finished.
 
-    `left`: what is true if it does not start; `small`: there is little to do. Raises as `spark_session`, and typer.Exit
+    `left`: the state if it does not start; `small`: there is little to do. Raises as `spark_session`, and typer.Exit
     where an interrupt came before the block began.
     """
     from delaystore.bulk.spark import register

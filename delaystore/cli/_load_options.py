@@ -37,7 +37,7 @@ NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 _OWN: Final[Mapping[str, str]] = MappingProxyType({"rejects": "--rejects-dir"})
-"""Options whose name on the command line does not follow from that of Spark's option."""
+"""Options whose name on the command line does not follow from Spark's option."""
 
 
 def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
@@ -270,7 +270,7 @@ _OBSTACLES: Final[Mapping[str, str]] = {
 
 
 def report_load(report: "LoadReport", *, as_json: bool) -> None:
-    """Say what was loaded."""
+    """Report the loaded messages."""
     if as_json:
         print_document(
             {
@@ -307,7 +307,7 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
 
 
 def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
-    """Say what would be loaded."""
+    """Report the messages that would be loaded."""
     obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
     if as_json:
         print_document(
@@ -340,7 +340,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
 
 
 def report_cleanup(cleaned: "Cleaned", *, as_json: bool) -> None:
-    """Say what was removed."""
+    """Report the removed stagings."""
     if as_json:
         print_document({"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)})
         return

@@ -61,7 +61,7 @@ class ListOptions(FilterOptions):
 
     @property
     def are_searched(self) -> bool:
-        """Whether messages are read to find those that match, which no index has."""
+        """Whether messages are read to find matching ones, which no index has."""
         return bool(self.id_prefix or self.header or self.failing or self.paused)
 
 
@@ -117,7 +117,7 @@ def _listed(
 def _searched(
     opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
 ) -> Iterator[Page]:
-    """Pieces of a page, until it is full: a search reads so many messages at a time."""
+    """Pieces of a page, until it is full: a search reads this number of messages at a time."""
     from delaystore.cli._progress import ProgressBar
 
     missing, read, total = limit, 0, None
@@ -227,7 +227,7 @@ def _lines(message: DelayedMessage) -> list[str]:
 
 
 class CountBucket(StrEnum):
-    """What `count --per` counts by."""
+    """The groups of `count --per`."""
 
     MINUTE = "minute"
     HOUR = "hour"

@@ -93,7 +93,7 @@ def _abort_question(source: "MigrationSource", names: Sequence[str]) -> str:
 
 
 def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
-    """ConfigurationError where the target must be asked what it has received."""
+    """ConfigurationError where the target must be asked for its received messages."""
     from delaystore.migrations.abc import BatchStatus
 
     run = source.run(name)
@@ -199,7 +199,7 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class _RunEntry:
-    """A run, what became of its rows, and rejected ones among them."""
+    """A run, the results of its rows, and rejected ones among them."""
 
     run: "MigrationRun"
     counts: "RunCounts"
@@ -275,7 +275,7 @@ def verify(
 
 
 def _print_verification(name: str, verified: "RunVerification") -> None:
-    """The counts, what does not add up, and what is worth knowing."""
+    """The counts, numbers that do not match, and useful remarks."""
     print_counts([(name, verified.counts)])
     if verified.good:
         equal = ", and the checksums are equal" if verified.waiting == verified.moved else ""

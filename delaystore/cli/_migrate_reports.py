@@ -41,7 +41,7 @@ AllowRejected = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationOptions:
-    """From where to where messages are moved, and of which endpoints, as given on the command line.
+    """Source, target and endpoints of a migration, as given on the command line.
 
     All commands take all of these options, so that a line can be repeated with another command.
     """
@@ -141,7 +141,7 @@ class MigrationOptions:
         return with_run
 
     def cutoff(self) -> datetime | None:
-        """The cut-off in UTC; None: none is given. ConfigurationError for what is no time with an offset."""
+        """The cut-off in UTC; None: none is given. ConfigurationError for a text that is no time with an offset."""
         return None if self.due_after is None else parse_instant(self.due_after, "--due-after").astimezone(UTC)
 
 
@@ -208,7 +208,7 @@ def print_problems(problems: "Sequence[Problem]") -> None:
 
 
 def print_counts(rows: "Sequence[tuple[str, RunCounts]]") -> None:
-    """A table of what became of the rows of each endpoint."""
+    """A table of the results of the rows of each endpoint."""
     cells = [(endpoint, *count_cells(counts)) for endpoint, counts in rows]
     print_table(("endpoint", *COUNTS), cells, right=COUNTS)
 
@@ -235,7 +235,7 @@ def say_left(name: str, left: "Sequence[Rejected]") -> None:
 
 
 def print_rejected(name: str, count: int, earlier: "Sequence[RejectedRows]") -> None:
-    """What rejected rows remain, if any: `count` of the last run, the others of `earlier` ones."""
+    """The remaining rejected rows, if any: `count` of the last run, the others of `earlier` ones."""
     parts = [f"{count:,} of the last run"] if count else []
     parts += [f"{one.count:,} of the run begun {time_text(one.run.started)}" for one in earlier]
     if parts:
@@ -248,7 +248,7 @@ def print_rejected(name: str, count: int, earlier: "Sequence[RejectedRows]") -> 
 class Asking:
     """Asks whether to go on, unless --yes is given. An interrupt ends the question at once.
 
-    ConfigurationError where no terminal can be asked. `step`: what it confirms, as in "the move".
+    ConfigurationError where no terminal can be asked. `step`: the step to confirm, as in "the move".
     """
 
     def __init__(self, step: str, *, yes: bool) -> None:
@@ -290,7 +290,7 @@ def collected(as_json: bool) -> Iterator[dict[str, Any]]:
 
 
 def check_document(checked: "RunCheck") -> dict[str, Any]:
-    """What is known of an endpoint before a run."""
+    """The known facts about an endpoint before a run."""
     waiting = checked.waiting
     return {
         "endpoint": checked.endpoint,
@@ -330,7 +330,7 @@ def rejected_documents(earlier: "Sequence[RejectedRows]") -> list[dict[str, Any]
 
 
 def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
-    """What a run or an abort did."""
+    """The result of a run or an abort."""
     return {
         "endpoint": endpoint,
         "run": run_document(report.run),
@@ -348,7 +348,7 @@ def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
 
 
 def verification_document(endpoint: str, verified: "RunVerification") -> dict[str, Any]:
-    """What `verify` found."""
+    """The findings of `verify`."""
     return {
         "endpoint": endpoint,
         "good": verified.good,

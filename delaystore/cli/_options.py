@@ -188,7 +188,7 @@ KeyOption = Annotated[
 
 
 def id_or_key(message_id: str | None, key: str | None) -> dict[str, str]:
-    """Whichever is given, by its name; raises ConfigurationError unless just one is."""
+    """The given one, by its name; raises ConfigurationError unless just one is given."""
     if message_id is not None and key is None:
         return {"message_id": message_id}
     if key is not None and message_id is None:
@@ -219,7 +219,7 @@ class FilterOptions:
     paused: Annotated[bool, typer.Option("--paused", help="Only parked messages, whose destination is paused.")] = False
 
     def filter(self) -> MessageFilter:
-        """What the options say; an empty filter where none is given. Raises ConfigurationError, InvalidMessageError."""
+        """The filter of the options; empty where none is given. Raises ConfigurationError, InvalidMessageError."""
         headers = [parse_pair(text, "--header") for text in self.header or ()]
         if len(dict(headers)) < len(headers):
             raise ConfigurationError("one header is named twice; no message has two values of it")
@@ -236,7 +236,7 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """Whether and how often a command shows again what it shows."""
+    """Whether and how often a command repeats its output."""
 
     watch: Annotated[bool, typer.Option("--watch", help="Refresh the output until Ctrl-C.")] = False
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two refreshes, with --watch.")] = "2s"
@@ -286,7 +286,7 @@ def missing_file(url: str) -> Path | None:
 _SHOWN: Final = 5
 """Endpoints that are named where none is similar."""
 _SECONDS: Final = 30.0
-"""How long the store may take to say what tables it has."""
+"""How long the store may take to list its tables."""
 _CREATE: Final = "for a new one add --create, or run `delaystore setup` first"
 
 
@@ -306,7 +306,9 @@ def require_tables(store: DelayedMessageStore, endpoint: str) -> None:
 
 
 def explained(error: DelaystoreError, store: DelayedMessageStore, endpoint: str) -> DelaystoreError:
-    """`error`, of a store whose tables are missing; a better one where all are, or those that an old release lacks."""
+    """`error`, of a store whose tables are missing; a better one where all are, or where the tables are of an old
+    release.
+    """
     from delaystore.stores.sql import SqlDelayedMessageStore, setup
     from delaystore.stores.sql.schema import version_of
 
@@ -478,7 +480,7 @@ DispatchedEndpoint = Annotated[EndpointOptions, Offered("store", "endpoint", "sc
 
 @dataclass(frozen=True, slots=True)
 class OpenedEndpoint:
-    """What the options name, opened. `transport`: None where none is given."""
+    """The store, transport and delivery of the options, opened. `transport`: None where none is given."""
 
     endpoint: str
     error_queue: str

@@ -28,7 +28,7 @@ class ReaderGoneError(OutputError):
 
 
 def print_line(text: str) -> None:
-    """Print a line of the result, with escapes for what is not printable. Raises OutputError."""
+    """Print a line of the result, with escapes for characters that are not printable. Raises OutputError."""
     write(f"{printable(text)}\n")
 
 
@@ -177,7 +177,7 @@ def about(count: "Count", remark: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with escapes for what would begin another line, move the cursor or change the terminal."""
+    """`text` with escapes for characters that would begin another line, move the cursor or change the terminal."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
@@ -235,7 +235,9 @@ _NARROWEST: Final = 10
 
 
 class _OneLine(logging.Formatter):
-    """Escapes what is not printable: a log line may contain text of other programs. Tracebacks keep their lines."""
+    """Escapes characters that are not printable: a log line may contain text of other programs. Tracebacks keep
+    their lines.
+    """
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:

@@ -157,7 +157,7 @@ def _after(now: datetime, span: timedelta) -> datetime:
 
 @contextmanager
 def _watched(step: str, left: str) -> Iterator["CountListener"]:
-    """What shows progress. After a signal it ends the block: says what is `left`, and raises typer.Exit."""
+    """What shows progress. After a signal it ends the block: names the rest, `left`, and raises typer.Exit."""
     from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar, stop_requests() as stop:

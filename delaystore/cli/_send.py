@@ -254,7 +254,8 @@ def send_file(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
+    """Store the messages of a file (`-`: standard input), all of them or none; or report the messages that would be
+    stored.
 
     `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
     `kind`: as typed. `by`: the name under which the audit trail notes the replaced messages; None: the user's own.
@@ -327,7 +328,7 @@ def _progress(total: int | None) -> Iterator["ProgressListener"]:
 
 @contextmanager
 def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
-    """The file; what comes from standard input is kept in one for the block, for it is read more than once."""
+    """The file; standard input is kept in one for the block, because it is read more than once."""
     from delaystore.bulk.files import find_file
 
     read_as = parse_kind(kind)
@@ -347,7 +348,7 @@ def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
 
 
 def _count(request: "LoadRequest", file: str) -> int | None:
-    """How many rows there are, with a word on which command suits so many; ConfigurationError for too many."""
+    """The number of rows, with a word on the command that suits it; ConfigurationError for too many."""
     from delaystore.bulk.files import count_rows
     from delaystore.bulk.request import FEW_ROWS
 

@@ -272,7 +272,7 @@ def _reload_requests(ask: Callable[[], object]) -> Iterator[None]:
 
 
 def _end_unfinished(names: Sequence[str]) -> NoReturn:
-    """End at once: what has not finished may keep the process for ever."""
+    """End at once: unfinished components may keep the process forever."""
     try:
         tell_at_once(f"ended before it was finished: {', '.join(names)}; what was in flight is as after a kill")
         sys.stdout.flush()

@@ -103,7 +103,7 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
 
 
 class _StoppedEarlyError(BaseException):
-    """Passes through whatever a signal has interrupted."""
+    """Passes through any code that a signal has interrupted."""
 
 
 @contextmanager
@@ -141,8 +141,8 @@ def saying_stopped() -> Iterator[None]:
 def stopped_by(on_stop: Callable[[], bool]) -> Iterator[None]:
     """End the block at the first SIGINT or SIGTERM, which calls `on_stop`; the second one ends the process.
 
-    `on_stop` returns True: there is nothing to finish, and the block is interrupted wherever it is; False: it ends by
-    itself.
+    `on_stop` returns True: there is nothing to finish, and the block is interrupted at any place; False: it ends on
+    its own.
     """
 
     def asked() -> None:
@@ -161,7 +161,7 @@ def tell_at_once(text: str) -> None:
 
 @contextmanager
 def second_signal_ends() -> Iterator[None]:
-    """Within the block the second SIGINT or SIGTERM ends the process at once, whatever it waits for.
+    """Within the block the second SIGINT or SIGTERM ends the process at once, in any wait.
 
     Python's own handlers wait for the main thread, which may be inside a driver, or closing a connection that does not
     answer. So the operating system reports signals to a thread. Messages in flight are as after a kill. In another
@@ -201,12 +201,12 @@ def _end(number: int) -> NoReturn:
 
 
 _ALLOCATIONS: Final = 20_000
-"""Objects that are made, and not freed, between two looks. By Python's 700 a look comes with every 35 messages, finds
-nothing, as messages are in no cycle, and takes a quarter of what an ingress does in all."""
+"""Objects that are made, and not freed, between two looks. With Python's 700 a collection comes with every 35
+messages, finds nothing, as messages are in no cycle, and takes a quarter of an ingress' time."""
 
 
 def look_for_garbage_seldom() -> None:
-    """Leave what is imported by now out of it, and look at the rest less often; for a process that is our own."""
+    """Leave modules that are imported by now out of it, and collect the rest less often; for our own process."""
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
 
@@ -219,7 +219,7 @@ _OUTAGES: Final = (StoreUnavailableError, TransportUnavailableError)
 def when_reached(server: str, step: Callable[[], object], *, fail_fast: bool) -> None:
     """Do `step` as soon as `server` can be reached; each reason why not is printed once.
 
-    `fail_fast`: try once only. Raises what `step` raises, but outages only if `fail_fast`.
+    `fail_fast`: try once only. Raises the errors of `step`, but outages only if `fail_fast`.
     """
     from tenacity import (
         RetryCallState,
@@ -261,7 +261,7 @@ class _Stopped(BaseException):
 
 
 def watch(lines: Callable[[], Sequence[str]], document: Callable[[], Any], seconds: float, *, as_json: bool) -> None:
-    """Show `lines()` on the screen, or `as_json` `document()`, every so many seconds, until SIGINT or SIGTERM.
+    """Show `lines()` on the screen, or `as_json` `document()`, at an interval in seconds, until SIGINT or SIGTERM.
 
     ConfigurationError for lines where standard output is no terminal. Raises OutputError.
     """
@@ -274,7 +274,7 @@ def watch(lines: Callable[[], Sequence[str]], document: Callable[[], Any], secon
 
 
 def _watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
-    """Show `lines()` every so many seconds, until SIGINT or SIGTERM; what was last remains. Raises OutputError."""
+    """Show `lines()` at an interval in seconds, until SIGINT or SIGTERM; the last lines remain. Raises OutputError."""
     shown: Sequence[str] = ()
     dumb = os.environ.get("TERM") in (None, "", "dumb")
     with _until_stopped():
@@ -289,7 +289,7 @@ def _watch_screen(lines: Callable[[], Sequence[str]], seconds: float) -> None:
 
 
 def _watch_documents(document: Callable[[], Any], seconds: float) -> None:
-    """Print `document()` every so many seconds, each on one line, until SIGINT or SIGTERM. Raises OutputError."""
+    """Print `document()` at an interval in seconds, each on one line, until SIGINT or SIGTERM. Raises OutputError."""
     with _until_stopped():
         while True:
             write(json.dumps(document(), allow_nan=False) + "\n")
@@ -297,7 +297,7 @@ def _watch_documents(document: Callable[[], Any], seconds: float) -> None:
 
 
 def _screen(lines: Sequence[str]) -> str:
-    """In one piece, over what was there: nothing flickers. What the terminal has no lines for is left out."""
+    """In one piece, over the lines before: nothing flickers. Lines beyond the terminal's height are left out."""
     height = shutil.get_terminal_size().lines
     fitting = lines if len(lines) <= height else [*lines[: height - 1], f"... {len(lines) - height + 1} more lines"]
     return _HOME + f"{_REST_OF_LINE}\r\n".join(fitting) + _REST_OF_LINE + _REST_OF_SCREEN

@@ -271,7 +271,7 @@ def _ingress(one: "IngressRecord", now: datetime | None) -> tuple[str, ...]:
 
 
 def _troubles(one: "DispatcherRecord | IngressRecord") -> list[str]:
-    """What it says hinders it, and its breakers."""
+    """Its own obstacles, and its breakers."""
     return [*([one.problem] if one.problem else []), *_breakers(one)]
 
 

@@ -45,7 +45,7 @@ class Commands(HelpedRoot):
 
     @override
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse what precedes the command. Without any argument, show the help."""
+        """Parse the options before the command. Without any argument, show the help."""
         if not args or extra.get("resilient_parsing"):
             return super().make_context(info_name, args, parent, **extra)
         with _errors_in_one_line():
@@ -192,7 +192,7 @@ def command() -> typer.core.TyperGroup:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line `arguments` (None: the process's own), and exit: 0 done, 1 not done, 2 an error.
 
-    3: of a migration, done but for rejected messages, which remain. 128 and a signal's number: the signal ended it.
+    3: of a migration, done, except rejected messages, which remain. 128 and a signal's number: the signal ended it.
     """
     show_any_character()
     try:
