@@ -69,7 +69,7 @@ def list_messages(
     *,
     which: ListOptions,
     after: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="The next page: the cursor that the page before printed.")
+        str | None, typer.Option(metavar="CURSOR", help="Show the next page: the cursor that the page before printed.")
     ] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages on a page.")
