@@ -300,7 +300,7 @@ CascadeName = Annotated[
     str,
     environment_option(
         "--cascade",
-        "nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
+        "Cascade: nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
         "custom:PREFIX[:LEVELS[:ms]].",
         metavar="NAME",
     ),

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 def bind(
     destinations: Annotated[list[str], typer.Argument(metavar="DESTINATION...", help="Queues, or their exchanges.")],
     routing: Annotated[
-        Routing, typer.Option(help="direct: to the queue; conventional: to the exchange of the same name.")
+        Routing,
+        typer.Option(
+            help="Binding of a destination. direct: to the queue; conventional: to the exchange of the same name."
+        ),
     ] = Routing.DIRECT,
     dry_run: DryRunOption = False,
     *,

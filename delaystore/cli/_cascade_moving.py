@@ -41,7 +41,7 @@ class MoveOptions:
         DueFrom,
         typer.Option(
             "--due-from",
-            help="Where the remaining delay is read. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery "
+            help="Source of the remaining delay. headers: NServiceBus' TimeSent and DelayInSeconds, or a Celery "
             "task's eta; exact. routing-key: the routing key from the present level down; never early, late by the "
             "time spent in that level. either: the headers, or else the routing key.",
         ),
@@ -217,7 +217,7 @@ def status(
     observe: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long to observe whether expired messages leave their levels. 0: not at all."
+            metavar="DURATION", help="Time to observe whether expired messages leave their levels; 0: not at all."
         ),
     ] = "12s",
     *,

@@ -32,7 +32,7 @@ class HelpedCommand(typer.core.TyperCommand):
         if prefixes:
             formatter.write_paragraph()
             names = " or ".join(f"{prefix}_<OPTION>" for prefix in prefixes)
-            formatter.write_text(f"Variables: {names}, see: delaystore help environment")
+            _write_reference(formatter, f"Variables: {names}", "delaystore help environment")
 
     @override
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -49,7 +49,8 @@ class HelpedCommand(typer.core.TyperCommand):
         _write_sections(formatter, [(title, sections[title]) for title in _order(name, sections)])
         if referred:
             _, names, place = _references()[name]
-            _write_names(formatter, names.split(), place)
+            with formatter.indentation():
+                _write_names(formatter, names.split(), place)
         if common != ["--help"]:
             with formatter.section(_COMMON):
                 _write_names(formatter, _common_in_order(common), "delaystore help common")
@@ -165,8 +166,9 @@ def variable_prefixes(command: Any, context: Any) -> Sequence[str]:
         option = option_name(parameter)
         if option.startswith("--") and not is_common(name, option):
             ending = "_" + option.removeprefix("--").replace("-", "_").upper()
-            found.update(each.removesuffix(ending) for each in variables(parameter, context)[:1])
-    return sorted(found - {"DELAYSTORE"}, key=len)
+            beginnings = [each.removesuffix(ending) for each in variables(parameter, context)]
+            found.update(beginnings if "DELAYSTORE" not in beginnings else [])
+    return sorted(found, key=len)
 
 
 def is_common(command: str, option: str) -> bool:
@@ -242,19 +244,23 @@ def _write_sections(formatter: Any, sections: Sequence[tuple[str, Sequence[tuple
 
 def _write_names(formatter: Any, names: Sequence[str], place: str) -> None:
     """Options that another place explains, in as few lines as they take."""
-    see = f"see: {place}"
-    lines = wrap(" ".join(names), formatter.width - 2, break_on_hyphens=False)
-    if lines and len(lines[-1]) + len(see) + 4 <= formatter.width:
-        lines[-1] += f"  {see}"
-    else:
-        lines.append(see)
-    formatter.write("".join(f"  {line}\n" for line in lines))
+    *lines, last = wrap(" ".join(names), formatter.width - formatter.current_indent, break_on_hyphens=False)
+    for line in lines:
+        formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+    _write_reference(formatter, last, place)
+
+
+def _write_reference(formatter: Any, line: str, place: str) -> None:
+    """A line, and the place that explains it: behind it, or below."""
+    indent, see = " " * formatter.current_indent, f"see: {place}"
+    together = f"{indent}{line}  {see}"
+    formatter.write(f"{together}\n" if len(together) <= formatter.width else f"{indent}{line}\n{indent}{see}\n")
 
 
 def explain(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="environment, exit-codes, times, filters or common.")
+        str | None, typer.Argument(metavar="TOPIC", help="Topic: environment, exit-codes, times, filters or common.")
     ] = None,
 ) -> None:
     """Explain a topic, such as exit codes.

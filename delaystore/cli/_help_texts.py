@@ -274,10 +274,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         1: "A queue has messages or consumers, or you declined; nothing was deleted",
     },
     "migrate preview": {0: "A run can begin", 1: "A problem blocks the run"},
-    "migrate run": {
-        1: "You declined",
-        3: f"Done, but {_REMAIN[0].lower()}{_REMAIN[1:]}; of a dry run: would be rejected",
-    },
+    "migrate run": {1: "You declined", 3: "Done, but rejected messages remain (a dry run: would be rejected)"},
     "migrate abort": {1: "You declined", 3: "A rejected message remains, because a message with its id waits again"},
     "migrate verify": {0: "The counts and checksums add up", 1: "They do not add up", 3: _REMAIN},
     "migrate cleanup": {1: "You declined"},
@@ -292,6 +289,10 @@ Every option can be an environment variable. An option on the command line takes
 
 Common options have one variable for all commands:
   {variables}
+  DELAYSTORE_ACTOR  --actor
+  DELAYSTORE_ERROR_QUEUE  --error-queue
+  DELAYSTORE_CASCADE  --cascade
+  DELAYSTORE_WIDE  --wide
 
 Each other option has a variable named DELAYSTORE_<COMMAND>_<OPTION>, in capitals, with _ in place of dashes and spaces:
   DELAYSTORE_LIST_LIMIT  list --limit

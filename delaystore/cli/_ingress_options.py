@@ -111,7 +111,7 @@ class IngressOptions:
         typer.Argument(
             metavar="EXCHANGE",
             envvar=_EXCHANGE,
-            help="The exchange that programs publish to: reads EXCHANGE.ingress, and forwards to EXCHANGE.out by the "
+            help="Exchange that programs publish to: reads EXCHANGE.ingress, and forwards to EXCHANGE.out with the "
             "same routing keys.",
         ),
     ] = None
@@ -134,8 +134,8 @@ class IngressOptions:
         str | None,
         environment_option(
             "--delay-headers",
-            "The delay formats that are read, in order of precedence: x-delay, amqp1, due-time, nservicebus. Default: "
-            "all but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
+            "Delay formats to read, in order of precedence: x-delay, amqp1, due-time, nservicebus. Default: all except "
+            "nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
             metavar="NAMES",
             group=_GROUP,
         ),
@@ -270,8 +270,8 @@ class CreateOptions(TypedNameOptions):
         Path | None,
         environment_option(
             "--definitions",
-            "As --from-plugin, with EXCHANGE as it is in this export of definitions; with --dry-run no broker is "
-            "asked, unless --broker is given, too.",
+            "As --from-plugin, with EXCHANGE as in this export of definitions. With --dry-run no broker is asked, "
+            "unless you pass --broker.",
             metavar="FILE",
             group="ingress_create",
         ),

@@ -118,7 +118,7 @@ class RowOptions:
     ] = None
     id_columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
+        typer.Option(metavar="A,B", help="Columns that make up the ids of rows without message_id; needs --load-id."),
     ] = None
     key_column: Annotated[
         str | None,
@@ -147,7 +147,7 @@ class RowOptions:
         str | None,
         typer.Option(
             metavar="DIR",
-            help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
+            help="Folder for rejected rows; other rows are loaded. Without it, one rejected row stops the load.",
         ),
     ] = None
 

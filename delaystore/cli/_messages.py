@@ -55,7 +55,7 @@ class ListOptions(FilterOptions):
 
     due_after: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only messages tried then or later, as 2027-01-31T09:00:00+01:00."),
+        typer.Option(metavar="TIME", help="Only messages tried at this time or later, as 2027-01-31T09:00:00+01:00."),
     ] = None
     due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages tried before this time.")] = None
 
@@ -69,7 +69,7 @@ def list_messages(
     *,
     which: ListOptions,
     after: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Show the next page: the cursor that the page before printed.")
+        str | None, typer.Option(metavar="CURSOR", help="Cursor of the next page, as the previous page printed it.")
     ] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of messages on a page.")

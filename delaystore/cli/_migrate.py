@@ -135,8 +135,9 @@ def cleanup(
 ) -> None:
     """Delete the records of the last run.
 
-    The records are the tables that show which messages were moved. Cleanup needs a verify that passes. It refuses while
-    messages are pending. Without --force it also refuses if rejected messages were not given back.
+    The records are the tables that show which messages were moved, and that hold rejected messages. Without --force,
+    cleanup refuses if verify does not pass, or if rejected messages were not given back. It always refuses while
+    messages are pending.
     """
     from delaystore.migrations import runner
 
@@ -165,7 +166,7 @@ def status(
     *,
     given: MigrationOptions,
     list_rejected: Annotated[
-        bool, typer.Option("--list-rejected", help="List every rejected message that remains, and why.")
+        bool, typer.Option("--list-rejected", help="List all remaining rejected messages, with the reasons.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

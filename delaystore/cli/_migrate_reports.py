@@ -33,7 +33,7 @@ AllowRejected = Annotated[
     bool,
     environment_option(
         "--allow-rejected",
-        "Begin, and go on, although some messages cannot move; they are rejected, and abort gives them back.",
+        "Continue although some messages cannot move; they are rejected, and abort gives them back.",
         group="migrate",
     ),
 ]
@@ -75,7 +75,7 @@ class MigrationOptions:
         str | None,
         environment_option(
             "--due-after",
-            "Move only messages due then or later, in ISO 8601 with its offset; the others stay.",
+            "Move only messages due at this time or later; the others stay.",
             metavar="TIME",
             group="migrate",
         ),

@@ -39,7 +39,8 @@ def run(
     ] = None,
     max_rate: MaxRate = None,
     max_rejected: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
+        int | None,
+        typer.Option(metavar="NUMBER", help="Maximum number of rejected messages; one more stops the run. Default: 0."),
     ] = None,
     allow_rejected: AllowRejected = False,
     target_timeout: TargetTimeoutOption = "60s",

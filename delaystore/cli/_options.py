@@ -202,7 +202,8 @@ class FilterOptions:
 
     destination: DestinationOption = None
     due_after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only messages due then or later, as 2027-01-31T09:00:00+01:00.")
+        str | None,
+        typer.Option(metavar="TIME", help="Only messages due at this time or later, as 2027-01-31T09:00:00+01:00."),
     ] = None
     due_before: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages due before this time.")] = None
     id_prefix: Annotated[
@@ -238,7 +239,7 @@ class WatchOptions:
     """Whether and how often a command shows again what it shows."""
 
     watch: Annotated[bool, typer.Option("--watch", help="Refresh the output until Ctrl-C.")] = False
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s"
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two refreshes, with --watch.")] = "2s"
 
     def seconds(self) -> float:
         """Seconds from one time to the next; ConfigurationError where that is 0."""

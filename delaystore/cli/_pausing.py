@@ -226,7 +226,7 @@ def destinations(
 def changes(
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries.")] = 100,
     after: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Show the next page: the cursor that the page before printed.")
+        str | None, typer.Option(metavar="CURSOR", help="Cursor of the next page, as the previous page printed it.")
     ] = None,
     *,
     where: StoredEndpoint,

@@ -99,8 +99,7 @@ def serve(
         list[str] | None,
         environment_option(
             "--ingress",
-            "Consume what programs publish to this exchange, from EXCHANGE.ingress, as `delaystore ingress run` does; "
-            "repeatable.",
+            "Consume messages for this exchange from EXCHANGE.ingress, as `delaystore ingress run` does; repeatable.",
             group="serve",
             metavar="EXCHANGE",
         ),

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from delaystore.cli import _help_texts as texts
-from delaystore.cli._help import command_name, commands_below, is_common, option_name, section_of, summary
+from delaystore.cli._help import command_name, commands_below, is_common, option_name, section_of, summary, variables
 from delaystore.cli.main import command, main
 
 WIDTH: Final = 80
@@ -103,8 +103,8 @@ def test_the_help_names_variables_by_their_rule_only(name: str) -> None:
     shown = COMMANDS[name][0].get_help()
     assert "env var" not in shown
     if any(each.param_type_name == "option" and each.envvar is None for each in COMMANDS[name][1].params):
-        variables = f"DELAYSTORE_{name.replace(' ', '_').upper()}_<OPTION>"
-        assert f" {variables}, see: delaystore help environment" in " ".join(shown.split())
+        rule = f"DELAYSTORE_{name.replace(' ', '_').upper()}_<OPTION>"
+        assert f" {rule} see: delaystore help environment" in " ".join(shown.split())
 
 
 def test_common_options_are_named_in_one_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +127,16 @@ def test_each_topic_is_explained(topic: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_topics_name_what_the_commands_have(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "DELAYSTORE_TRANSPORT" in explained(capsys, "environment")
+    environment = explained(capsys, "environment")
+    common = {
+        variable
+        for context, found in COMMANDS.values()
+        for each in found.params
+        for variable in variables(each, context)
+        if variable == "_".join(["DELAYSTORE", *option_name(each).removeprefix("--").upper().split("-")])
+    }
+    assert "DELAYSTORE_TRANSPORT" in common
+    assert [variable for variable in common if variable not in environment] == []
     assert "  3    " in explained(capsys, "exit-codes")
     assert "2h30m" in explained(capsys, "times")
     filters = explained(capsys, "filters")
