@@ -36,19 +36,21 @@ BrokerUrl = Annotated[
 
 def broker_of(broker: str | None, transport: str | None) -> str | None:
     """`broker`, or else the broker of `transport`; None: neither is given, or the transport is none of RabbitMQ."""
-    if broker or not (transport or "").lower().startswith("amqp"):
-        return broker or None
-    from delaystore.transports.rabbitmq.parameters import take_parameter
-
-    url = transport or ""
-    for parameter in ("delays", "queue_type"):
-        url, _ = take_parameter(url, parameter)
-    return url
+    is_broker = transport is not None and transport.lower().startswith("amqp")
+    return broker or (transport if is_broker else None)
 
 
 def require_broker(broker: str | None, transport: str | None) -> str:
     """As `broker_of`; ConfigurationError where neither names a broker."""
     return required(broker_of(broker, transport), "broker", "--broker URL", "DELAYSTORE_BROKER")
+
+
+def _without_transport_parameters(url: str) -> str:
+    from delaystore.transports.rabbitmq.parameters import take_parameter
+
+    for parameter in ("delays", "queue_type"):
+        url, _ = take_parameter(url, parameter)
+    return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,9 @@ class BrokerOptions:
     ] = None
 
     def require_broker(self) -> str:
-        """The broker's URL; ConfigurationError where none is given."""
-        return require_broker(self.broker, self.transport)
+        """The broker's URL, without parameters of transports; ConfigurationError where none is given."""
+        url = require_broker(self.broker, self.transport)
+        return url if self.broker else _without_transport_parameters(url)
 
     @contextmanager
     def open(self, name: str = "delaystore cascade") -> Iterator["BrokerClient"]:

@@ -75,9 +75,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "serve": {
         "Configuration": "--config --check --print-config --print-systemd",
         "Parts": "--web --no-web --metrics --metrics-destinations --health --ingress --control",
-        "Dispatcher": "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval "
-        "--handover-horizon --audit --retention --name",
         "Control": "--drain --log-level",
+        "Dispatcher": "--name",
     },
     "ingress run": {
         "Queues": "--queue --rejected-queue --error-queue",
@@ -131,6 +130,12 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
         "--map --format --load-id --id-columns --key-column --on-duplicate --unknown-columns --time-zone "
         "--ambiguous-time --rejects-dir --dry-run",
         "delaystore load --help",
+    ),
+    "serve": (
+        "Dispatcher",
+        "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --audit "
+        "--retention",
+        "delaystore dispatch --help",
     ),
 }
 """Of a command: the last section, options in it that are only named, and the place that explains these."""
@@ -226,7 +231,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "demo": {0: "Each message arrived once", 1: "A message was lost, duplicated or early"},
     "setup": {0: "Ready", 1: "A defect remains; a line names it and its remedy"},
     "dispatch": {0: "Stopped by SIGTERM or SIGINT, or done with --once"},
-    "serve": {0: _STOPPED, 1: "A part did not finish within --drain"},
+    "serve": {0: f"{_STOPPED}, or a valid configuration with --check", 1: "A part did not finish within --drain"},
     "web": {0: _STOPPED},
     "control": {0: _STOPPED},
     "show": {1: "The message does not exist"},

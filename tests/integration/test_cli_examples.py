@@ -39,6 +39,9 @@ OF_A_BROKER = {name for name in EXAMPLES if name.split()[:1] in (["control"], ["
 RUNNING = r"dispatch|web .*|control .*|ingress run .*"
 """Examples that run until a signal ends them."""
 WATCHING = r"status --watch.*"
+LASTING = rf"demo.*|{RUNNING}|{WATCHING}"
+"""Examples that take some seconds each."""
+each_kind = pytest.mark.parametrize("lasting", [False, pytest.param(True, marks=pytest.mark.long)])
 ROWS = "message_id,due_time,destination,body\nr-1,2027-03-01T08:00Z,billing,hello\n"
 
 
@@ -60,7 +63,8 @@ def test_each_command_has_an_example() -> None:
     assert [name for name, calls in EXAMPLES.items() if not calls and name not in groups] == []
 
 
-def test_each_example_runs(run: CommandLine, sqlite_url: str, tmp_path: Path) -> None:
+@each_kind
+def test_each_example_runs(run: CommandLine, sqlite_url: str, tmp_path: Path, lasting: bool) -> None:
     write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     (tmp_path / "reminders.csv").write_text(ROWS)
     assert run("send", "billing", "--delay", "3d", "--create", "--store", "sqlite:///old.db").code == 0
@@ -69,15 +73,17 @@ def test_each_example_runs(run: CommandLine, sqlite_url: str, tmp_path: Path) ->
     delivery = DelayedDelivery("sales", store)
     delivery.operations.begin_cancel(MessageFilter(headers={"campaign": "spring"}), operation_id="spring-offers")
     store.close()
-    run_all(run, EXAMPLES.keys() - OF_A_BROKER - OF_SPARK)
+    run_all(run, EXAMPLES.keys() - OF_A_BROKER - OF_SPARK, lasting=lasting)
 
 
+@each_kind
 def test_each_example_about_a_broker_runs(
     run: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     rabbitmq: RabbitMQVhosts,
     rabbitmq_url: str,
     tmp_path: Path,
+    lasting: bool,
 ) -> None:
     shutil.copy(RECORDED / "plugin_definitions.json", "before.json")
     other_url = rabbitmq.create_vhost()
@@ -90,21 +96,23 @@ def test_each_example_about_a_broker_runs(
     assert run("cascade", "create", "--cascade", "nservicebus-v1").code == 0
     assert run("cascade", "create", "--broker", other_url).code == 0
     assert run("ingress", "create", "orders", "--type", "topic").code == 0
-    run_all(run, OF_A_BROKER)
+    run_all(run, OF_A_BROKER, lasting=lasting)
     rabbitmq.delete_vhost(other_url)
 
 
-def run_all(run: CommandLine, commands: Collection[str]) -> None:
-    """The examples of these commands, in their order."""
-    for name, calls in EXAMPLES.items():
-        for example in calls if name in commands else ():
-            if re.fullmatch(WATCHING, example):
-                assert watched(example) == 0
-            elif re.fullmatch(RUNNING, example):
-                assert run_until_stopped(example) == 0
-            else:
-                result = run(*shlex.split(example))
-                assert result.code in (0, 1), (example, result.err)  # 1: there is no such message, or no dispatcher
+def run_all(run: CommandLine, commands: Collection[str], *, lasting: bool) -> None:
+    """The examples of these commands, in their order: either those that take some seconds, or the others."""
+    chosen = [example for name, calls in EXAMPLES.items() if name in commands for example in calls]
+    for example in chosen:
+        if bool(re.fullmatch(LASTING, example)) is not lasting:
+            continue
+        if re.fullmatch(WATCHING, example):
+            assert watched(example) == 0
+        elif re.fullmatch(RUNNING, example):
+            assert run_until_stopped(example) == 0
+        else:
+            result = run(*shlex.split(example))
+            assert result.code in (0, 1), (example, result.err)  # 1: there is no such message, or no dispatcher
 
 
 def run_until_stopped(example: str) -> int:

@@ -95,6 +95,7 @@ def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: s
     assert len(waiting(sqlite_url)) == 51
 
 
+@pytest.mark.long
 def test_each_example_of_the_help_runs(run: CommandLine, folder: Path) -> None:
     rows = f"message_id,{{due}},destination,body\nr-1,{SOON.isoformat()},billing,hello\n"
     (folder / "reminders.csv").write_text(rows.format(due="due_time"))
