@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from delaystore.cli._broker import BrokerOptions
 from delaystore.cli._signals import look_for_garbage_seldom
 from delaystore.cli.main import app
 from delaystore.errors import ConfigurationError
@@ -101,6 +102,24 @@ def test_each_command_is_told_in_one_line_of_the_help() -> None:
     for group in (every, every.commands["errors"], every.commands["operations"]):
         for name, command in group.commands.items():
             assert not command.get_short_help_str(60).endswith("..."), name
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"broker": "amqp://a/v", "transport": "amqp://b"}, "amqp://a/v"),
+        ({"transport": "amqps://b/v?delays=nservicebus-v2&queue_type=classic"}, "amqps://b/v"),
+        ({"transport": "AMQP://b?heartbeat=5&delays=x"}, "amqp://b?heartbeat=5"),
+    ],
+)
+def test_the_broker_is_that_of_the_transport_unless_it_is_given(given: dict[str, str], expected: str) -> None:
+    assert BrokerOptions(**given).require_broker() == expected
+
+
+@pytest.mark.parametrize("transport", [None, "", "sqlite:///app.db"])
+def test_without_a_broker_it_says_how_to_give_one(transport: str | None) -> None:
+    with pytest.raises(ConfigurationError, match="no broker is given; pass --broker URL or set DELAYSTORE_BROKER"):
+        BrokerOptions(transport=transport).require_broker()
 
 
 USUAL = (700, 10, 10)
