@@ -92,7 +92,7 @@ class BackgroundJobs:
     def check_room(self) -> None:
         """Raise TooManyJobsError where too many go on: ask before something is kept that a job is to do."""
         if len(self.running()) >= _MOST:
-            raise TooManyJobsError(f"{_MOST} changes are going on already; wait until one has ended")
+            raise TooManyJobsError(f"{_MOST} changes are in progress; wait until one has ended")
 
     def get(self, job_id: str) -> BackgroundJob | None:
         """The job of that id; None: this process does not know it."""
@@ -128,7 +128,7 @@ class BackgroundJobs:
                 )
         except Exception:
             logger.exception("%s failed", job.about)
-            job.problem = "this is a mistake in delaystore; the server's log has the details"
+            job.problem = "internal error in delaystore; see the server's log"
 
 
 _SAMPLE = 0

@@ -25,23 +25,23 @@ from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
 from delaystore.server.web.store_calls import NoAnswerError
 
 TITLES: Final[Mapping[int, str]] = {
-    400: "That cannot be",
+    400: "Invalid request",
     401: "Who are you?",
     403: "Not allowed",
     404: "Not found",
-    405: "Not possible here",
-    408: "Too slow",
-    409: "In the way",
+    405: "Method not allowed",
+    408: "Timeout",
+    409: "Conflict",
     413: "Too large",
     415: "Not JSON",
-    422: "Not clear",
-    429: "Too many",
-    500: "Something went wrong",
-    503: "No answer",
+    422: "Ambiguous request",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
 }
 _PLAIN: Final[Mapping[str, str]] = {
-    "Not Found": "There is nothing at this address.",
-    "Method Not Allowed": "That cannot be done at this address.",
+    "Not Found": "This address does not exist.",
+    "Method Not Allowed": "This address does not support the method.",
 }
 """Sentences in place of Starlette's words."""
 _LONGEST: Final = 600
@@ -99,14 +99,14 @@ async def answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DelaystoreError)
     status, text = status_of(error), str(error)
     if isinstance(error, NoAnswerError) and request.method != "GET":
-        text += "; the change may still be made: look before you ask again"
+        text += "; the change may still be made: check before you try again"
     return await _answer(request, status, _sentence(text), {"Retry-After": "5"} if status in _LATER else None)
 
 
 async def answer_fault(request: Request, _error: Exception) -> Response:
     """The answer to a mistake of ours: it says nothing of what went wrong; the log does."""
     headers = {**HEADERS, "Cache-Control": NOT_KEPT}  # Starlette answers faults outside of all middleware
-    return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", headers)
+    return await _answer(request, 500, "Internal error in delaystore. See the server's log.", headers)
 
 
 async def _answer(request: Request, status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
