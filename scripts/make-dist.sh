@@ -16,7 +16,7 @@ rm -rf ./*.egg-info
 "$work/build/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist dist/*.tar.gz
 
 tar --list --file dist/*.tar.gz | sed 's,^[^/]*/,,' >"$work/files"
-for file in README.md Makefile pyproject.toml docs/how-to/guide.md examples/send_and_dispatch.py scripts/apt.sh .ci/run \
+for file in README.md Makefile pyproject.toml docs/index.md examples/send_and_dispatch.py scripts/apt.sh .ci/run \
     tests/conftest.py tests/unit/compiled_sql/store_sqlite.sql benchmarks/__main__.py delaystore/py.typed; do
     grep --quiet --line-regexp --fixed-strings "$file" "$work/files" || { echo "$file is not in the sdist" >&2; exit 1; }
 done
