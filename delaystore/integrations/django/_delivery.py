@@ -154,7 +154,9 @@ def django_settings() -> DjangoSettings:
     """The setting as it is now. Raises ImproperlyConfigured, saying what to write."""
     given = getattr(settings, "DELAYSTORE", None)
     if not isinstance(given, Mapping) or not given.get("ENDPOINT"):
-        raise ImproperlyConfigured('DELAYSTORE names no endpoint; set DELAYSTORE = {"ENDPOINT": "NAME"}, the name of your program')
+        raise ImproperlyConfigured(
+            'DELAYSTORE names no endpoint; set DELAYSTORE = {"ENDPOINT": "NAME"}, the name of your program'
+        )
     known = {each.name.upper() for each in fields(DjangoSettings)}
     if unknown := sorted(str(name) for name in given if name not in known):
         raise ImproperlyConfigured(f"unknown key {unknown[0]!r} in DELAYSTORE; known are {', '.join(sorted(known))}")

@@ -46,7 +46,7 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
         if waiting:
             they = "1 message is waiting" if waiting == 1 else f"{waiting:,} messages are waiting"
             raise CommandError(
-                f"{they} and would be lost with the tables; cancel the waiting messages, or let a dispatcher deliver them"
+                f"{they} and would be lost with the tables; cancel the messages, or let a dispatcher deliver them"
             )
 
     @override

@@ -115,7 +115,7 @@ class BackgroundJobs:
         def progress(count: int) -> None:
             job.done = count
             if self._stopping.is_set():
-                raise ProcessEndingError("the web page's process was ended; what was changed stays changed")
+                raise ProcessEndingError("the web page's process was ended; its changes stay")
 
         try:
             job.result = do(progress)

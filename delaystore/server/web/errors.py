@@ -70,9 +70,9 @@ class Refusal(HTTPException):
         super().__init__(status_code, detail, dict(headers or {}))
 
 
-def status_of(error: DelaystoreError) -> int:
-    """The status that fits an error of ours."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+def status_of(error: type[DelaystoreError]) -> int:
+    """Return the status that fits errors of this class."""
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -97,7 +97,7 @@ async def answer_refusal(request: Request, error: Exception) -> Response:
 async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours."""
     assert isinstance(error, DelaystoreError)
-    status, text = status_of(error), str(error)
+    status, text = status_of(type(error)), str(error)
     if isinstance(error, NoAnswerError) and request.method != "GET":
         text += "; the change may still be made: check before you try again"
     return await _answer(request, status, _sentence(text), {"Retry-After": "5"} if status in _LATER else None)

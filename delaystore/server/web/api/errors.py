@@ -66,7 +66,7 @@ async def job(request: Request) -> Response:
     """How far it is."""
     found = site_of(request).jobs.get(request.path_params["job_id"])
     if found is None:
-        raise Refusal(404, "This process does not know the job. The changes show what it did.")
+        raise Refusal(404, "This process does not know the job. See its changes in the audit trail.")
     return JSONResponse(_job(found))
 
 

@@ -288,5 +288,5 @@ async def show_job(request: Request) -> Response:
     site = site_of(request)
     job = site.jobs.get(request.query_params.get("id", ""))
     if job is None:
-        raise Refusal(404, "This process does not know the job. The changes show what it did.")
+        raise Refusal(404, "This process does not know the job. See its changes in the audit trail.")
     return site.pages.page(request, "job.html", here=job.path, job=job)
