@@ -276,7 +276,7 @@ def test_a_note_that_is_not_taken_is_logged(
     monkeypatch.setattr(store, "note_changes", refuse)
     with caplog.at_level(logging.ERROR):
         operations.note("replay", "error queue", 2)
-    assert "by ada (2 messages) is done, but not noted: gone" in caplog.text
+    assert "by ada (2 messages) is done, but missing in the audit trail: gone" in caplog.text
 
 
 def test_an_overview_tells_all_that_is_known(
@@ -451,7 +451,7 @@ def test_what_was_sent_again_is_reported_though_the_store_cannot_be_set_up(caplo
     transport.declare("error")
     transport.send([message("a", destination="error", headers={"NServiceBus.FailedQ": "billing"})], None, 1)
     assert DelayedDelivery("sales", LostStore(), transport).operations.errors.replay().done == 1
-    assert "is done, but not noted: nobody answers" in caplog.text
+    assert "is done, but missing in the audit trail: nobody answers" in caplog.text
 
 
 def test_the_error_queue_is_awaited_and_its_changes_are_noted(store: CountingStore) -> None:

@@ -415,7 +415,7 @@ def test_an_operation_that_failed_says_why_and_is_logged(
         assert call("GET", path)["problem"] == "the connection was lost"
     (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
     assert logged == (
-        f"operation {begun['operation_id']} (cancel: all messages), asked for by robot, was left unfinished: "
+        f"unfinished: operation {begun['operation_id']} (cancel: all messages), requested by robot: "
         f"the connection was lost; resume it on its page, or by `delaystore cancel --resume {begun['operation_id']}`"
     )
     assert call("POST", path, json={}, status=202)["problem"] is None

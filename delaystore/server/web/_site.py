@@ -123,9 +123,7 @@ class BackgroundJobs:
             job.error = error
             job.problem = str(error)
             if job.to_resume and not self._stopping.is_set():
-                logger.warning(
-                    "%s, asked for by %s, was left unfinished: %s; %s", job.about, job.by, error, job.to_resume
-                )
+                logger.warning("unfinished: %s, requested by %s: %s; %s", job.about, job.by, error, job.to_resume)
         except Exception:
             logger.exception("%s failed", job.about)
             job.problem = "internal error in delaystore; see the server's log"
@@ -214,9 +212,7 @@ class WebSite:
         self.stopping = True
         self.jobs.stop()
         for job in self.jobs.running():
-            logger.warning(
-                "%s, asked for by %s, is left unfinished: %s", job.about, job.by, job.to_resume or "ask again"
-            )
+            logger.warning("unfinished: %s, requested by %s; %s", job.about, job.by, job.to_resume or "ask again")
 
 
 def _way_of(request: Request) -> Way:
