@@ -165,7 +165,7 @@ class EntryStorage:
             except (TooLargeForStoreError, InvalidMessageError) as error:
                 entry.objection = str(error)
                 return
-        raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} comes and goes; it is tried again")
+        raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} appears and disappears; will retry")
 
     def _can_be_sent(self, entry: IngestEntry) -> bool:
         try:
