@@ -127,13 +127,15 @@ class Finding:
 def of_markdown(path: str, text: str) -> Iterator[Prose]:
     """The prose of a document, without its code."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    table = 0
+    table = items = 0
     for before, token in pairwise(tokens):
+        items += (token.type == "list_item_open") - (token.type == "list_item_close")
         if token.map is not None:
             table = token.map[0] + 1
         if token.type == "inline":
             kinds = {"heading_open": "heading", "td_open": "cell", "th_open": "column"}
-            yield Prose(path, table, kinds.get(before.type, "text"), _plain(token.children or []))
+            kind = "change" if items and path == "CHANGELOG.md" else kinds.get(before.type, "text")
+            yield Prose(path, table, kind, _plain(token.children or []))
 
 
 def _plain(children: Iterable[Token]) -> str:
@@ -185,6 +187,8 @@ def findings(prose: Prose) -> Iterator[Finding]:
     words = len(prose.text.split())
     if prose.kind == "cell" and words > LONGEST_CELL:
         yield Finding(prose, "cell", f"{words} words (at most {LONGEST_CELL}; use a list): {prose.text[:100]}")
+    if prose.kind == "change" and words > LONGEST_CHANGE:
+        yield Finding(prose, "change", f"{words} words (at most {LONGEST_CHANGE}): {prose.text[:100]}")
     if prose.kind == "column" and not prose.text.strip():
         yield Finding(prose, "column", "a column without a heading")
 

@@ -322,7 +322,9 @@ def test_an_overview_names_what_is_wrong_with_dispatchers_and_the_error_queue(st
     transport = ScriptedTransport()
     delivery = DelayedDelivery("sales", store, transport)
     fill(store, 1)
-    assert delivery.operations.overview().wrong == ["Messages are waiting, but no dispatcher reports that it is running."]
+    assert delivery.operations.overview().wrong == [
+        "Messages are waiting, but no dispatcher reports that it is running."
+    ]
     record = DispatcherRecord(
         dispatcher_id="1",
         name="sales",

@@ -150,7 +150,10 @@ store_timeout = 31
         ),
         (f'{SALES}[endpoint.sales.ingress.o]\nbroker = "http://x"', "broker must begin with amqp:// or amqps://"),
         (f"{SALES}[endpoint.sales.ingress.{'o' * 250}]", "[endpoint.sales] ingress 'ooo"),
-        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "o.ingress"', "leads back to the ingress queue, so messages would loop"),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\ndestination = "o.ingress"',
+            "leads back to the ingress queue: messages would loop",
+        ),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/queues/o.ingress"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o/key"', "leads back to the ingress queue"),
