@@ -44,7 +44,7 @@ class OutageLog:
             self._said, self._quiet_until = True, now + QUIET
             begun, self._begun = self._begun, 0
         times = f" ({begun} times since the last such line, with successes in between)" if begun > 1 else ""
-        logger.warning("%s fails%s: %s", self._name, times, error)
+        logger.warning("%s fails%s: %s; will retry", self._name, times, error)
 
     def works(self, *, certainly: bool) -> None:
         """Note a success after failures; `certainly`: to be logged even if the failures were not."""
@@ -307,7 +307,7 @@ def report_critical_error(action: CriticalErrorAction | None, description: str, 
     try:
         action(description, error)
     except Exception:
-        logger.exception("on_critical_error raised; the dispatcher goes on")
+        logger.exception("on_critical_error raised an error; the dispatcher continues")
 
 
 class StoreCalls:
@@ -451,7 +451,7 @@ class Ticker:
         self._failures += 1
         if not self._logged and (self._failures >= LOUD_FROM or not expected):
             self._logged = True
-            self._log.warning("%s fails: %s", self._purpose, error, exc_info=None if expected else error)
+            self._log.warning("%s fails: %s; will retry", self._purpose, error, exc_info=None if expected else error)
         else:
             self._log.debug("%s fails: %s", self._purpose, error)
         return min(ARMED_DELAY * self._failures, TRIGGERED_DELAY)

@@ -181,7 +181,7 @@ class CallsInProgress(Generic[W]):
                 try:
                     call.look()
                 except Exception:
-                    logger.exception("watching a store call failed; the others are watched on")
+                    logger.exception("internal error while watching a store call; the other calls are still watched")
             if not self._calls:
                 self._wanted.clear()
                 if self._calls:  # one has begun meanwhile

@@ -1,35 +1,35 @@
 """The error tree.
 
-Everything delaystore raises on purpose is a `DelaystoreError`; its text says what was wrong and what to do.
+Every error that delaystore raises on purpose is a `DelaystoreError`. Its text names the cause and the remedy.
 
     DelaystoreError
     ├── ConfigurationError            a setting, name or URL that cannot work (also a ValueError)
     │   ├── UnknownSchemeError        no store or transport is registered for a URL's scheme
     │   ├── MissingDependencyError    an extra that is not installed
-    │   └── UnsupportedModeError      a store, or it and the transport, cannot honour a TransactionMode
-    ├── InvalidMessageError           a message no store or transport could carry (also a ValueError)
-    │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
+    │   └── UnsupportedModeError      the store and the transport do not support a TransactionMode
+    ├── InvalidMessageError           a message that no store or transport can carry (also a ValueError)
+    │   └── UnsupportedMessageError   a message that this transport cannot carry unchanged
     ├── StoreError                    the store failed
-    │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
-    │   │   ├── MessageBeingStoredError another sender is just storing a message_id
+    │   ├── StoreUnavailableError     the store cannot be reached, or refuses the login
+    │   │   ├── MessageBeingStoredError another transaction is storing a message_id
     │   │   ├── MessageBeingDispatchedError a dispatcher has claimed the message of a message_id
     │   │   └── KeyInUseError         a dispatcher, or an open transaction, has the message of a key
-    │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
-    │   ├── StorePermissionError      its user may not do what was asked
-    │   ├── StoreSetupError           tables missing, or of a version this release does not know
-    │   ├── TooLargeForStoreError     a message of more bytes than the store takes
-    │   ├── DuplicateMessageError     a message_id that already waits
-    │   └── DuplicateKeyError         a key that a waiting message has
-    ├── MigrationError                a migration that cannot begin or go on
+    │   ├── DurabilityUnknownError    committed, but perhaps not on the synchronous standby
+    │   ├── StorePermissionError      the database user lacks a right
+    │   ├── StoreSetupError           tables are missing, or of an unknown version
+    │   ├── TooLargeForStoreError     a message has more bytes than the store accepts
+    │   ├── DuplicateMessageError     a message with this message_id is waiting
+    │   └── DuplicateKeyError         a message with this key is waiting
+    ├── MigrationError                a migration cannot start or continue
     │   └── MigrationLockedError      another process is working on the same source
-    ├── LoadError                     a bulk load that cannot begin or be finished
-    │   ├── RejectedRowsError         rows that cannot be messages
+    ├── LoadError                     a bulk load cannot start or finish
+    │   ├── RejectedRowsError         rows that cannot become messages
     │   ├── LoadInProgressError       another process is loading the same load_id
-    │   └── LoadLostError             its staging was lost or taken over; run it again
+    │   └── LoadLostError             staged rows were lost or taken over
     └── TransportError                the transport failed
-        ├── TransportUnavailableError it cannot be reached, or refuses the login
-        │   └── TransportUnansweredError it was there, and left a request without an answer
-        └── TransportSetupError       what it needs cannot be declared
+        ├── TransportUnavailableError the transport cannot be reached, or refuses the login
+        │   └── TransportUnansweredError the transport did not answer a request
+        └── TransportSetupError       a queue or exchange cannot be declared
 """
 
 from collections.abc import Sequence
@@ -39,67 +39,135 @@ NAMED_DUPLICATES: Final = 10
 
 
 class DelaystoreError(Exception):
-    """Base of every error delaystore raises on purpose."""
+    """Base of every error that delaystore raises on purpose.
+
+    Catch this class to handle every error of delaystore.
+
+    Remedy: read the text of the error. It ends with the remedy, if one is known.
+    """
 
 
 class ConfigurationError(DelaystoreError, ValueError):
-    """A setting, name or URL that cannot work."""
+    """A setting, name, option or URL is invalid.
+
+    Raised before anything is sent or changed. It is also a ValueError.
+
+    Remedy: correct the value that the text names.
+    """
 
 
 class UnknownSchemeError(ConfigurationError):
-    """No store or transport is registered for a URL's scheme."""
+    """No store or transport is registered for the scheme of a URL.
+
+    Raised for a misspelt scheme, or if the package that registers the scheme is not installed.
+
+    Remedy: use one of the schemes that the text lists, or install the package with the plug-in.
+    """
 
 
 class MissingDependencyError(ConfigurationError):
-    """A library that an extra would have installed is missing."""
+    """A library is missing because an extra of delaystore is not installed.
+
+    Raised when a feature needs a driver, Spark, the web page or another library that is not installed.
+
+    Remedy: install the extra that the text names, in the environment of your program.
+    """
 
 
 class UnsupportedModeError(ConfigurationError):
-    """A store, or a store and transport together, cannot honour a `TransactionMode`."""
+    """The store and the transport do not support the requested `TransactionMode`.
+
+    Raised when a delivery starts, for example with `TRANSACTION_SCOPE` and a broker: a broker has no part in the
+    transaction of the store.
+
+    Remedy: choose another mode, or a transport in the database of the store.
+    """
 
 
 class InvalidMessageError(DelaystoreError, ValueError):
-    """A message that no store or transport could carry."""
+    """No store or transport can carry the message, or a request is invalid.
+
+    Raised by `send` and other calls before the message is stored. It is also a ValueError.
+
+    Remedy: correct the field that the text names, such as the destination, the due time or a header.
+    """
 
 
 class UnsupportedMessageError(InvalidMessageError):
-    """A message that this transport would change or cannot carry."""
+    """The transport would change the message or cannot carry it.
+
+    Raised for values that the protocol of the transport does not have, such as floats in AMQP headers.
+
+    Remedy: change the value as the text says, for example send a number as text, or move large headers into the body.
+    """
 
 
 class StoreError(DelaystoreError):
-    """The store failed."""
+    """The store refused or failed a call.
+
+    Raised for errors that a repetition does not solve, such as a row that a CHECK of the database refuses.
+
+    Remedy: correct the cause that the text names. Your transaction, if any, must be rolled back.
+    """
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be reached, or refuses the login."""
+    """The store cannot be reached, refuses the login, or did not answer in time.
+
+    Raised during an outage, a fail-over or a lock of more than `store_timeout`. A call that ended without an answer may
+    have been carried out.
+
+    Remedy: try again later. A `send` names its message_id: repeat it with the same message_id, so that the message is
+    stored once.
+    """
 
 
 class DurabilityUnknownError(StoreError):
-    """The change is done and committed, but a standby that takes over may not have it.
+    """The change is committed, but the synchronous standby has not confirmed it.
 
-    PostgreSQL raises a warning instead when a commit that waits for its synchronous standby is cancelled.
+    Raised when PostgreSQL commits while the wait for its standby is cancelled, by a user or by `store_timeout`. If that
+    standby becomes the primary, the change can be missing.
+
+    Remedy: when the standby is connected again, check whether the message is in the store, and send again if it is not.
     """
 
 
 class StorePermissionError(StoreError):
-    """The store's user may not do what was asked."""
+    """The database user lacks a right.
+
+    Raised when a statement is refused, for example an upgrade of tables by a user that does not own them.
+
+    Remedy: grant the right that the text names, or use another user.
+    """
 
 
 class StoreSetupError(StoreError):
-    """The store's tables are missing, or of a version this release does not know."""
+    """The tables of the store are missing, incomplete or of an unknown version.
+
+    Raised when an endpoint has no tables, a column is missing, or a newer release upgraded the tables.
+
+    Remedy: check the names of endpoint, schema and table. Then run `delaystore setup`, or upgrade delaystore.
+    """
 
 
 class TooLargeForStoreError(StoreError):
-    """A message has more bytes than the store takes at once; nothing of the call was stored."""
+    """A message has more bytes than the store accepts at once.
+
+    Raised with MariaDB and MySQL for a message that exceeds `max_allowed_packet`. The call stored no message.
+
+    Remedy: raise `max_allowed_packet` on the server, or send a smaller body.
+    """
 
 
 class MessageBeingStoredError(StoreUnavailableError):
-    """A message_id that another sender is just storing, with many others or in an open transaction.
+    """Another transaction is storing a message with this message_id.
 
-    It waits in a moment, or never does. Nothing of the call was stored; try again.
+    It is not yet known whether that message will exist. The call stored no message.
+
+    Remedy: try again when the other transaction has ended. If it is your transaction, enlist this call in it.
 
     Args:
-        message_id: One that was found.
+        message_id: The message_id, or one of several.
 
     """
 
@@ -115,13 +183,14 @@ class MessageBeingStoredError(StoreUnavailableError):
 
 
 class MessageBeingDispatchedError(StoreUnavailableError):
-    """A dispatcher has claimed the message of this message_id, and has not settled it within a few seconds.
+    """A dispatcher has claimed the message with this message_id, and has not settled it within a few seconds.
 
-    The claimed message is neither waiting nor gone: it may be at its destination already. Nothing of the call was
-    stored; send again.
+    The claimed message may be at its destination already. The call stored no message.
+
+    Remedy: send again.
 
     Args:
-        message_ids: All that were found to be claimed.
+        message_ids: All claimed ids of the call.
 
     """
 
@@ -138,12 +207,15 @@ class MessageBeingDispatchedError(StoreUnavailableError):
 
 
 class DuplicateMessageError(StoreError):
-    """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
+    """A message with this message_id is already waiting, or a load has the message_id twice.
 
-    No dispatcher had claimed the waiting message when this was decided: it will be forwarded after that.
+    The call stored no message. No dispatcher had claimed the waiting message at that moment, so it will be delivered.
+
+    Remedy: use another message_id, or cancel the waiting message first. If you repeated a `send` after an error, the
+    first attempt may have succeeded.
 
     Args:
-        message_ids: The duplicates found; the attribute has the first ten.
+        message_ids: The duplicates; the attribute has the first ten.
         found: The beginning of the text.
         remedy: The end of the text.
 
@@ -165,11 +237,15 @@ class DuplicateMessageError(StoreError):
 
 
 class DuplicateKeyError(StoreError):
-    """A message with this key already waits; nothing of the call was stored.
+    """A message with this key is already waiting.
+
+    The call stored no message.
+
+    Remedy: cancel the waiting message first, or pass `on_key="keep"`, `"replace"` or `"debounce"`.
 
     Args:
         key: The key.
-        message_id: The id of the message that waits.
+        message_id: The id of the waiting message.
 
     """
 
@@ -185,9 +261,11 @@ class DuplicateKeyError(StoreError):
 
 
 class KeyInUseError(StoreUnavailableError):
-    """The message with this key is just being dispatched, or is part of a transaction that has not ended.
+    """A dispatcher is sending the message with this key, or an open transaction has changed it.
 
-    It neither waits nor is gone. Nothing of the call was stored; send again.
+    The message can still be delivered or come back. The call stored no message.
+
+    Remedy: send again.
 
     Args:
         key: The key.
@@ -206,40 +284,90 @@ class KeyInUseError(StoreUnavailableError):
 
 
 class MigrationError(DelaystoreError):
-    """A migration that cannot begin or go on as it was asked to."""
+    """A migration cannot start or continue as requested.
+
+    Raised by `delaystore migrate`. The run can be continued: messages are in the source or in the target.
+
+    Remedy: correct the cause that the text names, and start the same command again.
+    """
 
 
 class MigrationLockedError(MigrationError):
-    """Another process is working on the same source; the text says which."""
+    """Another process is working on the same source.
+
+    The text names the process, its host and its last sign of life.
+
+    Remedy: wait until that process ends, or until its lock expires.
+    """
 
 
 class LoadError(DelaystoreError):
-    """A bulk load that cannot begin or be finished; nothing of it is stored, unless the store cannot undo."""
+    """A bulk load cannot start or finish.
+
+    The load stored no message, unless the store cannot undo writes.
+
+    Remedy: correct the cause that the text names, and load again with the same load id.
+    """
 
 
 class RejectedRowsError(LoadError):
-    """Rows of the load cannot be messages; the text counts them by reason, with examples."""
+    """Rows of the load cannot become messages.
+
+    The text counts the rows by reason, with examples. The load stored no message.
+
+    Remedy: correct the rows, or name a folder for rejected rows.
+    """
 
 
 class LoadInProgressError(LoadError):
-    """Another process is loading the same load_id; the text says which."""
+    """Another process is loading the same load id.
+
+    The text names the process, its start and its last sign of life.
+
+    Remedy: wait until that load ends. If its process died, wait for the time that the text names.
+    """
 
 
 class LoadLostError(LoadError):
-    """Staged rows of the load were lost, or taken over by another process; run the load again."""
+    """Staged rows of the load were lost, or another process took the load over.
+
+    Raised after a crash of the database, or if the load gave no sign of life for too long. The load stored no message.
+
+    Remedy: run the load again with the same load id.
+    """
 
 
 class TransportError(DelaystoreError):
-    """The transport failed."""
+    """The transport refused or failed a call.
+
+    Raised for errors that a repetition does not solve, such as a message that the broker refuses.
+
+    Remedy: correct the cause that the text names.
+    """
 
 
 class TransportUnavailableError(TransportError):
-    """The transport cannot be reached, or refuses the login."""
+    """The transport cannot be reached, refuses the login, or the connection was lost.
+
+    Dispatchers reconnect on their own. Other calls raise this error.
+
+    Remedy: check host, port, user, password and virtual host. Then try again.
+    """
 
 
 class TransportUnansweredError(TransportUnavailableError):
-    """The transport was there, and left one request without an answer: perhaps nothing else is hung."""
+    """The transport is connected but did not answer one request.
+
+    Raised for example for a queue whose node is down. Other queues of the broker may work.
+
+    Remedy: check the queue that the text names, and wait for its node.
+    """
 
 
 class TransportSetupError(TransportError):
-    """Something the transport needs cannot be declared."""
+    """A queue, exchange or binding that the transport needs cannot be declared or is missing.
+
+    Raised when the user lacks permission, or the queue exists with other arguments.
+
+    Remedy: declare the queue yourself, grant permission to configure it, or choose another name.
+    """

@@ -151,18 +151,18 @@ def _load(plugin: EntryPoint, kind: str) -> Any:
         opener = plugin.load()
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
-        advice = installing(EXTRAS[library]) if library in EXTRAS else f"install it, or mend the {_named(plugin)}"
+        advice = installing(EXTRAS[library]) if library in EXTRAS else f"install it, or fix the {_named(plugin)}"
         raise MissingDependencyError(
             f"the {kind} for {plugin.name!r} needs the library {error.name}, which is not installed; {advice}"
         ) from error
     except Exception as error:  # whatever the plug-in's module raises while it is imported
         raise ConfigurationError(
-            f"the {kind} for {plugin.name!r} cannot be loaded: {type(error).__name__}: {error}; mend the "
+            f"the {kind} for {plugin.name!r} cannot be loaded: {type(error).__name__}: {error}; fix the "
             f"{_named(plugin)}"
         ) from error
     if not callable(opener):
         raise ConfigurationError(
-            f"the {kind} for {plugin.name!r} is a {type(opener).__name__}, and no function that opens a URL; mend the "
+            f"the {kind} for {plugin.name!r} is a {type(opener).__name__}, and no function that opens a URL; fix the "
             f"{_named(plugin)}"
         )
     return opener

@@ -161,7 +161,8 @@ def parse_time(text: str) -> datetime:
         with suppress(ValueError):
             return datetime.fromisoformat((f"{found[1]}T{found[2]}" if found[1] else written).upper())
     if found := _SHORT.fullmatch(written):
-        raise ValueError(f"has no T between date and time; write {found[1]}T{found[2]}{found[3]}")
+        with_t = f"{found[1]}T{found[2]}{found[3]}"
+        raise ValueError(f"has no T between date and time; write {with_t}")
     if _DIGITS.fullmatch(written):
         raise ValueError("is a number, and does not say what it counts; write 2027-01-31T09:00:00+01:00")
     raise ValueError("is not a time in a form that delaystore reads; write 2027-01-31T09:00:00+01:00")

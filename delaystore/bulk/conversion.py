@@ -290,7 +290,7 @@ def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
 def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
     column, delay = columns.get("due_time"), columns.get("delay")
     if column is not None and delay is not None:
-        raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
+        raise ConfigurationError(f"columns {column.name} and {delay.name} both give the due time; drop one")
     if delay is not None:
         if not any(is_such(delay.type) for is_such in _DELAYS):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")

@@ -89,7 +89,9 @@ class AsyncErrorQueue:
                 asyncio.run_coroutine_threadsafe(noting, loop).result()
             except RuntimeError as error:  # the loop has been closed meanwhile
                 noting.close()
-                logger.error("%s: %s (%d messages) is done, but not noted: %s", action, about, count, error)
+                logger.error(
+                    "%s: %s (%d messages) is done, but missing in the audit trail: %s", action, about, count, error
+                )
 
         errors = self._errors.noting(note)
         try:

@@ -89,7 +89,13 @@ def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
     if outcome.kind is OutcomeKind.DELIVERED:
         return True
     level = logging.INFO if outcome.kind is OutcomeKind.NOT_DELAYABLE else logging.WARNING
-    logger.log(level, "message %s to %r goes to the store: %s", message.message_id, message.destination, outcome.reason)
+    logger.log(
+        level,
+        "no native delay for message %s to %r, storing it: %s",
+        message.message_id,
+        message.destination,
+        outcome.reason,
+    )
     return False
 
 
@@ -464,7 +470,7 @@ class DelayedDelivery(Sender):
         """
         self._store.setup_infrastructure()
         for defect in self._store.repair(logger.info):
-            logger.warning("the store of endpoint %r is not as it must be: %s", self._endpoint, defect)
+            logger.warning("the store of endpoint %r has a defect: %s", self._endpoint, defect)
         self._ready = True
         if self._transport is not None:
             declare = partial(self._transport.declare_error_queue, self._settings.error_queue)
@@ -512,7 +518,7 @@ class DelayedDelivery(Sender):
 
         """
         if self._dispatcher is not None and not self._dispatcher.stop(timeout):
-            logger.warning("the dispatcher is still finishing; closing its store and transport")
+            logger.warning("the dispatcher has not finished in time; closing its store and transport")
             self._dispatcher.when_ended(self._close_connections)  # it may open some until then
         self._close_connections()
 

@@ -276,7 +276,10 @@ class DestinationBreaker:
 
     def _log_full(self) -> None:
         if not self._full:
-            logger.warning("more than %d destinations are unavailable; no more are suspended", MOST_SUSPENDED)
+            logger.warning(
+                "more than %d destinations are unavailable; further ones are not suspended and can delay others",
+                MOST_SUSPENDED,
+            )
         self._full = True
 
 
@@ -352,5 +355,8 @@ def _complete(outcomes: Sequence[Outcome], messages: Sequence[DelayedMessage]) -
 
 
 def _unconfirmed(error: Exception, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
-    logger.error("the transport raised instead of returning outcomes; its messages stay in the store", exc_info=error)
+    logger.error(
+        "the transport raised an error instead of returning outcomes; the messages of the batch stay in the store",
+        exc_info=error,
+    )
     return [Outcome(OutcomeKind.UNCONFIRMED, f"the transport raised {type(error).__name__}")] * len(messages)

@@ -113,14 +113,14 @@ class Subscription:
             return
         closer.join(LONGEST_CLOSE)
         if closer.is_alive():
-            logger.warning("closing the subscription takes longer than %g s; going on without", LONGEST_CLOSE)
+            logger.warning("cannot close the store's subscription within %g s; continuing without", LONGEST_CLOSE)
 
 
 def _close(subscription: WakeUpSubscription) -> None:
     try:
         subscription.close()
     except Exception as error:
-        logger.warning("closing the subscription failed: %s", error)
+        logger.warning("cannot close the store's subscription: %s; continuing without", error)
 
 
 SHORTEST_CONTENTION: Final = 0.05
@@ -244,7 +244,7 @@ class DispatchLoop:
             if self._forget_old():
                 self._clean_up_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:
-            logger.warning("cleaning up failed: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
+            logger.warning("cleanup failed: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
 
     def _forget_old(self) -> bool:
         """Delete some of the entries older than `retention`; whether there may be more."""
@@ -287,5 +287,9 @@ class DispatchLoop:
         """Count a failure of the store, or an unexpected one; returns the seconds to wait."""
         fetch = self._context.breakers.fetch
         if not isinstance(error, DelaystoreError) and fetch.state is BreakerState.DISARMED:
-            logger.error("unexpected %s in the dispatcher's loop, which goes on", type(error).__name__, exc_info=error)
+            logger.error(
+                "internal error, %s, in the dispatcher's loop; dispatching continues",
+                type(error).__name__,
+                exc_info=error,
+            )
         return fetch.failure(error)

@@ -132,7 +132,7 @@ class DispatchPass:
         if arrived:
             self._in_flight.note_undeleted(arrived)
         if isinstance(error, ClaimsLostError):
-            logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
+            logger.warning("lost %d claims to another dispatcher; batch rolled back", batch.claims_lost)
             return PassResult(at=batch.at)
         if isinstance(error, TransportRaisedError):
             return PassResult(at=batch.at, delay=self._breakers.dispatch.failure(error))
@@ -141,7 +141,7 @@ class DispatchPass:
         if batch.counting:
             self._breakers.recovery.failure(error)
         if arrived:
-            logger.warning("%d messages that have arrived are yet to be removed: %s", len(arrived), error)
+            logger.warning("cannot remove %d delivered messages yet, will retry: %s", len(arrived), error)
         raise error
 
     def _on_committed(self, batch: PassBatch) -> PassResult:
@@ -181,7 +181,7 @@ class DispatchPass:
         first, count = batch.not_moved[0], len(batch.not_moved)
         self._context.error_queue.declaration.again()
         logger.error(
-            "the error queue did not take %d messages, which stay in the store; first %r: %s",
+            "the error queue refused %d messages; they stay in the store; first %r: %s",
             count,
             first.message.message_id,
             first.reason,

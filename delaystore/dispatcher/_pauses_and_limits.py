@@ -52,7 +52,7 @@ class OperabilityCheck:
                 store.destinations()
         except StorePermissionError as error:
             if not self._is_logged:
-                logger.warning("pauses and limits are not applied, and nothing is reported to the store: %s", error)
+                logger.warning("pauses and rate limits are ignored and no status is reported to the store: %s", error)
             self._is_logged = True
             return False
         return True

@@ -191,7 +191,7 @@ class Settler:
                 self._defer(batch, message, outcome, deferral, sent.probes.get(message.message_id))
         if batch.unanswered:
             logger.warning(
-                "no answer for %d messages while the broker is there; deferred, first %r to %r",
+                "the broker did not confirm %d messages; they are deferred, first %r to %r",
                 len(batch.unanswered),
                 batch.unanswered[0].message_id,
                 batch.unanswered[0].destination,
@@ -222,7 +222,9 @@ class Settler:
             batch.leave_unconfirmed(message, outcome.reason)
         elif outcome.kind is OutcomeKind.NOT_DELAYABLE:
             if not batch.not_delayable:
-                logger.warning("%r is not delayed natively, but kept: %s", message.message_id, outcome.reason)
+                logger.warning(
+                    "message %r stays in the store instead of a native delay: %s", message.message_id, outcome.reason
+                )
             batch.not_delayable.append(message)
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))

@@ -106,7 +106,7 @@ class ErrorQueueDeclaration:
                 self._failed(problem)
                 return
             if self.problem is not None:
-                logger.info("the error queue is declared now")
+                logger.info("declared the error queue")
             self._wanted, self.problem = False, None
 
     def _failed(self, problem: str) -> None:
@@ -306,7 +306,7 @@ class QueueDepth:
         try:
             messages = self._question()
         except Exception as error:
-            logger.debug("the depth of %r is not known: %s", self._queue, error)
+            logger.debug("cannot read the depth of %r: %s", self._queue, error)
         finally:
             self._answer = messages, time.monotonic()
             self._asking = False

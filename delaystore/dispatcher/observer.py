@@ -181,7 +181,7 @@ class GuardedObserver(DispatchObserver):
             kind = what, type(error)
             if kind not in self._logged:
                 self._logged.add(kind)
-                logger.exception("the observer raised on a %s; dispatching continues", what)
+                logger.exception("the observer raised an error on a %s; dispatching continues", what)
             return None
 
 

@@ -285,7 +285,7 @@ class BatchProcessor:
             except (RejectedMessageError, InvalidMessageError) as error:
                 entry.objection = str(error)
             except Exception as error:  # whatever it is, the others go on
-                logger.exception("a message of %r could not be read", entry.incoming.queue)
+                logger.exception("internal error while reading a message of %r; it is rejected", entry.incoming.queue)
                 entry.objection = f"it could not be read: {error!r}"
 
     def _clock(self) -> tuple[datetime, float]:

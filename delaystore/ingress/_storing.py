@@ -165,7 +165,7 @@ class EntryStorage:
             except (TooLargeForStoreError, InvalidMessageError) as error:
                 entry.objection = str(error)
                 return
-        raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} comes and goes; it is tried again")
+        raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} appears and disappears; will retry")
 
     def _can_be_sent(self, entry: IngestEntry) -> bool:
         try:
@@ -217,7 +217,7 @@ class EntryStorage:
             entry.result = IngestResult.DUPLICATE
             return False
         if self._on_duplicate is IngressOnDuplicate.KEEP:
-            logger.warning("message %r was dropped: another one with its id waits", message.message_id)
+            logger.warning("dropped message %r: another message with its id is waiting", message.message_id)
             entry.result = IngestResult.DISCARDED
             return False
         if self._on_duplicate is IngressOnDuplicate.REPLACE:
@@ -259,7 +259,9 @@ def _supersede(runs: list[deque[IngestEntry]]) -> None:
     for entry in older:
         entry.result = IngestResult.DISCARDED
     if older:
-        logger.warning("message %r came %d times before the one that is kept", older[0].message.message_id, len(older))
+        logger.warning(
+            "message %r arrived %d times before the copy that was stored", older[0].message.message_id, len(older)
+        )
     runs.clear()
 
 

@@ -246,7 +246,7 @@ class ConsumingLoop(Generic[ItemT]):
             run.disconnect()
         except Exception as error:  # whatever it is, the loop goes on
             if not isinstance(error, TransportError | StoreError):
-                logger.exception("consuming %s failed unexpectedly; it connects again", self._what)
+                logger.exception("internal error while consuming %s; reconnecting", self._what)
             run.disconnect(error)
             if not work.recover(error, run.stopping):
                 run.stopping.wait(self._breaker.failure(error))

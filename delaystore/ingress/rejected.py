@@ -122,7 +122,7 @@ class RejectedQueue:
 def _log(entry: IngestEntry, queue: str) -> None:
     message_id = entry.incoming.properties.message_id
     which = "a message without an id" if message_id is None else f"the message {message_id!r}"
-    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.incoming.queue, queue, entry.objection)
+    logger.warning("rejected %s of %r, moved to %r: %s", which, entry.incoming.queue, queue, entry.objection)
 
 
 def _copy(entry: IngestEntry, queue: str) -> Copy:

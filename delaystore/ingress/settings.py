@@ -144,7 +144,9 @@ class IngressSettings:
             if not getattr(self, name):
                 object.__setattr__(self, name, default(self.queue))
             if getattr(self, name) == self.queue:
-                raise ConfigurationError(f"{name} is the ingress queue itself, for ever; name another one")
+                raise ConfigurationError(
+                    f"{name} is the ingress queue itself, so messages would loop; name another one"
+                )
         _check_range("batch_size", self.batch_size, 1, MOST_PREFETCHED)
         _check_range("prefetch", self.prefetch, 1, MOST_PREFETCHED)
         _check_range("memory_bytes", self.memory_bytes, 1024 * 1024, 2**40)

@@ -88,7 +88,14 @@ class EndpointAccess:
                 store.note_changes([AuditEntry(at=now, by=actor.by, action=action, about=about, count=count, way=way)])
         except StoreError as error:
             messages = counted(count, "message")
-            logger.error("%s: %s by %s (%s) is done, but not noted: %s", action, about, actor.by, messages, error)
+            logger.error(
+                "%s: %s by %s (%s) is done, but missing in the audit trail: %s",
+                action,
+                about,
+                actor.by,
+                messages,
+                error,
+            )
 
 
 CountListener = Callable[[int], object]

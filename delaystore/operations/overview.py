@@ -236,7 +236,7 @@ class Overview:
 
     def _of_store(self) -> Iterator[str]:
         if self.problem is not None:
-            yield f"The store cannot say how it is: {self.problem}."
+            yield f"The store does not report its state: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
         yield from (f"Messages cannot be stored or dispatched: {each}." for each in self.blocking_defects)
@@ -247,11 +247,11 @@ class Overview:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
             yield f"{overdue_text(self.overdue).capitalize()}."
         if self.dispatchers is not None and not self.dispatchers and self.waiting is not None and self.waiting.messages:
-            yield "No dispatcher is running, as far as they tell, and messages wait."
+            yield "Messages are waiting, but no dispatcher reports that it is running."
         for each in self.dispatchers or ():
             who = f"dispatcher {each.name} (process {each.pid} on {each.host})"
             if each.problem is not None:
-                yield f"The {who} forwards nothing: {each.problem}."
+                yield f"The {who} delivers no messages: {each.problem}."
             for name, state in each.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
@@ -277,7 +277,7 @@ class Overview:
             yield f"The error queue {self.error_queue!r} holds {counted(self.error_queue_depth, 'message')}."
         if self.failing is not None and self.failing.messages:
             number = up_to(self.failing.messages, "message", exact=self.failing.exact)
-            yield f"{number} could not be forwarded so far, and will be tried again."
+            yield f"{number} failed so far and will be retried."
 
 
 def _minute(activity: Activity) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Inquiry:
                 found["error_queue_seen"] = found.get("now")
             except Exception as error:
                 late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
-                remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
+                remarks.append(f"The depth of the error queue {queue!r} is unknown: {late}.")
         if found.get("error_queue_depth") is None:
             reported = reported_depth(found.get("dispatchers") or (), queue)
             found["error_queue_depth"], found["error_queue_seen"] = reported

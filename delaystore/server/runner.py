@@ -115,7 +115,7 @@ class Runner:
         try:
             return component.problems()
         except Exception as error:
-            logger.exception("%s cannot tell how it is", self.name)
+            logger.exception("internal error while reading the health of %s", self.name)
             return [f"it cannot tell how it is: {_reason(error)}"]
 
     def _run(self) -> None:

@@ -148,7 +148,9 @@ class Running:
         except DelaystoreError as error:
             self._tell(f"not reloaded, all is as it was: {' '.join(str(error).split())}")
         except Exception as error:
-            logger.exception("unforeseen, while the configuration was read again")
+            logger.exception(
+                "internal error while reading the configuration again; the service continues with the old one"
+            )
             self._tell(f"not reloaded, all is as it was: {_line(error)}")
         finally:
             self._notifier.ready()
@@ -159,7 +161,7 @@ class Running:
             return
         done = self._service.reload(self._load(), self._goes_on_reloading)
         if done.failure is not None:
-            logger.error("unforeseen, while going over to another configuration", exc_info=done.failure)
+            logger.error("internal error while applying the new configuration", exc_info=done.failure)
             self._tell(f"reloaded in part: {_line(done.failure)}; send SIGHUP again, or restart")
             return
         self._tell_of(done)

@@ -133,7 +133,7 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
             "invoice.new",
         )
         assert (headers["kind"], headers["x-delay"]) == ("x", "soon")
-        said = f"the message 'bad-1' of 'orders.ingress' was rejected, and is in {REJECTED!r}: header x-delay is 'soon'"
+        said = f"rejected the message 'bad-1' of 'orders.ingress', moved to {REJECTED!r}: header x-delay is 'soon'"
         assert said in caplog.text
         assert delivery.count() == 2
 

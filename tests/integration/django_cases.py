@@ -163,7 +163,7 @@ class Transactions(Emptied):
 
     def test_going_back_would_lose_what_waits(self) -> None:
         delayed.send("queue", b"", delay=HOUR, message_id="kept")
-        with self.assertRaisesRegex(CommandError, "1 message waits, and would be lost"):
+        with self.assertRaisesRegex(CommandError, "1 message is waiting and would be lost"):
             call_command("migrate", "delaystore", "zero", verbosity=0)
         self.assertEqual(waiting(), ["kept"])
         delayed.cancel("kept")
@@ -260,8 +260,8 @@ class Lists(AdminCase):
     def test_it_refuses_what_no_list_has(self) -> None:
         for name, value, reason in (
             ("p", "nonsense", "This page does not exist"),
-            ("since", "nonsense", "is no time"),
-            ("state", "nonsense", "No message has the state"),
+            ("since", "nonsense", "is not a time"),
+            ("state", "nonsense", "Unknown state"),
             ("message_id", "one", "The list has no filter"),
             ("destination", "a\nb", "control character"),
         ):
@@ -422,7 +422,7 @@ class Actions(AdminCase):
         )
         with patch.object(WaitingMessageAdmin, "run_seconds", 0.0):
             page = self.act("cancel_messages", "m0", confirmed=EVERY, select_across="1")
-            self.assertContains(page, f"Cancelled so far: {STEP} of {STEP} messages looked at.")
+            self.assertContains(page, f"Cancelled so far: {STEP} of {STEP} examined messages.")
             operation_id = page.context["operation"].operation_id
             self.assertEqual(len(waiting()), 3)
             refused = self.act("reschedule", "m0", operation=operation_id)
@@ -523,8 +523,8 @@ class Settings(SimpleTestCase):
         for wrong, reason in (
             (None, "set DELAYSTORE"),
             ({}, "set DELAYSTORE"),
-            ({"ENDPOINT": "shop", "ENDPIONT": 1}, "DELAYSTORE has no 'ENDPIONT'; it takes DATABASE, ENDPOINT"),
-            ({"ENDPOINT": "shop", "DATABASE": "other"}, "'other', which DATABASES does not have"),
+            ({"ENDPOINT": "shop", "ENDPIONT": 1}, "unknown key 'ENDPIONT' in DELAYSTORE; known are DATABASE, ENDPOINT"),
+            ({"ENDPOINT": "shop", "DATABASE": "other"}, "'other', but DATABASES has no such entry"),
             ({"ENDPOINT": "shop", "SETTINGS": {"batch_size": 0}}, r"DELAYSTORE\['SETTINGS'\]: batch_size"),
             ({"ENDPOINT": "shop", "SETTINGS": {"batchsize": 1}}, r"DELAYSTORE\['SETTINGS'\]: .*batchsize"),
         ):
@@ -570,7 +570,7 @@ class Settings(SimpleTestCase):
             with self.subTest(url):
                 self.assertEqual(store_url(database).render_as_string(hide_password=False), url)
         for database, reason in (
-            ({"ENGINE": "django.db.backends.oracle"}, "holds no delayed messages"),
+            ({"ENGINE": "django.db.backends.oracle"}, "cannot store delayed messages"),
             (
                 {"ENGINE": "django.db.backends.mysql", "NAME": "shop", "OPTIONS": {"conv": {}}},
                 "'conv' of the database cannot be written",

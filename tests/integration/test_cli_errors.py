@@ -192,7 +192,7 @@ def test_a_change_that_the_store_does_not_note_says_so(run: CommandLine, sqlite_
     result = run("errors", "discard", "--destination", "billing", "--store", sqlite_url, "--endpoint", "shop")
     assert (result.code, result.out.splitlines()[0]) == (0, "discarded: 3 messages")
     assert result.err.startswith("warning: discard: error queue error: ")
-    assert "(3 messages) is done, but not noted: " in result.err
+    assert "(3 messages) is done, but missing in the audit trail: " in result.err
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])

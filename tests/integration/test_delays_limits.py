@@ -143,7 +143,7 @@ def test_a_dry_run_reads_nothing_that_reading_wears_out(
     limit(20)
     put_one(rabbitmq_url)
     line = run.refused(*MOVE, "--dry-run")
-    assert "on early after 20 times; run delaystore cascade create --cascade nservicebus-v2" in line
+    assert "so messages would leave it early; run delaystore cascade create --cascade nservicebus-v2" in line
     with channel_to(rabbitmq_url) as channel:
         method, properties, _ = channel.basic_get(LEVEL)
         assert not method.redelivered

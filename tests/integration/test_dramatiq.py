@@ -266,7 +266,7 @@ def test_storing_goes_on_while_rabbitmq_is_down(delivery: DelayedDelivery, caplo
         for _ in range(2):
             note.send_with_options(args=("one",), delay=3_600_000)
     assert delivery.count() == 2
-    assert caplog.text.count("is not declared yet") == 1
+    assert caplog.text.count("its worker will declare it") == 1
 
 
 def test_a_negative_threshold_is_refused(delivery: DelayedDelivery) -> None:

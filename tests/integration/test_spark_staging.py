@@ -255,7 +255,7 @@ def test_duplicates_that_are_gone_when_they_are_looked_for_are_not_blamed(
         attempts = [staged(staging, rows(3))]
         with monkeypatch.context() as patch:
             patch.setattr(_promotion, "waiting_already", gone_by_then)
-            with pytest.raises(StoreUnavailableError, match="other transactions came in the way of the load 'one'"):
+            with pytest.raises(StoreUnavailableError, match="the load 'one' failed after"):
                 staging.promote(attempts, OnDuplicate.ERROR)
         with pytest.raises(DuplicateMessageError, match="already waiting in the store: message_id 'm-00001'"):
             staging.promote(attempts, OnDuplicate.ERROR)

@@ -86,7 +86,7 @@ def test_a_port_that_is_taken_is_named(run: CommandLine, config: Path) -> None:
         port = taken.getsockname()[1]
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
         line = run.refused("serve", "--config", str(config))
-    assert f"127.0.0.1:{port} cannot be listened to: Address already in use" in line
+    assert f"127.0.0.1:{port} cannot be opened: Address already in use" in line
 
 
 def test_the_configuration_is_printed_and_read_again(run: CommandLine, config: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_fault_of_a_plug_in_while_reloading_is_logged_and_all_goes_on(sqlite_u
         good = config.read_text()
         write(config, endpoint("sales", "odd://x", sqlite_url))
         assert service.reload() == "not reloaded, all is as it was: KeyError: 'odd'"
-        service.says("ERROR unforeseen, while the configuration was read again")
+        service.says("ERROR internal error while reading the configuration again")
         config.write_text(good.replace("20s", "21s"))
         assert service.reload() == "reloaded: drain"
         service.wait_until_ready()

@@ -81,7 +81,7 @@ def test_it_logs_the_beginning_the_trigger_and_the_recovery_in_one_line_each(
     breaker.success()
     breaker.success()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "forwarding fails: the broker is gone"),
+        ("WARNING", "forwarding fails: the broker is gone; will retry"),
         ("CRITICAL", "forwarding has failed for 30 s without a success in between: the broker is gone"),
         ("WARNING", "forwarding works again"),
     ]
@@ -98,9 +98,9 @@ def test_failures_and_successes_in_turn_are_a_pair_of_lines_in_ten_seconds_with_
     breaker.failure(OUTAGE)
     breaker.success()
     assert [record.getMessage() for record in caplog.records] == [
-        "forwarding fails: the broker is gone",
+        "forwarding fails: the broker is gone; will retry",
         "forwarding works again",
-        "forwarding fails (71 times since the last such line, with successes in between): the broker is gone",
+        "forwarding fails (71 times since the last such line, with successes in between): the broker is gone; will retry",
         "forwarding works again",
     ]
 
@@ -114,9 +114,9 @@ def test_an_outage_that_lasts_is_logged_though_it_began_soon_after_another(
         seconds.now += 4
         breaker.failure(OUTAGE)
     assert [record.getMessage() for record in caplog.records] == [
-        "forwarding fails: the broker is gone",
+        "forwarding fails: the broker is gone; will retry",
         "forwarding works again",
-        "forwarding fails: the broker is gone",
+        "forwarding fails: the broker is gone; will retry",
     ]
 
 

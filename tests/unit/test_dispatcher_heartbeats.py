@@ -149,7 +149,7 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
     assert done(store).delivered == 2
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        "sending the dispatcher's heartbeat fails: locked",
+        "sending the dispatcher's heartbeat fails: locked; will retry",
         "sending the dispatcher's heartbeat works again",
     ]
 

@@ -243,7 +243,7 @@ def test_what_it_raises_is_logged_once_for_each_kind_and_harms_nothing(
     dispatcher.dispatch_due()
     assert transport.bodies("billing") == [b"a", b"b", b"c"]
     assert [record.getMessage() for record in caplog.records] == [
-        "the observer raised on a PassReport; dispatching continues"
+        "the observer raised an error on a PassReport; dispatching continues"
     ] * 2
 
 

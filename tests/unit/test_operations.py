@@ -276,7 +276,7 @@ def test_a_note_that_is_not_taken_is_logged(
     monkeypatch.setattr(store, "note_changes", refuse)
     with caplog.at_level(logging.ERROR):
         operations.note("replay", "error queue", 2)
-    assert "by ada (2 messages) is done, but not noted: gone" in caplog.text
+    assert "by ada (2 messages) is done, but missing in the audit trail: gone" in caplog.text
 
 
 def test_an_overview_tells_all_that_is_known(
@@ -305,7 +305,7 @@ def test_an_overview_tells_all_that_is_known(
     assert overview.problem is None
     assert overview.wrong == [
         "The oldest message is overdue for 1h.",
-        "3 messages could not be forwarded so far, and will be tried again.",
+        "3 messages failed so far and will be retried.",
     ]
     document = overview.as_dict()
     assert document["operations"][0]["wanted"] == {"headers": {"kind": "<b>"}}
@@ -322,7 +322,9 @@ def test_an_overview_names_what_is_wrong_with_dispatchers_and_the_error_queue(st
     transport = ScriptedTransport()
     delivery = DelayedDelivery("sales", store, transport)
     fill(store, 1)
-    assert delivery.operations.overview().wrong == ["No dispatcher is running, as far as they tell, and messages wait."]
+    assert delivery.operations.overview().wrong == [
+        "Messages are waiting, but no dispatcher reports that it is running."
+    ]
     record = DispatcherRecord(
         dispatcher_id="1",
         name="sales",
@@ -337,7 +339,7 @@ def test_an_overview_names_what_is_wrong_with_dispatchers_and_the_error_queue(st
     )
     store.heartbeat(record)
     assert delivery.operations.overview().wrong == [
-        "The dispatcher sales (process 7 on web1) forwards nothing: the broker is gone.",
+        "The dispatcher sales (process 7 on web1) delivers no messages: the broker is gone.",
         "The dispatcher sales (process 7 on web1) has a triggered breaker: dispatch.",
         "The error queue 'error' holds 12 messages.",
     ]
@@ -451,7 +453,7 @@ def test_what_was_sent_again_is_reported_though_the_store_cannot_be_set_up(caplo
     transport.declare("error")
     transport.send([message("a", destination="error", headers={"NServiceBus.FailedQ": "billing"})], None, 1)
     assert DelayedDelivery("sales", LostStore(), transport).operations.errors.replay().done == 1
-    assert "is done, but not noted: nobody answers" in caplog.text
+    assert "is done, but missing in the audit trail: nobody answers" in caplog.text
 
 
 def test_the_error_queue_is_awaited_and_its_changes_are_noted(store: CountingStore) -> None:

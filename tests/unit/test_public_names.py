@@ -194,7 +194,7 @@ def test_a_wrong_entry_point_is_named() -> None:
     )
     assert 'entry point unnamed = "tests.unit.test_public_names:open_nothing"' in str(caught.value)
     with pytest.raises(
-        ConfigurationError, match="'uncallable' is a dict, and no function that opens a URL; mend the en"
+        ConfigurationError, match="'uncallable' is a dict, and no function that opens a URL; fix the en"
     ):
         open_transport("uncallable://x")
 

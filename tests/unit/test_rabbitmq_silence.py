@@ -453,7 +453,7 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
 
     ended(send, broker)
     assert "was lost: all channels wait for answers" in caplog.text
-    assert "unexpectedly" not in caplog.text
+    assert "internal error" not in caplog.text
 
 
 def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(

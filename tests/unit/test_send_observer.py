@@ -149,8 +149,8 @@ def test_what_it_raises_harms_no_send(
         delivery.send("billing", b"body", delay=0)
     assert Dispatcher(store, transport, observer=Raising()).dispatch_due().delivered == 2
     assert {record.getMessage() for record in caplog.records} == {
-        "the observer raised on a Sending; dispatching continues",
-        "the observer raised on a SettledMessages; dispatching continues",
+        "the observer raised an error on a Sending; dispatching continues",
+        "the observer raised an error on a SettledMessages; dispatching continues",
     }
     assert transport.bodies("billing") == [b"body"] * 2
 

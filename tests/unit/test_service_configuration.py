@@ -156,7 +156,10 @@ store_timeout = 31
         ),
         (f'{SALES}[endpoint.sales.ingress.o]\nbroker = "http://x"', "broker must begin with amqp:// or amqps://"),
         (f"{SALES}[endpoint.sales.ingress.{'o' * 250}]", "[endpoint.sales] ingress 'ooo"),
-        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "o.ingress"', "leads back to the ingress queue, for ever"),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\ndestination = "o.ingress"',
+            "leads back to the ingress queue: messages would loop",
+        ),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/queues/o.ingress"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o/key"', "leads back to the ingress queue"),
@@ -182,7 +185,7 @@ store_timeout = 31
         ),
         (
             f'{SALES}[endpoint.sales.ingress.o]\nrejected_queue = "o.ingress"',
-            "ingress 'o': rejected_queue is the ingress queue itself, for ever",
+            "ingress 'o': rejected_queue is the ingress queue itself, so messages would loop",
         ),
         (
             f'{SALES}error_queue = "o.ingress"\n[endpoint.sales.ingress.o]',

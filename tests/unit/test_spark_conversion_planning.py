@@ -93,7 +93,7 @@ def test_a_delay_must_be_a_number() -> None:
 
 
 def test_one_column_says_when() -> None:
-    assert "columns due_time and Delay both say when; drop one" in refused(rows(Delay=(LongType(), [])))
+    assert "columns due_time and Delay both give the due time; drop one" in refused(rows(Delay=(LongType(), [])))
 
 
 def test_names_that_differ_by_case_alone_are_refused() -> None:

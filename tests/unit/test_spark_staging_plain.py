@@ -59,7 +59,7 @@ def test_a_repeated_task_adds_nothing(store: InMemoryDelayedMessageStore) -> Non
 
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
 def test_what_would_need_a_way_back_is_refused(store: InMemoryDelayedMessageStore, on_duplicate: OnDuplicate) -> None:
-    with pytest.raises(ConfigurationError, match="set the option onDuplicate to ignore if that is what you want"):
+    with pytest.raises(ConfigurationError, match="set the option onDuplicate to ignore if you want that"):
         open_staging(WriteOptions(store="redis://localhost", endpoint="sales", on_duplicate=on_duplicate), 600)
     staging = open_staging(OPTIONS, 600)
     staging.begin(LoadKey("one"))

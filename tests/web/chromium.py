@@ -24,6 +24,7 @@ ARGUMENTS = [
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 320, "height": 844}
 """As wide as a small telephone, or a page of twice the size: WCAG 2.2, 1.4.10."""
+PHONE = {"width": 390, "height": 844}
 
 
 class Watched:
@@ -68,6 +69,20 @@ def opened(browser: Browser, base: str, *, expected: tuple[str, ...] = (), **opt
 def reduce_colours(picture: Path) -> None:
     """Make a screenshot small: pages have few colours."""
     Image.open(picture).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(picture, optimize=True)
+
+
+def squeezed(page: Page) -> list[str]:
+    """Return the texts that have four lines or more of less than eight letters each."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("td, dd, dt, li, p, h1, a.id, .badge")].filter((each) => {
+          if (each.matches(".change") || !each.innerText.trim() || !each.checkVisibility()) return false;
+          const range = document.createRange();
+          range.selectNodeContents(each);
+          const tops = new Set([...range.getClientRects()].map((box) => Math.round(box.bottom / 8)));
+          return tops.size >= 4 && each.innerText.trim().length / tops.size < 8;
+        }).map((each) => `${each.tagName}.${each.className}: ${each.innerText.slice(0, 60)}`)"""
+    )
+    return found
 
 
 def overflow(page: Page) -> list[str]:

@@ -5,14 +5,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, DelayedMessage, SqlDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.stores.records import Activity, DispatcherRecord
+from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.transports.rabbitmq.topology import topology_named
 from tests.integration.cascades import channel_to, declare, make_destination, send
 
 CASCADE = "custom:delay:14"
+LONG = "Contoso.Sales.OrderProcessing.Endpoint-Reminders_v2"
+LONG_IDS = (
+    "Sales.OrderReminders/7c9e6679-7425-40de-944b-e07fc1f90ae7",
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "2f1c9f6e-6d5b-4b52-a2d3-0f2f8f2f7c11",
+)
 EVIL = "<script>alert('queue')</script>"
 QUEUES = ("billing", "shipping", "reminders", "mail.newsletter")
 FULL = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -45,6 +52,35 @@ def make_cascade(url: str) -> None:
         random = Random(3)
         for _ in range(200):
             send(channel, topology, 300 + 16_000 * random.random() ** 3, "invoices", b"later")
+
+
+def fill_with_long_names(url: str) -> None:
+    """Store messages, a dispatcher and an ingress with names as long as those of large systems."""
+    with reminding(url) as delivery:
+        store = delivery._store
+        assert isinstance(store, SqlDelayedMessageStore)
+        for number, name in enumerate(LONG_IDS):
+            delivery.cancel(name)
+            delivery.send(LONG, b"{}", delay=timedelta(seconds=170 - number), message_id=name, headers={LONG: name})
+        now = store.now()
+        host = "ip-10-20-117-203.eu-central-1.compute.internal"
+        common: dict[str, Any] = {"host": host, "pid": 2_117_401, "version": "0.2.0", "since": now, "heartbeat": now}
+        problem = f"[Errno 111] Connection refused: amqps://{host}:5671/production; retrying in 5 s"
+        store.heartbeat(
+            DispatcherRecord(dispatcher_id=host, name=f"{host}-2117401", problem=problem, **common),
+            [],
+        )
+        store.heartbeat_of_ingress(
+            IngressRecord(
+                ingress_id=host,
+                queue=f"{LONG}.ingress",
+                rejected_queue=f"{LONG}.ingress.rejected",
+                unacknowledged=12,
+                why_unacknowledged=problem,
+                rejected_depth=3,
+                **common,
+            )
+        )
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def test_messages_are_sent_read_changed_and_cancelled(call: Program, delivery: D
     call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0})
     call("DELETE", "/messages/a%2Fb%3Fc")
     for method in ("GET", "DELETE"):
-        assert call(method, "/messages/a%2Fb%3Fc", status=404)["detail"] == "No message 'a/b?c' waits here."
+        assert call(method, "/messages/a%2Fb%3Fc", status=404)["detail"] == "Message 'a/b?c' is not waiting."
     call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0}, status=404)
     assert [each.by for each in delivery.operations.changes()] == ["robot"] * 3
 
@@ -236,7 +236,7 @@ def test_messages_are_searched_page_by_page(call: Program, delivery: DelayedDeli
         ({"destination": "", "delay": 1}, "Destination is empty."),
         ({"destination": "q", "delay": 1, "bdoy": "x"}, "Unknown field 'bdoy'"),
         ({"destination": "q", "delay": 1, "body": "a", "body_base64": "YQ=="}, "one of body and body_base64"),
-        ({"destination": "q", "delay": 1, "body_base64": "%"}, "is no base64"),
+        ({"destination": "q", "delay": 1, "body_base64": "%"}, "is not base64"),
         ({"destination": "q", "delay": 1, "properties": {"colour": "red"}}, "unknown property"),
         ({"destination": "q", "delay": 1, "message_id": "x" * 300}, "at most 255"),
         ([1], "must be a JSON object"),
@@ -392,7 +392,9 @@ def test_an_operation_that_began_too_late_for_the_answer_runs(
     monkeypatch.setattr(InMemoryDelayedMessageStore, "begin_operation", late)
     site.calls = Calls(0.1)
     said = call("POST", "/operations", json={"kind": "cancel", "filter": {"all": True}}, status=503)["detail"]
-    assert said == "There was no answer within 0.1 seconds; the change may still be made: look before you ask again."
+    assert (
+        said == "The store did not answer within 0.1 seconds; the change may still be made: check before you try again."
+    )
     held.set()
     wait_until(lambda: delivery.count() == 0, "the operation")
 
@@ -413,12 +415,12 @@ def test_an_operation_that_failed_says_why_and_is_logged(
         assert call("GET", path)["problem"] == "the connection was lost"
     (logged,) = [each.getMessage() for each in caplog.records if each.name == "delaystore.server.web"]
     assert logged == (
-        f"operation {begun['operation_id']} (cancel: all messages), asked for by robot, was left unfinished: "
+        f"unfinished: operation {begun['operation_id']} (cancel: all messages), requested by robot: "
         f"the connection was lost; resume it on its page, or by `delaystore operations resume {begun['operation_id']}`"
     )
     assert call("POST", path, json={}, status=202)["problem"] is None
     wait_until(lambda: call("GET", path)["state"] == "done", "the operation")
-    assert "has ended already: done" in call("POST", path, json={}, status=409)["detail"]
+    assert "has already ended: done" in call("POST", path, json={}, status=409)["detail"]
 
 
 def test_a_process_that_ends_logs_the_operations_that_it_leaves(
@@ -458,7 +460,7 @@ def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, 
     for _ in range(8):
         site.jobs.begin(BackgroundJob(about="waiting", by="me"), lambda _: str(held.wait(30)))
     new = {"kind": "cancel", "filter": {"all": True}}
-    assert "8 changes are going on already" in call("POST", "/operations", json=new, status=429)["detail"]
+    assert "8 changes are in progress" in call("POST", "/operations", json=new, status=429)["detail"]
     assert not delivery.operations.operations()
     held.set()
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,8 +19,18 @@ from tests.dispatching import wait_until
 from tests.integration.cascades import channel_to, ready
 from tests.integration.cli import started
 from tests.servers import PostgreSQLDatabases, RabbitMQVhosts, ServerMissingError
-from tests.web.chromium import NARROW, chromium, opened, overflow, reduce_colours
-from tests.web.scene import CASCADE, EVIL, fill, make_cascade, make_queues, reminding
+from tests.web.chromium import NARROW, PHONE, chromium, opened, overflow, reduce_colours, squeezed
+from tests.web.scene import (
+    CASCADE,
+    EVIL,
+    LONG,
+    LONG_IDS,
+    fill,
+    fill_with_long_names,
+    make_cascade,
+    make_queues,
+    reminding,
+)
 from tests.web.served import Served, served
 
 USERS = "ada:operate:lovelace grace:read:hopper"
@@ -155,23 +165,29 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
 
 
 @pytest.mark.long  # pictures take seconds, and every test here looks at a screen
-@pytest.mark.parametrize("look", ["light", "dark", "narrow"])
+@pytest.mark.parametrize("look", ["light", "dark", "phone", "narrow"])
 def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures: Path, look: str) -> None:
     options = {
         **ADA,
         "color_scheme": "dark" if look == "dark" else "light",
-        **({"viewport": NARROW} if look == "narrow" else {}),
+        **{each: {"viewport": size} for each, size in (("phone", PHONE), ("narrow", NARROW))}.get(look, {}),
     }
+    fill_with_long_names(shop.store)
     with reminding(shop.store) as delivery:
         delivery.send("full", b"x", delay=0, message_id="refused-1")
         delivery.send("gone", b"x", delay=0, message_id=f"lost-{look}")
         wait_until(lambda: (found := delivery.get("refused-1")) is not None and found.failures)
     with opened(browser, shop.url, **options) as page:
-        more = ("/message?id=order-40001", "/message?id=refused-1", "/bulk/preview?kind=cancel&destination=billing")
+        more = (
+            *("/message?id=order-40001", "/message?id=refused-1", f"/message?id={LONG_IDS[0]}"),
+            *("/bulk/preview?kind=cancel&destination=billing", "/bulk/preview?kind=reschedule&at=2099-01-01T00:00:00"),
+            *(f"/messages?destination={LONG}", "/errors/messages?destination=gone"),
+        )
         for path in (*SCREENS, *more):
             page.goto(path)
             expect(page.locator("main h1")).to_be_attached()
             assert not overflow(page), path
+            assert not squeezed(page), path
             name = re.sub(r"\W+", "-", path.partition("&")[0].strip("/")) or "overview"
             page.screenshot(path=pictures / f"{name}-{look}.png", full_page=True)
     with reminding(shop.store) as delivery:
@@ -211,6 +227,54 @@ def test_the_first_screen_says_that_nobody_answers_and_recovers(browser: Browser
                 page.wait_for_event("response", lambda answer: answer.status == 503, timeout=30_000)
             with served("--port", str(port), environment=environment):
                 expect(away).not_to_be_visible(timeout=30_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "summer", "winter", "about"),
+    [
+        ({"timezone_id": "Europe/Berlin"}, "2099-07-01 14:00:00", "2099-01-01 13:00:00", "times are in Europe/Berlin"),
+        ({"timezone_id": "UTC"}, "2099-07-01 12:00:00 UTC", "2099-01-01 12:00:00 UTC", "all times are UTC"),
+        (
+            {"timezone_id": "Europe/Berlin", "java_script_enabled": False},
+            *("2099-07-01 12:00:00 UTC", "2099-01-01 12:00:00 UTC", "all times are UTC"),
+        ),
+    ],
+    ids=["Berlin", "UTC", "without scripts"],
+)
+def test_times_are_shown_in_the_reader_s_zone_and_utc_when_pointed_at(
+    browser: Browser, shop: Shop, options: dict[str, Any], summer: str, winter: str, about: str
+) -> None:
+    with reminding(shop.store) as delivery, opened(browser, shop.url, **ADA, **options) as page:
+        for month, shown in ((7, summer), (1, winter)):
+            due = datetime(2099, month, 1, 12, tzinfo=UTC)
+            message_id = f"web-zone-{month}"
+            delivery.send("billing", b"x", at=due, message_id=message_id)
+            page.goto(f"/message?id={message_id}")
+            time = page.locator(".facts time").first
+            expect(time).to_have_text(shown)
+            expect(time).to_have_attribute("title", f"{due:%Y-%m-%d} 12:00:00 UTC")
+            expect(time).to_have_attribute("datetime", f"{due:%Y-%m-%d}T12:00:00Z")
+            delivery.cancel(message_id)
+        expect(page.locator("footer")).to_contain_text(about)
+        page.goto("/messages")
+        assert page.locator("label", has=page.locator("[type=datetime-local]")).all_inner_texts() == [
+            "Due from UTC",
+            "Due before UTC",
+        ]
+
+
+@pytest.mark.long
+def test_times_stay_in_the_reader_s_zone_when_the_first_screen_is_refreshed(browser: Browser, shop: Shop) -> None:
+    with opened(browser, shop.url, timezone_id="Asia/Kolkata", **ADA) as page:
+        page.goto("/")
+        page.evaluate("document.querySelector('.tile').dataset.old = 'yes'")
+        with reminding(shop.store) as delivery:
+            delivery.send("billing", b"x", delay=timedelta(days=2))
+        expect(page.locator(".tile[data-old]")).to_have_count(0, timeout=30_000)
+        shown = [*page.locator("td time").all_inner_texts(), page.locator("svg.bars title").first.text_content() or ""]
+        assert len(shown) > 1
+        assert not [each for each in shown if "UTC" in each]
+        assert shown[-1].endswith(":30")  # an hour of UTC, five and a half hours later
 
 
 def test_a_bar_leads_to_its_messages(page: Page) -> None:
@@ -292,7 +356,7 @@ def test_many_are_previewed_confirmed_and_changed(browser: Browser, shop: Shop, 
         with opened(browser, shop.url, **ADA, java_script_enabled=scripts) as page:
             page.goto("/bulk")
             page.get_by_label("Header").fill(f"batch=scripts-{scripts}")
-            page.get_by_label("Reschedule: they get").check()
+            page.get_by_label("Reschedule: set").check()
             page.get_by_label("After").fill("9d")
             page.get_by_role("button", name="Preview").click()
             expect(page.locator(".big")).to_have_text("40 messages")
@@ -343,7 +407,7 @@ def test_a_destination_is_paused_limited_and_resumed(page: Page, shop: Shop) -> 
         page.goto("/destinations")
         page.locator("summary", has_text="Another destination").click()
         page.locator("details.more").get_by_label("Destination").fill("halted")
-        page.get_by_role("button", name="Pause it").click()
+        page.get_by_role("button", name="Pause destination").click()
         row = page.locator("tbody tr", has_text="halted")
         expect(row).to_contain_text("paused")
         wait_until(lambda: (found := delivery.get("web-halted")) is not None and found.is_parked)
@@ -415,7 +479,7 @@ def test_who_may_look_sees_no_buttons_and_changes_nothing(browser: Browser, shop
         for path in (*SCREENS, "/message?id=order-40002", "/bulk/preview?kind=cancel&destination=billing"):
             page.goto(path)
             assert page.locator("form[method=post]").count() == 0, path
-        expect(page.locator(".who")).to_have_text(re.compile("grace.*may look"))
+        expect(page.locator(".who")).to_have_text(re.compile("grace.*read-only"))
         form = '{method: "POST", body: new URLSearchParams({id: "1"})}'
         status = page.evaluate(f'async () => (await fetch("message/cancel", {form})).status')
         assert status == 403

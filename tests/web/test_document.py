@@ -57,5 +57,5 @@ def test_it_is_mounted_behind_the_application_s_own_login(tmp_path: Path, monkey
     with DelayedDelivery("sales", SqlDelayedMessageStore("sqlite:///app.db")), names["delivery"]:
         page = names["app"]
         assert browser(page).get("/delays/").status_code == 401
-        assert "may look" in browser(page, headers={"x-user": "grace"}).get("/delays/").text
-        assert "may change" in browser(page, headers={"x-user": "ada"}).get("/delays/").text
+        assert "read-only" in browser(page, headers={"x-user": "grace"}).get("/delays/").text
+        assert "can change" in browser(page, headers={"x-user": "ada"}).get("/delays/").text

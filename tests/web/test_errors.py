@@ -140,7 +140,7 @@ def test_an_error_queue_that_nobody_has_made_is_told() -> None:
         delivery.check_startable()
         delivery.stop()
         here = browser(app(DelayedDelivery("sales", delivery._store, InMemoryTransport())))
-        assert "nothing has failed for good" in here.get("/errors").text
+        assert "no message has failed permanently" in here.get("/errors").text
         assert Program(here)("GET", "/errors") == {"groups": [], "depth": 0, "examined": 0}
 
 
@@ -183,7 +183,7 @@ def test_a_form_without_a_filter_changes_nothing(here: Browser, failed: DelayedD
     for path in ("/errors/discard", "/errors/replay"):
         answer = post(here, path, "/errors")
         assert answer.status_code == 400
-        assert "hich messages? give a filter" in Page(answer.text).text
+        assert "give either a filter, or all=yes" in Page(answer.text).text
     assert failed.operations.errors.depth() == 4
 
 

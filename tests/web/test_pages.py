@@ -98,7 +98,7 @@ def test_messages_are_filtered_and_come_page_by_page(delivery: DelayedDelivery, 
     for query in ({"header": "n=7"}, {"id_prefix": "m007"}, {"header": "n=7", "destination": "queue1"}):
         page = Page(here.get("/messages", params=query).text)
         assert [each["href"] for each in page.all("a") if each.get("class") == "id"] == ["/message?id=m007"]
-    assert "Nothing waits that matches." in here.get("/messages", params={"failing": "yes"}).text
+    assert "No waiting message matches." in here.get("/messages", params={"failing": "yes"}).text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_messages_are_filtered_and_come_page_by_page(delivery: DelayedDelivery, 
     [
         ({"since": "tomorrow"}, "is not a time in a form that delaystore reads"),
         ({"header": "x"}, "is not of the form NAME=VALUE"),
-        ({"after": "x"}, "is no place to go on from"),
+        ({"after": "x"}, "is not a page's cursor"),
         ({"failing": "perhaps"}, "must be yes or no"),
         ({"since": "2030-01-01T00:00", "until": "2029-01-01T00:00"}, "Nothing is due from"),
     ],
@@ -127,7 +127,7 @@ def test_a_message_is_shown_whole(delivery: DelayedDelivery, here: Browser) -> N
         assert part in text
     hidden = browser(app(delivery)).get("/message", params={"id": "m/1?&"}).text
     assert "Köln" not in hidden
-    assert "Bodies are hidden" in hidden
+    assert "Message bodies are hidden" in hidden
     assert here.get("/message", params={"id": "other"}).status_code == 404
 
 
@@ -176,7 +176,7 @@ def test_whoever_has_a_message_may_be_a_dispatcher_or_another_request(postgresql
             said = Page(here.get(answer.headers["location"]).text).text
             refused = here.request("DELETE", "/api/v1/messages/m")
         for text in (said, refused.json()["detail"]):
-            assert "Nothing was changed here: message m is just being forwarded by a dispatcher, or changed by" in text
+            assert "Nothing was changed, because a dispatcher is sending message m, or another request" in text
         assert refused.status_code == 409
         assert delivery.get("m") is not None
 
@@ -187,7 +187,7 @@ def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Brows
     preview = "/bulk/preview?kind=cancel&destination=queue1"
     page = Page(here.get(preview).text)
     assert "10 messages" in page.text
-    assert "also what came since" in page.text
+    assert "including messages stored after" in page.text
     assert delivery.count() == 30
     delivery.send("queue1", b"x", delay=HOUR)
     fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
@@ -233,7 +233,7 @@ def test_what_a_killed_process_began_is_resumed_or_ended(delivery: DelayedDelive
     for way, said in (("resume", "Done: 1 message cancelled"), ("abandon", "Ended early: 0 messages changed")):
         operation = delivery.operations.begin_cancel(_filter(destination="billing"))  # nobody runs it
         page = f"/operation?id={operation.operation_id}"
-        assert "This process does not run it" in here.get(page).text
+        assert "Not running in this process" in here.get(page).text
         assert post(here, f"/operation/{way}", page, id=operation.operation_id).status_code == 303
         assert said in until_done(here, page)
     assert here.get("/operation?id=unknown").status_code == 404
@@ -273,7 +273,7 @@ def test_a_destination_is_not_said_to_be_paused_before_the_store_says_so(
     assert post(here, "/destinations/pause", name="billing").status_code == 303
     text = Page(here.get("/destinations").text).text
     asked.set()
-    assert "Pausing billing goes on" in text
+    assert "Pausing billing is in progress" in text
     assert "billing is paused" not in text
 
 

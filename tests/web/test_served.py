@@ -129,13 +129,13 @@ def test_a_port_that_is_taken_is_told_in_one_line(run: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = run.refused("web", "--port", str(port))
-        assert f"127.0.0.1:{port} cannot be listened to: Address already in use; choose another port" in line
+        assert f"127.0.0.1:{port} cannot be opened: Address already in use; choose another port" in line
 
 
 def test_what_is_missing_or_misplaced_is_told(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "go with a --transport of amqp://" in run.refused("web", "--cascade", "nservicebus-v2")
     for name in ("nowhere.invalid", "a..b", "x" * 300):
-        assert f"--host {name} leads nowhere" in _with_user(run, monkeypatch, "--host", name)
+        assert f"--host {name} cannot be resolved" in _with_user(run, monkeypatch, "--host", name)
     monkeypatch.delenv("DELAYSTORE_ENDPOINT")
     assert "no endpoint is given" in run.refused("web")
 

@@ -162,7 +162,7 @@ class ExportedSnapshot(Resource):
             if self._in_use():  # asked last, right before a release
                 self._busy = self._used = now
         except DelaystoreError as error:
-            _logger.info("a snapshot was lost: %s", error)
+            _logger.info("lost the snapshot of a Spark read: %s; its next task fails", error)
             return False
         self.idle = now - self._busy >= IDLE
         return not self.idle and now - self._began < OLDEST
@@ -218,10 +218,10 @@ class LeaseRenewal(Resource):
             _logger.warning("the load %s is lost: %s", self._name, error)
             self._ended.set()
         except DelaystoreError as error:
-            _logger.warning("the lease of the load %s could not be renewed, and is tried again: %s", self._name, error)
+            _logger.warning("cannot renew the lease of the load %s, will retry: %s", self._name, error)
             return False
         except Exception:
-            _logger.exception("renewing the lease of the load %s failed, and is tried again", self._name)
+            _logger.exception("internal error while renewing the lease of the load %s; will retry", self._name)
             return False
         return True
 
@@ -319,7 +319,7 @@ class DriverService:
                 _give_up_after(connection, TIMEOUT)
                 answer(connection, self.client.authkey, self._reply_to)
         except (OSError, EOFError, WrongKeyError):
-            _logger.debug("a connection to the driver service ended early")
+            _logger.debug("a client of the driver service disconnected early")
 
     def _reply_to(self, request: list[Any]) -> dict[str, Any]:
         method, *arguments = request
@@ -328,7 +328,7 @@ class DriverService:
         except DelaystoreError as error:
             return {"error": type(error).__name__, "text": str(error)}
         except Exception as error:
-            _logger.exception("the driver service failed")
+            _logger.exception("internal error in the driver service; its caller gets an error")
             text = f"the driver service could not {method.replace('_', ' ')}: {type(error).__name__}"
             return {"error": StoreError.__name__, "text": text}
 
@@ -399,7 +399,7 @@ class DriverService:
         try:
             socket.create_connection((HOST, self.client.port), timeout=TIMEOUT).close()
         except OSError:
-            _logger.debug("the driver service listens no more")
+            _logger.debug("the driver service stopped listening")
 
 
 _service: DriverService | None = None
@@ -431,7 +431,7 @@ def _is_over(resource: Resource, *, has_jobs: bool) -> bool:
     try:
         return not resource.tend(has_jobs=has_jobs)
     except Exception:
-        _logger.exception("the driver service closes a resource that it could not check")
+        _logger.exception("cannot check a resource of the driver service; closing it")
         return True
 
 

@@ -77,8 +77,8 @@ class DelaystoreDataSource(DataSource):
 def _only_append(overwrite: bool) -> None:
     if overwrite:
         raise ConfigurationError(
-            'messages can only be added, not overwritten; use .mode("append"), and onDuplicate=replace for those '
-            "that wait already"
+            'messages can only be added, not overwritten; use .mode("append"), and onDuplicate=replace for '
+            "messages that are waiting"
         )
 
 

@@ -92,7 +92,7 @@ def settle_worker_python(context: "SparkContext") -> None:
         where = "" if program in (None, context.pythonExec) else f" ({program})"
         raise ConfigurationError(
             f"Spark's workers are to run the Python {context.pythonExec!r}{where}, and {fault}; set PYSPARK_PYTHON to "
-            f"one that has delaystore, such as {sys.executable}, and start the session anew"
+            f"one that has delaystore, such as {sys.executable}, and start the session again"
         )
 
 

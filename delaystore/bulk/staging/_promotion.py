@@ -141,7 +141,7 @@ class Promotion:
                 tries += 1
                 if tries == TRIES:
                     raise StoreUnavailableError(
-                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
+                        f"the load {self._key.load_id!r} failed after {TRIES} conflicts with other transactions; "
                         "run it again"
                     ) from None
 

@@ -108,7 +108,7 @@ def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: ti
                         lost.set()
                         return
                 except DelaystoreError as error:
-                    _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)
+                    _logger.warning("cannot renew the lease of a load, will retry: %s", error)
 
         renewal_thread = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
         renewal_thread.start()

@@ -119,7 +119,7 @@ def check_plain_options(options: StoreOptions) -> None:
 
 _ONLY_IGNORE: Final = (
     "this store takes messages at once, so that a load cannot be undone; set the option onDuplicate to ignore if "
-    "that is what you want, or load into PostgreSQL, MariaDB, MySQL or SQLite"
+    "you want that, or load into PostgreSQL, MariaDB, MySQL or SQLite"
 )
 
 

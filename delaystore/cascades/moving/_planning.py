@@ -147,8 +147,8 @@ def refuse_dry_run(source: BrokerCascade) -> None:
     if limits:
         name, limit = next(iter(limits.items()))
         raise ConfigurationError(
-            f"a dry run gives back what it reads, and {'' if source.management else 'by default '}RabbitMQ sends a "
-            f"message of {name!r} on early after {limit} times; {_how_to_lift(source)}"
+            f"a dry run returns every message that it reads, and {'' if source.management else 'by default '}queue "
+            f"{name!r} has a delivery limit of {limit}, so messages would leave it early; {_how_to_lift(source)}"
         )
 
 

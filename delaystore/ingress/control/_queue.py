@@ -118,7 +118,7 @@ def _refused(error: Exception) -> Answer:
     """The answer to a request that the store refuses, or that fails unexpectedly."""
     if isinstance(error, DelaystoreError):
         return problem_answer(RequestError(ProblemCode.REFUSED, cut(str(error))))
-    logger.error("unexpected %s while a request was done", type(error).__name__, exc_info=error)
+    logger.error("internal error, %s, while handling a request", type(error).__name__, exc_info=error)
     return problem_answer(RequestError(ProblemCode.REFUSED, f"unexpected {type(error).__name__}; the log says more"))
 
 

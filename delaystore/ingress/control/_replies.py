@@ -196,7 +196,7 @@ class Replies:
         """The answer cannot be sent: a request in error goes to the rejected queue; changes stay."""
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:
-            logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)
+            logger.warning("rejected a request (%s): %s", sender_of(reply.request.properties), problem)
             reply.copy, reply.is_rejected, reply.next_try = (
                 request_copy(reply.request, problem, self._rejected),
                 True,
@@ -204,4 +204,4 @@ class Replies:
             )
         elif wants_answer(reply.request.properties):
             self._state.unanswered += 1
-            logger.info("a request (%s) is done, and not answered: %s", sender_of(reply.request.properties), reason)
+            logger.info("handled a request (%s) but cannot answer it: %s", sender_of(reply.request.properties), reason)

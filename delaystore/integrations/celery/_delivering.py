@@ -226,11 +226,11 @@ class Declarations:
                     with connection.channel() as channel:
                         entity(channel).declare()
                 except connection.channel_errors as error:  # it is there with other arguments, or forbidden
-                    logger.warning("the queue %s of a stored task could not be declared: %s", entity.name, error)
+                    logger.warning("cannot declare the queue %s of a stored task: %s", entity.name, error)
                 self._done.add(entity.name)
         except (*connection.connection_errors, OperationalError) as error:
             self._not_before = time.monotonic() + PAUSE
-            logger.warning("a task is stored, but its queue could not be declared, as the broker fails: %s", error)
+            logger.warning("stored a task, but cannot declare its queue, because the broker fails: %s", error)
 
 
 class StoringProducer:

@@ -91,7 +91,7 @@ def _tell(app: Any, waiting: DelayedMessage, unless_waits_in: DelayedDelivery | 
                 store_result=not waiting.headers.get("ignore_result"),
             )
     except Exception:
-        logger.warning("task %s is revoked, but the result backend does not say so", task_id, exc_info=True)
+        logger.warning("revoked task %s, but the result backend does not show it", task_id, exc_info=True)
 
 
 def _request(app: Any, message: DelayedMessage) -> Context:
@@ -236,7 +236,7 @@ class DelayedTasks:
             try:
                 return self._celery_send_task(name, args, kwargs, task_id=task_id, producer=storing, **named)
             except LeftToCelery as why:
-                logger.warning("the retry of task %s is not stored; Celery delays it: %s", task_id, why)
+                logger.warning("cannot store the retry of task %s; Celery delays it: %s", task_id, why)
         return self._celery_send_task(name, args, kwargs, None, due.at, task_id, producer, connection, **options)
 
     def _takes(self, due: TaskDue, name: str, task: Any) -> bool:

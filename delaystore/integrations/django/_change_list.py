@@ -258,7 +258,7 @@ class StateFilter(admin.SimpleListFilter):  # type: ignore[misc] # Django ships 
     @override
     def queryset(self, request: HttpRequest, queryset: Selection) -> Selection:
         if self.value() not in (None, "failing", "paused"):
-            raise InvalidMessageError(f"no message has the state {self.value()!r}")
+            raise InvalidMessageError(f"unknown state {self.value()!r}")
         return queryset if self.value() is None else queryset.narrowed(**{self.value(): True})
 
 
@@ -268,4 +268,4 @@ def given_time(text: str | None) -> datetime | None:
         time: datetime | None = forms.DateTimeField(required=False).clean(text)
         return time if time is None or timezone.is_aware(time) else timezone.make_aware(time)
     except ValidationError as error:
-        raise InvalidMessageError(f"{text!r} is no time: {' '.join(error.messages)}") from None
+        raise InvalidMessageError(f"{text!r} is not a time: {' '.join(error.messages)}") from None

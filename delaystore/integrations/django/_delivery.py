@@ -48,8 +48,8 @@ def store_url(database: DatabaseSettings) -> URL:
     make = _MAKERS.get(engine)
     if make is None:
         raise ImproperlyConfigured(
-            f"the database engine {database['ENGINE']!r} holds no delayed messages; PostgreSQL, MariaDB, MySQL and "
-            "SQLite do"
+            f"the database engine {database['ENGINE']!r} cannot store delayed messages; use PostgreSQL, "
+            "MariaDB, MySQL or SQLite"
         )
     return make(database)
 
@@ -154,13 +154,15 @@ def django_settings() -> DjangoSettings:
     """The setting as it is now. Raises ImproperlyConfigured, with the setting to write."""
     given = getattr(settings, "DELAYSTORE", None)
     if not isinstance(given, Mapping) or not given.get("ENDPOINT"):
-        raise ImproperlyConfigured('set DELAYSTORE = {"ENDPOINT": "NAME"}: the program whose messages these are')
+        raise ImproperlyConfigured(
+            'DELAYSTORE names no endpoint; set DELAYSTORE = {"ENDPOINT": "NAME"}, the name of your program'
+        )
     known = {each.name.upper() for each in fields(DjangoSettings)}
     if unknown := sorted(str(name) for name in given if name not in known):
-        raise ImproperlyConfigured(f"DELAYSTORE has no {unknown[0]!r}; it takes {', '.join(sorted(known))}")
+        raise ImproperlyConfigured(f"unknown key {unknown[0]!r} in DELAYSTORE; known are {', '.join(sorted(known))}")
     read = DjangoSettings(**{name.lower(): value for name, value in given.items()})
     if read.database not in settings.DATABASES:
-        raise ImproperlyConfigured(f"DELAYSTORE['DATABASE'] is {read.database!r}, which DATABASES does not have")
+        raise ImproperlyConfigured(f"DELAYSTORE['DATABASE'] is {read.database!r}, but DATABASES has no such entry")
     return read
 
 

@@ -44,9 +44,9 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
         with _store() as store:
             waiting = store.remove_if_empty()
         if waiting:
-            they = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+            they = "1 message is waiting" if waiting == 1 else f"{waiting:,} messages are waiting"
             raise CommandError(
-                f"{they}, and would be lost with the tables; cancel the waiting messages, or have them dispatched"
+                f"{they} and would be lost with the tables; cancel the messages, or let a dispatcher deliver them"
             )
 
     @override

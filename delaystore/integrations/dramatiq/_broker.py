@@ -142,7 +142,7 @@ class StoringRabbitmqBroker(RabbitmqBroker):
         try:
             keep(self._delivery, _as_published(announced, message.queue_name), _seconds(delay))
         except DelaystoreError as error:
-            logger.warning("message %s waits in Dramatiq's delay queue: %s", message.message_id, error)
+            logger.warning("cannot store message %s; it waits in Dramatiq's delay queue: %s", message.message_id, error)
             return super().enqueue(message, delay=delay)  # type: ignore[arg-type]  # as above
         self.emit_after("enqueue", announced, delay)
         return announced
@@ -164,7 +164,7 @@ class StoringRabbitmqBroker(RabbitmqBroker):
         try:
             self.declare_queue(queue_name, ensure=True)
         except ConnectionClosed as error:
-            logger.warning("the queue %r is not declared yet, its worker will do so: %s", queue_name, error)
+            logger.warning("cannot declare the queue %r; its worker will declare it: %s", queue_name, error)
 
 
 def _as_published(announced: Message[Any], queue_name: str) -> Message[Any]:

@@ -113,7 +113,7 @@ def _without_fraction(delay: float | Decimal) -> int:
     if whole != delay:
         raise InvalidMessageError(
             f"its delay {delay} has a fraction: the plugin for RabbitMQ 3.10 and older delivered it at once, and later "
-            "ones cut the fraction off; do so, or leave the line out"
+            "ones cut the fraction off; cut it off too, or leave the line out"
         )
     return whole
 
@@ -183,7 +183,7 @@ class DueTimes:
     def _from_number(self, number: int | float | Decimal) -> datetime:
         if self.unit is None:
             raise InvalidMessageError(
-                f"its due time {str(number)[:40]} is a number; say what it counts since 1970: due_unit=s, ms or us"
+                f"its due time {str(number)[:40]} is a number; name its unit since 1970: due_unit=s, ms or us"
             )
         try:
             # rounds away a float's own error, which is at most a microsecond

@@ -192,7 +192,7 @@ def complete_received(source: MigrationSource, target: MigrationTarget | None, r
     if batches and target is not None and target.label != run.parameters.target:
         raise MigrationError(
             f"the run of {run.parameters.endpoint!r} moved to {run.parameters.target}, not to {target.label}; "
-            "name the first, which may have received what was in flight"
+            "name the first, which may have received the messages in flight"
         )
     total = 0
     for batch in batches:

@@ -84,7 +84,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
         rule = parse_destination(self.destination or self._usual_destination(exchange), "destination")
         if rule.leads_back(exchange, self._queue(name)):
             raise ConfigurationError(
-                f"destination {self.destination!r} leads back to the ingress queue, for ever; name another one"
+                f"destination {self.destination!r} leads back to the ingress queue: messages would loop; name another"
             )
         return rule
 

@@ -216,7 +216,7 @@ async def message(request: Request, message_id: str) -> FailedMessage:
 
     found = await site_of(request).run_within(request, look, SEARCH_TIMEOUT)
     if found is None:
-        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+        raise Refusal(404, f"Message {message_id!r} is not among the first messages of the error queue.")
     return found
 
 

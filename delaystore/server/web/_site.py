@@ -92,7 +92,7 @@ class BackgroundJobs:
     def check_room(self) -> None:
         """Raise TooManyJobsError where too many go on: ask before something is kept that a job is to do."""
         if len(self.running()) >= _MOST:
-            raise TooManyJobsError(f"{_MOST} changes are going on already; wait until one has ended")
+            raise TooManyJobsError(f"{_MOST} changes are in progress; wait until one has ended")
 
     def get(self, job_id: str) -> BackgroundJob | None:
         """The job of that id; None: this process does not know it."""
@@ -115,7 +115,7 @@ class BackgroundJobs:
         def progress(count: int) -> None:
             job.done = count
             if self._stopping.is_set():
-                raise ProcessEndingError("the web page's process was ended; what was changed stays changed")
+                raise ProcessEndingError("the web page's process was ended; its changes stay")
 
         try:
             job.result = do(progress)
@@ -123,12 +123,10 @@ class BackgroundJobs:
             job.error = error
             job.problem = str(error)
             if job.to_resume and not self._stopping.is_set():
-                logger.warning(
-                    "%s, asked for by %s, was left unfinished: %s; %s", job.about, job.by, error, job.to_resume
-                )
+                logger.warning("unfinished: %s, requested by %s: %s; %s", job.about, job.by, error, job.to_resume)
         except Exception:
             logger.exception("%s failed", job.about)
-            job.problem = "this is a mistake in delaystore; the server's log has the details"
+            job.problem = "internal error in delaystore; see the server's log"
 
 
 _SAMPLE = 0
@@ -214,9 +212,7 @@ class WebSite:
         self.stopping = True
         self.jobs.stop()
         for job in self.jobs.running():
-            logger.warning(
-                "%s, asked for by %s, is left unfinished: %s", job.about, job.by, job.to_resume or "ask again"
-            )
+            logger.warning("unfinished: %s, requested by %s; %s", job.about, job.by, job.to_resume or "ask again")
 
 
 def _way_of(request: Request) -> Way:

@@ -43,7 +43,7 @@ _TURN: Final = 0.02
 """Seconds between two attempts to begin a check."""
 _LOCAL: Final = User("", Role.OPERATE)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
-_LOCAL_ONLY: Final = "This page accepts only local requests, since no user is configured: set DELAYSTORE_WEB_USERS."
+_LOCAL_ONLY: Final = "This page accepts only local requests, because no user is configured. Set DELAYSTORE_WEB_USERS."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,11 @@ class Guard:
         if is_api(request) and kind.lower() == "bearer":
             return self._bearer(credentials.strip())
         if is_api(request) and self.authenticate is not None and not self.users:
-            raise Refusal(401, "The API takes a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+            raise Refusal(
+                401,
+                "The API needs a token. Send the header Authorization: Bearer TOKEN.",
+                {"WWW-Authenticate": "Bearer"},
+            )
         if self.users and (self.authenticate is None or is_api(request)):
             return await self._basic(kind, credentials, request.client.host if request.client else "")
         if self.authenticate is not None:
@@ -83,7 +87,7 @@ class Guard:
     def _bearer(self, token: str) -> User:
         accepted = [account for account in self.tokens if account.accepts(token)]  # all are compared, always
         if not accepted:
-            raise Refusal(401, "This token is not known.", {"WWW-Authenticate": "Bearer"})
+            raise Refusal(401, "The token is unknown.", {"WWW-Authenticate": "Bearer"})
         return accepted[0].user
 
     async def _basic(self, kind: str, credentials: str, address: str) -> User:
@@ -93,7 +97,7 @@ class Guard:
         user = self.users.known(name, password) or await _log_in(self.users, name, password, address)
         if user is None:
             await asyncio.sleep(_PAUSE)
-            raise Refusal(401, "Name or password are wrong.", _CHALLENGE)
+            raise Refusal(401, "The name or the password is wrong.", _CHALLENGE)
         return user
 
     @staticmethod
@@ -212,7 +216,7 @@ def _check_change(request: Request, user: User) -> None:
     if why is not None:
         raise Refusal(403, f"Nothing was changed, because {why}.")
     if not user.may_operate:
-        raise Refusal(403, "You may look, and change nothing: that takes the role operate.")
+        raise Refusal(403, "Your user is read-only. Changes need the role operate.")
 
 
 def _decoded(credentials: str) -> tuple[str, str]:

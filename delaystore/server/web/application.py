@@ -115,8 +115,8 @@ def app(
     """
     if not isinstance(delivery, DelayedDelivery):
         raise ConfigurationError(
-            f"the web page takes a DelayedDelivery, not {type(delivery).__name__}; beside an AsyncDelayedDelivery make "
-            "one with a store of its own: it is used in threads, and connects when it is first used"
+            f"the web page needs a DelayedDelivery, not {type(delivery).__name__}; beside an AsyncDelayedDelivery make "
+            "one with a separate store: the page uses it in threads, and it connects when it is first used"
         )
     signer = Signer(secret or os.environ.get(SECRET_VARIABLE) or None)
     screens = SCREENS if cascade is None else (*SCREENS[:-1], CASCADE, SCREENS[-1])

@@ -25,23 +25,23 @@ from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
 from delaystore.server.web.store_calls import NoAnswerError
 
 TITLES: Final[Mapping[int, str]] = {
-    400: "That cannot be",
+    400: "Invalid request",
     401: "Who are you?",
     403: "Not allowed",
     404: "Not found",
-    405: "Not possible here",
-    408: "Too slow",
-    409: "In the way",
+    405: "Method not allowed",
+    408: "Timeout",
+    409: "Conflict",
     413: "Too large",
     415: "Not JSON",
-    422: "Not clear",
-    429: "Too many",
-    500: "Something went wrong",
-    503: "No answer",
+    422: "Ambiguous request",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
 }
 _PLAIN: Final[Mapping[str, str]] = {
-    "Not Found": "There is nothing at this address.",
-    "Method Not Allowed": "That cannot be done at this address.",
+    "Not Found": "This address does not exist.",
+    "Method Not Allowed": "This address does not support the method.",
 }
 """Sentences in place of Starlette's words."""
 _LONGEST: Final = 600
@@ -70,9 +70,9 @@ class Refusal(HTTPException):
         super().__init__(status_code, detail, dict(headers or {}))
 
 
-def status_of(error: DelaystoreError) -> int:
-    """The status that fits our error."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+def status_of(error: type[DelaystoreError]) -> int:
+    """Return the status that fits errors of this class."""
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -97,16 +97,16 @@ async def answer_refusal(request: Request, error: Exception) -> Response:
 async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to our error."""
     assert isinstance(error, DelaystoreError)
-    status, text = status_of(error), str(error)
+    status, text = status_of(type(error)), str(error)
     if isinstance(error, NoAnswerError) and request.method != "GET":
-        text += "; the change may still be made: look before you ask again"
+        text += "; the change may still be made: check before you try again"
     return await _answer(request, status, _sentence(text), {"Retry-After": "5"} if status in _LATER else None)
 
 
 async def answer_fault(request: Request, _error: Exception) -> Response:
     """The answer to our own mistake: it does not name the cause; the log does."""
     headers = {**HEADERS, "Cache-Control": NOT_KEPT}  # Starlette answers faults outside of all middleware
-    return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", headers)
+    return await _answer(request, 500, "Internal error in delaystore. See the server's log.", headers)
 
 
 async def _answer(request: Request, status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:

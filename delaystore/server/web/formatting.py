@@ -1,11 +1,12 @@
 """Values as pages show them to people."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from delaystore.message import are_same_time, unmarked
 from delaystore.stores.abc import Count
@@ -37,11 +38,16 @@ def span(value: timedelta | float | None) -> str:
 
 
 def instant(value: datetime | None) -> str | Markup:
-    """`2026-11-24 05:30:12`, UTC, for people and for programs."""
+    """Return a `<time>` that shows `2026-11-24 05:30:12 UTC`; delaystore.js shows the reader's own time instead."""
     if value is None:
         return NOTHING
-    time = value.astimezone(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S}")
+    text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc(value), text, text)
+
+
+def utc(value: datetime) -> str:
+    """`2026-11-24T05:30:12.123456Z`, as scripts read it."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def from_now(value: datetime | None, now: datetime | None) -> str:
@@ -52,6 +58,28 @@ def from_now(value: datetime | None, now: datetime | None) -> str:
     if abs(distance) < timedelta(seconds=1):
         return "now"
     return f"in {span(distance)}" if distance > timedelta(0) else f"{span(-distance)} ago"
+
+
+_SHORT: Final = 16
+"""Characters that always stay on one line."""
+_BREAKS: Final = re.compile(r"(?<=[./_:@=,;+%\\~])(?=[^\W_])|(?<=[a-z])(?=[A-Z])|(?<=-)")
+"""Places within an id or a name where a line may end."""
+
+
+def breakable(text: str) -> Markup:
+    """Return `text` with `<wbr>` after the separators of long ids and names, and between the words of CamelCase.
+
+    A part without such a place is divided every _SHORT characters, so that a column is never narrower than that.
+    """
+    return Markup("").join(escape(part) if len(part) <= _SHORT else _with_breaks(part) for part in _SPACES.split(text))
+
+
+_SPACES: Final = re.compile(r"(\s+)")
+
+
+def _with_breaks(word: str) -> Markup:
+    parts = [part[at : at + _SHORT] for part in _BREAKS.split(word) for at in range(0, len(part), _SHORT)]
+    return Markup("<wbr>").join(parts)
 
 
 def field_time(value: datetime | None) -> str:
@@ -112,6 +140,8 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "counted": counted,
     "span": span,
     "instant": instant,
+    "utc": utc,
+    "breakable": breakable,
     "from_now": from_now,
     "field_time": field_time,
     "due_time": unmarked,

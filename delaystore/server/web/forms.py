@@ -54,7 +54,9 @@ def due_of(fields: Fields) -> tuple[timedelta | None, datetime | None]:
     """The values of the fields `delay` and `at`; just one of them. Raises InvalidMessageError, ConfigurationError."""
     delay, at = text_of(fields, "delay"), time_of(text_of(fields, "at"), "the new due time")
     if bool(delay) is (at is not None):
-        raise InvalidMessageError("say when: write a delay, such as 2h30m, or choose a time; one of them")
+        raise InvalidMessageError(
+            "the new due time is missing or given twice; write a delay, such as 2h30m, or choose a time"
+        )
     return (parse_duration(delay, "the delay") if delay else None), at
 
 
@@ -81,7 +83,7 @@ def filter_of(fields: Fields) -> MessageFilter:
 def meant(fields: Fields, wanted: _FilterT) -> _FilterT:
     """The filter of a form that changes messages: `all` says yes where it says nothing. Raises InvalidMessageError."""
     if bool(wanted) is flag_of(fields, ALL):
-        raise InvalidMessageError("which messages? give a filter, or all=yes for everything; one of them")
+        raise InvalidMessageError("the messages are not chosen; give either a filter, or all=yes for every message")
     return wanted
 
 
@@ -110,7 +112,7 @@ def position_of(text: str) -> Position | None:
     try:
         return Position.parse(text)
     except ValueError:
-        raise InvalidMessageError(f"{text[:80]!r} is no place to go on from; follow a page's own link") from None
+        raise InvalidMessageError(f"{text[:80]!r} is not a page's cursor; follow the link of a page") from None
 
 
 def whole_number(text: str, name: str, least: int, most: int) -> int:
@@ -153,7 +155,7 @@ async def body_of(request: Request, largest: int) -> bytes:
                     raise Refusal(413, f"The request is larger than {largest:,} bytes.")
                 chunks.append(chunk)
     except TimeoutError:
-        raise Refusal(408, "The rest of the request did not come in time.", {"Connection": "close"}) from None
+        raise Refusal(408, "The rest of the request did not arrive in time.", {"Connection": "close"}) from None
     except ClientDisconnect:  # no client reads the answer; it is no error to log
         raise Refusal(400, "The request ended before its body did.") from None
     return b"".join(chunks)
@@ -163,14 +165,13 @@ LARGEST: Final = 128 * 1024
 """Bytes of a form."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _NOT_OURS: Final = (
-    "Nothing was changed: the form was not one that this browser got from this page, or it is an old one. "
-    "Go back, reload the page, and try again."
+    "Nothing was changed, because the form is old or is not from this page. Go back, reload the page, and try again."
 )
 
 
 def being_changed(message_id: str) -> str:
     """Who has a message that is claimed: a store cannot tell a dispatcher from another change, as of a double click."""
-    return f"message {message_id} is just being forwarded by a dispatcher, or changed by another request"
+    return f"a dispatcher is sending message {message_id}, or another request is changing it"
 
 
 async def fields_of(request: Request) -> Fields:

@@ -40,12 +40,12 @@ def listening(host: str, port: int, *, protected: bool, option: str = "--host", 
     try:
         return Listener(host, port, most=most_connections() if most is None else most)
     except UnicodeError:  # of a name that DNS cannot have, such as one of 300 characters
-        raise ConfigurationError(f"{option} {host} leads nowhere: no such name can be") from None
+        raise ConfigurationError(f"{option} {host} cannot be resolved: the name is invalid") from None
     except socket.gaierror as error:
-        raise ConfigurationError(f"{option} {host} leads nowhere: {error.strerror or error}") from None
+        raise ConfigurationError(f"{option} {host} cannot be resolved: {error.strerror or error}") from None
     except OSError as error:
         raise ConfigurationError(
-            f"{host}:{port} cannot be listened to: {error.strerror}; choose another port, or end what has this one"
+            f"{host}:{port} cannot be opened: {error.strerror}; choose another port, or end the program that uses it"
         ) from None
 
 

@@ -39,13 +39,13 @@ class Calls:
         `call` goes on then, in its thread.
         """
         if not self._room.acquire(blocking=False):
-            raise StoreUnavailableError("too many requests wait for the store; try again in a moment")
+            raise StoreUnavailableError("too many requests are waiting for the store; try again in a moment")
         limit = self._seconds if seconds is None else seconds
         task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(call)))
         try:
             return await asyncio.wait_for(task, limit)
         except TimeoutError:
-            raise NoAnswerError(f"there was no answer within {limit:g} seconds") from None
+            raise NoAnswerError(f"the store did not answer within {limit:g} seconds") from None
 
     def _counted(self, call: Callable[[], AnswerT]) -> AnswerT:
         try:
@@ -96,7 +96,7 @@ class Shared(Generic[AnswerT]):
             return await asyncio.wait_for(asyncio.shield(future), seconds)
         except TimeoutError:
             future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # another request asks again
-            raise StoreUnavailableError(f"there was no answer within {seconds:g} seconds") from None
+            raise StoreUnavailableError(f"the store did not answer within {seconds:g} seconds") from None
 
     def forget(self) -> None:
         """Have the next one ask again, as something was changed."""

@@ -161,10 +161,12 @@ def tokens_of(text: str | None, variable: str = TOKENS_VARIABLE) -> tuple[Accoun
             )
         if token.startswith(_SCRYPT):
             raise ConfigurationError(
-                f"{variable}: the token of entry {number} is a hash; a token is compared as it is, so write it itself"
+                f"{variable}: the token of entry {number} is a hash, but tokens are compared as text; write the token"
             )
         if token in (each.secret for each in found):
-            raise ConfigurationError(f"{variable}: entry {number} has the token of another one; give each its own")
+            raise ConfigurationError(
+                f"{variable}: entry {number} repeats the token of another entry; give each entry a different token"
+            )
         found.append(Account(User(name or f"token {number}", Role(role)), token))
     return tuple(found)
 
@@ -181,7 +183,7 @@ def _entries(text: str | None, variable: str) -> list[str]:
     try:
         return Path(text[1:]).read_text(encoding="utf-8-sig").split()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigurationError(f"{variable} {text}: the file cannot be read: {reason}") from None
 
 

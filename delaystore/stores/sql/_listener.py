@@ -61,9 +61,11 @@ class PostgreSqlListener(WakeUpSubscription):
                 self._listen()
             except Exception as error:  # the driver may raise anything; this thread goes on, and dispatchers poll
                 if self._alive:
-                    log.warning("wake-ups from PostgreSQL were lost; polling until they are back (%s)", _line(error))
+                    log.warning(
+                        "lost the wake-up notifications of PostgreSQL; polling until they are back (%s)", _line(error)
+                    )
                 else:
-                    log.debug("no wake-ups from PostgreSQL: %s", _line(error))
+                    log.debug("no wake-up notifications from PostgreSQL: %s", _line(error))
             self._set_alive(False)
             self._closed.wait(RECONNECT_AFTER)
 

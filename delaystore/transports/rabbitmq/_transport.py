@@ -72,7 +72,7 @@ class WantedQueues:
                 self._declare(name)
             except TransportSetupError as error:
                 self._missing[name] = time.monotonic() + _AGAIN
-                log.warning("%s; it is tried again in %.0f s", error, _AGAIN)
+                log.warning("%s; will retry in %.0f s", error, _AGAIN)
             else:
                 self._missing.pop(name, None)
 

@@ -251,11 +251,9 @@ class ConnectionOwner:
                 self._loop.start()
         except Exception:
             if self._closing:  # pika objects to being closed in the middle of a handshake
-                log.debug("closing the connection to RabbitMQ at %s raised", self._broker.label, exc_info=True)
+                log.debug("cannot close the connection to RabbitMQ at %s cleanly", self._broker.label, exc_info=True)
             else:
-                log.exception(
-                    "the connection to RabbitMQ at %s failed unexpectedly; it starts afresh", self._broker.label
-                )
+                log.exception("internal error in the connection to RabbitMQ at %s; reconnecting", self._broker.label)
         finally:
             with self._changed:
                 self._closing = True

@@ -90,7 +90,7 @@ class NewMessage(When, frozen=True, kw_only=True):
         try:
             return b64decode(self.body_base64, validate=True)
         except ValueError:
-            raise refusal("body_base64 is no base64") from None
+            raise refusal("body_base64 is not base64") from None
 
     def properties_read(self) -> dict[str, Any]:
         """Return the properties, times as such. Raises InvalidMessageError."""

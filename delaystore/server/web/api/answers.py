@@ -22,7 +22,7 @@ from delaystore.stores import records
 
 NaturalNumber = Annotated[int, Meta(ge=0)]
 Everything = Annotated[bool, Meta(description="Everything; stands alone.", extra_json_schema={"const": True})]
-Text = Annotated[str, Meta(description="As text; left out where it is none, and where bodies are hidden.")]
+Text = Annotated[str, Meta(description="As text; left out if the body is not text, or bodies are hidden.")]
 
 
 def struct(
@@ -103,7 +103,7 @@ def _union(kinds: Any) -> Any:
 
 ProblemAnswer = struct(
     "Problem",
-    "Why a call was not done (RFC 9457).",
+    "Why a call failed (RFC 9457).",
     {
         "title": str,
         "status": NaturalNumber,
@@ -133,7 +133,7 @@ Message = struct(
         "parked": bool,
         "failures": many(answer_of(FailedAttempt, "Failure")),
         "body": Text | UnsetType,
-        "body_base64": Annotated[str, Meta(description="Where it is no text.")] | UnsetType,
+        "body_base64": Annotated[str, Meta(description="If the body is not text.")] | UnsetType,
     },
     Summary,
 )
@@ -158,11 +158,11 @@ class MessagePage(msgspec.Struct):
     next: str | None
 
 
-FilterRequest = filter_of(MessageFilter, "Filter", "Messages that meet all that is given; since <= due time < until.")
+FilterRequest = filter_of(MessageFilter, "Filter", "Messages that match every given member; since <= due time < until.")
 ErrorFilterRequest = filter_of(
     failed_message.ErrorFilter,
     "ErrorFilter",
-    "Failed messages that meet all that is given. An empty destination: nothing says where a message was to go. A "
+    "Failed messages that match every given member. An empty destination: nothing says where a message was to go. A "
     "reason: that of a group, ids and numbers aside.",
 )
 
@@ -205,7 +205,7 @@ class Changed(msgspec.Struct):
     """How many messages were changed so far."""
 
     count: NaturalNumber
-    complete: Annotated[bool, Meta(description="False: it goes on in the background.")]
+    complete: Annotated[bool, Meta(description="False: still in progress in the background.")]
 
 
 ChangeAnswer = answer_of(records.AuditEntry, "Change")
@@ -214,7 +214,7 @@ ChangesAnswer = answer_of(AuditKept, "Changes", {"changes": many(ChangeAnswer)})
 
 OverviewAnswer = struct(
     "Overview",
-    "How the endpoint is doing.",
+    "The endpoint's state.",
     {
         "endpoint": str,
         "now": datetime | None,
@@ -236,7 +236,9 @@ OverviewAnswer = struct(
         "rate": float | None,
         "lateness": dict[str, Any] | None,
         "activity": list[Any] | None,
-        "store": Annotated[str | None, Meta(description="Why it does not answer, or cannot be written; null: it can.")],
+        "store": Annotated[
+            str | None, Meta(description="Why the store does not answer or cannot be written; null: it can.")
+        ],
         "operable": bool | None,
     },
 )

@@ -69,7 +69,7 @@ async def resume(request: Request) -> Response:
     await fields_of(request, NoFields)
     site, operation = site_of(request), await _asked_for(request)
     if operation.state is not OperationState.RUNNING:
-        raise Refusal(409, f"The operation has ended already: {operation.state}.")
+        raise Refusal(409, f"The operation has already ended: {operation.state}.")
     return _accepted(request, follow(site, site.operations(request), operation))
 
 
@@ -141,7 +141,7 @@ CALLS: Final = (
         method="GET",
         path="/operations/{operation_id}",
         name="operation",
-        summary="How far an operation is, or what came of it.",
+        summary="Progress or result of an operation.",
         do=get,
         answer=answers.OperationAnswer,
         refusals=(404,),
@@ -150,7 +150,7 @@ CALLS: Final = (
         method="POST",
         path="/operations/{operation_id}",
         name="resumeOperation",
-        summary="Go on with an operation that a process left, in the background. The body is {}.",
+        summary="Resume an interrupted operation in the background. The body is {}.",
         do=resume,
         body=NoFields,
         answer=answers.OperationAnswer,
@@ -161,7 +161,7 @@ CALLS: Final = (
         method="DELETE",
         path="/operations/{operation_id}",
         name="abandonOperation",
-        summary="End an operation where it is; what it changed stays changed.",
+        summary="Stop an operation; its changes stay.",
         do=abandon,
         answer=answers.OperationAnswer,
         refusals=(404,),

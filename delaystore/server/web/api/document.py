@@ -16,8 +16,8 @@ from delaystore.server.web.http import API, href
 
 CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *errors.CALLS, *state.CALLS)
 _ABOUT: Final = (
-    "Messages that wait: send them, see them, change them. Programs send a token, Authorization: Bearer TOKEN, or a "
-    "user's name and password. Times are in ISO 8601 with their offset; answers are UTC."
+    "Send, list and change waiting messages. Programs authenticate by a token, Authorization: Bearer TOKEN, or by a "
+    "user's name and password. Times are in ISO 8601 with an offset; answers are in UTC."
 )
 
 
@@ -41,7 +41,7 @@ def document(server: str, calls: Sequence[ApiCall] = CALLS) -> dict[str, Any]:
             "schemas": _schemas(calls),
             "responses": {
                 "Problem": {
-                    "description": "It was not done; `detail` says why.",
+                    "description": "The call failed; `detail` says why.",
                     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
                 }
             },

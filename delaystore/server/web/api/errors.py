@@ -66,7 +66,7 @@ async def job(request: Request) -> Response:
     """How far it is."""
     found = site_of(request).jobs.get(request.path_params["job_id"])
     if found is None:
-        raise Refusal(404, "This process knows of no such job; the changes say what was done.")
+        raise Refusal(404, "This process does not know the job. See its changes in the audit trail.")
     return JSONResponse(_job(found))
 
 
@@ -91,7 +91,7 @@ CALLS: Final = (
         method="GET",
         path="/errors",
         name="errorGroups",
-        summary="What is in the error queue, by destination, kind and reason; of the oldest 5,000.",
+        summary="The error queue's messages by destination, kind and reason; the oldest 5,000 are read.",
         do=groups,
         answer=answers.ErrorGroupsAnswer,
     ),
@@ -112,7 +112,7 @@ CALLS: Final = (
         method="GET",
         path="/errors/messages/{message_id}",
         name="errorMessage",
-        summary="One failed message; its body only where the server shows bodies.",
+        summary="One failed message. The body is included only if the server shows bodies.",
         do=get,
         answer=answers.FailedMessageAnswer,
         refusals=(404,),
@@ -121,7 +121,7 @@ CALLS: Final = (
         method="POST",
         path="/errors/replay",
         name="replay",
-        summary="Send the originals of what matches to their destinations, or all `to` another, in the background.",
+        summary="Send the matching messages again in the background, to their destinations or all `to` another one.",
         do=replay,
         body=Replay,
         answer=answers.Job,
@@ -131,7 +131,7 @@ CALLS: Final = (
         method="POST",
         path="/errors/discard",
         name="discard",
-        summary="Remove what matches from the error queue for good, in the background.",
+        summary="Delete the matching messages from the error queue for good, in the background.",
         do=discard,
         body=Discard,
         answer=answers.Job,
@@ -141,7 +141,7 @@ CALLS: Final = (
         method="GET",
         path="/jobs/{job_id}",
         name="job",
-        summary="How far a replay or a discard is, or what came of it; of the process that is asked.",
+        summary="Progress or result of a replay or discard of this process.",
         do=job,
         answer=answers.Job,
         refusals=(404,),

@@ -97,12 +97,12 @@ def _answer(message_id: str, outcome: ManagementOutcome) -> Response:
     if outcome is ManagementOutcome.NOT_FOUND:
         raise _not_waiting(message_id)
     if outcome is ManagementOutcome.BEING_DISPATCHED:
-        raise Refusal(409, f"Nothing was changed here: {being_changed(message_id)}.")
+        raise Refusal(409, f"Nothing was changed, because {being_changed(message_id)}.")
     return JSONResponse({"message_id": message_id})
 
 
 def _not_waiting(message_id: str) -> Refusal:
-    return Refusal(404, f"No message {message_id!r} waits here.")
+    return Refusal(404, f"Message {message_id!r} is not waiting.")
 
 
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}

@@ -46,11 +46,13 @@ async def preview(request: Request) -> Response:
     }
     try:
         wanted = filter_of(fields)
-        _due(_kind_of(fields), fields)
+        due = _due(_kind_of(fields), fields)
     except DelaystoreError as error:
         return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
     found = await site.run(request, previewed, wanted)
-    return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
+    return site.pages.page(
+        request, "bulk.html", **form, due_time=due and due[1], preview=found, query=query_of(wanted), problem=None
+    )
 
 
 async def begin(request: Request) -> Response:
@@ -107,14 +109,14 @@ async def abandon(request: Request) -> Response:
     site, operation_id = site_of(request), id_of(await fields_of(request))
     if await site.run(request, Operations.abandon, operation_id) is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
-    return site.pages.then(request, "/operation", {"id": operation_id}, "It is ended. What it changed stays changed.")
+    return site.pages.then(request, "/operation", {"id": operation_id}, "The operation is stopped. Its changes stay.")
 
 
 def _kind_of(fields: Fields) -> OperationKind:
     try:
         return OperationKind(text_of(fields, "kind"))
     except ValueError:
-        raise Refusal(400, "Cancel or reschedule? The form says neither.") from None
+        raise Refusal(400, "The form says neither cancel nor reschedule.") from None
 
 
 def _due(kind: OperationKind, fields: Fields) -> tuple[timedelta | None, datetime | None] | None:

@@ -43,7 +43,7 @@ async def limit(request: Request) -> Response:
     name, rate = id_of(fields, "name"), _rate(text_of(fields, "max_rate"))
     await site.run(request, Operations.limit_rate, name, rate)
     site.cached.forget()
-    notice = f"{name} has no limit any more." if rate is None else f"At most {rate:g} messages a second go to {name}."
+    notice = f"{name} no longer has a limit." if rate is None else f"{name} gets at most {rate:g} messages a second."
     return site.pages.then(request, "/destinations", None, notice)
 
 
@@ -52,7 +52,7 @@ async def _change(request: Request, change: DestinationChange) -> Response:
     if job.result is not None:
         notice = f"{change.notice} {job.result}."
     else:  # that a message was parked, or shown, says that the change is made: a store may hang before
-        notice = change.notice if job.done else f"{change.about} goes on; the store has not answered yet."
+        notice = change.notice if job.done else f"{change.about} is in progress; the store has not answered yet."
     return site_of(request).pages.then(request, "/destinations", None, notice)
 
 
@@ -62,4 +62,4 @@ def _rate(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise ConfigurationError(f"the limit {text!r} is no number of messages a second") from None
+        raise ConfigurationError(f"the limit {text!r} is not a number of messages a second") from None

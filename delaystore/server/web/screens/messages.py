@@ -61,7 +61,9 @@ async def one(request: Request) -> Response:
     site, message_id = site_of(request), _asked_for(request)
     now, message = await site.run(request, lambda operations: (operations.now(), site.delivery.get(message_id)))
     if message is None:
-        raise Refusal(404, f"No message {message_id!r} waits here: it was delivered, or cancelled, or never was.")
+        raise Refusal(
+            404, f"Message {message_id!r} is not waiting. It was delivered or cancelled, or it never existed."
+        )
     return site.pages.page(
         request,
         "message.html",
@@ -104,13 +106,15 @@ def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: 
         path, query = ("/messages", None) if left else ("/message", {"id": message_id})
         return site.pages.then(request, path, query, f"Message {message_id} {done}.")
     if outcome is ManagementOutcome.BEING_DISPATCHED:
-        notice = f"Nothing was changed here: {being_changed(message_id)}."
+        notice = f"Nothing was changed, because {being_changed(message_id)}."
         return site.pages.then(request, "/message", {"id": message_id}, notice)
-    return site.pages.then(request, "/messages", None, f"Nothing was changed: message {message_id} waits no longer.")
+    return site.pages.then(
+        request, "/messages", None, f"Nothing was changed: message {message_id} is no longer waiting."
+    )
 
 
 def _asked_for(request: Request) -> str:
     message_id = request.query_params.get("id", "")
     if not message_id:
-        raise Refusal(404, "Which message? The address names none.")
+        raise Refusal(404, "The address does not name a message.")
     return message_id

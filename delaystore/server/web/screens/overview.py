@@ -259,7 +259,7 @@ async def show_cascade(request: Request) -> Response:
     """How full each level is, and its faults."""
     site = site_of(request)
     if site.cascade is None:
-        raise Refusal(404, "No cascade is configured: give the page a broker, and its management API.")
+        raise Refusal(404, "No cascade is configured. Give the page a broker and its management API.")
     status = await site.calls(site.cascade.status, _CASCADE_TIMEOUT)
     counts = [level.messages if level.messages is not None else level.ready for level in status.levels]
     most = max((count for count in counts if count), default=0)
@@ -288,5 +288,5 @@ async def show_job(request: Request) -> Response:
     site = site_of(request)
     job = site.jobs.get(request.query_params.get("id", ""))
     if job is None:
-        raise Refusal(404, "This process knows of no such job; the changes say what was done.")
+        raise Refusal(404, "This process does not know the job. See its changes in the audit trail.")
     return site.pages.page(request, "job.html", here=job.path, job=job)

@@ -75,10 +75,24 @@ async function refresh(main) {
   refresh(main);
 }
 
-/** Times are UTC; the reader's own stand beside, when pointed at. */
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const isUtc = ["UTC", "Etc/UTC", "Etc/GMT", "GMT"].includes(zone);
+
+/** A time of the server in the reader's time zone: 2026-11-24 06:30:12. */
+function local(time) {
+  const date = new Date(time);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = `${String(date.getFullYear()).padStart(4, "0")}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** Show times in the reader's zone. The server writes them in UTC, which stays in their titles. */
 function localTimes(target) {
-  for (const time of target.querySelectorAll("time")) {
-    time.title = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+  if (isUtc) return;
+  for (const time of target.querySelectorAll("time")) time.textContent = local(time.dateTime);
+  for (const title of target.querySelectorAll("title[data-begin]")) {
+    const { what, begin, end } = title.dataset;
+    title.textContent = `${what}${local(begin).slice(0, -3)} to ${local(end).slice(11, -3)}`;
   }
 }
 
@@ -105,6 +119,9 @@ window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
 
+if (!isUtc) {
+  document.getElementById("zone").textContent = `times are in ${zone}; point at a time to see UTC; fields take UTC`;
+}
 localTimes(document);
 const live = document.querySelector("[data-events]");
 if (live) follow(live);

@@ -35,7 +35,9 @@ class PsycopgLentConnection(LentConnection):
         """In a pipeline statements have no answers yet."""
         super().check()
         if self.raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
-            raise ConfigurationError("the connection is in a pipeline; use what was enlisted before or after it")
+            raise ConfigurationError(
+                "the connection is in a pipeline; use the enlisted delivery before or after the pipeline"
+            )
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

@@ -1,0 +1,243 @@
+"""The page of all errors: their classes, from their docstrings, and the messages that name a remedy, from the code.
+
+`python -m website.errors` writes it again, into docs/troubleshooting/errors.md.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from inspect import getdoc
+from pathlib import Path
+from typing import Final
+
+from delaystore import errors
+from delaystore.errors import DelaystoreError
+from delaystore.server.web.errors import status_of
+from website.house import HOUSE
+
+PAGE: Final = "docs/troubleshooting/errors.md"
+_PACKAGE: Final = HOUSE / "delaystore"
+_ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Messages, settings and sending": (
+        *("message", "settings", "registry", "text", "filters", "delivery", "clock", "breakers", "processes", "calls"),
+        "errors",
+    ),
+    "Command line": ("cli",),
+    "Stores and databases": ("stores",),
+    "RabbitMQ and other transports": ("transports",),
+    "Dispatching": ("dispatcher",),
+    "Error queue and operations": ("operations",),
+    "Ingress and control queue": ("ingress",),
+    "Cascades and native delays": ("cascades",),
+    "Loading files and Spark": ("bulk",),
+    "Migrating from other stores": ("migrations",),
+    "Service, web page and JSON API": ("server",),
+    "Celery, Django, Dramatiq and taskiq": ("integrations",),
+    "Testing kit": ("testing",),
+}
+"""The headings of the page, and the modules and packages of delaystore below each."""
+_RAISED: Final = re.compile(r"(?:Error|Refusal|BadParameter|ImproperlyConfigured|_failure)$")
+"""Names of functions and classes whose argument is a message for a user."""
+_NO_REMEDY: Final = 500
+"""The status of errors that the JSON API does not expect."""
+_INTRODUCTION: Final = """# Error messages
+
+For everyone who sees an error of delaystore. Search this page for a part of the text, and read its cause and remedy in
+a minute.
+
+Words in capitals, such as `PATH`, stand for values. At the command line each error is one line on standard error, and
+the exit code is 2. In Python the error is an exception of the class that stands behind the remedy.
+
+If you have a symptom but no error text, such as late messages, use the page *Symptoms* instead.
+
+## Error classes
+
+All classes are in `delaystore.errors`. A class includes the classes that name it as their base.
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """What a user reads: the cause, the remedy, and the class of the error."""
+
+    cause: str
+    remedy: str
+    kind: str
+
+
+def page() -> str:
+    """The page."""
+    parts = [_INTRODUCTION, *(_class(each) for each in _classes())]
+    for heading, rooms in _ROOMS.items():
+        found = sorted(set(_messages(rooms)))
+        if found:
+            parts.append(f"## {heading}\n\n" + "\n".join(_line(each) for each in found) + "\n")
+    return "\n".join(parts)
+
+
+def _classes() -> list[type[DelaystoreError]]:
+    """All error classes, as their module defines them."""
+    return [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, DelaystoreError)]
+
+
+def _class(kind: type[DelaystoreError]) -> str:
+    text = (getdoc(kind) or "").partition("\nArgs:")[0].strip()
+    text = text.replace("\nRemedy: ", "\n**Remedy:** ")
+    base = f"Base: `{kind.__bases__[0].__name__}`." if kind is not DelaystoreError else "Base: `Exception`."
+    status = status_of(kind)
+    api = f" The JSON API answers with status {status}." if status != _NO_REMEDY else ""
+    return f"### {kind.__name__}\n\n{text}\n\n{base}{api}\n"
+
+
+def _line(message: Message) -> str:
+    fence = "``" if "`" in message.cause else "`"
+    edge = " " if fence == "``" else ""
+    kind = f" (`{message.kind}`)" if hasattr(errors, message.kind) else ""
+    return f"- {fence}{edge}{message.cause}{edge}{fence}\\\n  {message.remedy}{kind}"
+
+
+def _messages(rooms: tuple[str, ...]) -> Iterator[Message]:
+    for room in rooms:
+        module = _PACKAGE / f"{room}.py"
+        for path in [module] if module.exists() else sorted((_PACKAGE / room).rglob("*.py")):
+            yield from _of_module(path)
+
+
+def _of_module(path: Path) -> Iterator[Message]:
+    tree = ast.parse(path.read_text())
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign | ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in ([node.target] if isinstance(node, ast.AnnAssign) else node.targets)
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if _RAISED.search(name):
+                for argument in node.args[:2]:
+                    yield from _parsed(_text(argument, constants), name)
+
+
+def _parsed(text: str | None, kind: str) -> Iterator[Message]:
+    """The message, if it has a remedy that consists of words, not of a value alone."""
+    cause, found, remedy = (text or "").partition("; ")
+    if not found:
+        cause, found, remedy = (text or "").partition(". ")
+    words = re.sub(r"`[^`]*`|\b[A-Z_]+\b", "", remedy)
+    if not found or not re.search(r"[a-z]{2,}", words) or not re.search(r"[a-z]{4,}", cause):
+        return
+    cause = " ".join(cause.split())
+    yield Message(f"VALUE {cause}" if _NO_SUBJECT.match(cause) else cause, _prose(remedy), kind.lstrip("_"))
+
+
+_NO_SUBJECT: Final = re.compile(r"(?:has|is|cannot)\b")
+"""The beginning of a message to which its caller adds what was given."""
+_LISTED: Final = re.compile(r"(?:known (?:is|are)|there are|they have|the columns are|it has) [A-Z_]+")
+"""A remedy that names what there is: it depends on what was given."""
+_CODE: Final = re.compile(
+    r"""(?<![\w`])(?:
+    --[a-z][\w-]*(?:[ =][A-Z][\w:]*)?                       # an option
+    |[\w.+]+://[^\s;)']*[^\s;)',.]|[\w.+]+://               # a URL
+    |(?:\.?[A-Za-z_]+(?:\.[A-Za-z_]+)*\((?:[^()]|\([^)]*\))*\))+  # a call
+    |[a-z_]+=[^\s,;)]+                                       # an argument
+    |[A-Z]+(?:_[A-Z]+)+|[a-z]+(?:_[a-z]+)+                   # a name
+    |(?:/[\w.]+)+(?<!\.)                                    # an address
+    |[^\s`]*[\[\\*<{][^\s`]*[^\s`,.;:)]                      # anything that Markdown would read
+    )""",
+    re.VERBOSE,
+)
+
+
+def _prose(text: str) -> str:
+    """The remedy as sentences of Markdown, with code for what a user types."""
+    text = " ".join(text.rstrip(".").split())
+    if _LISTED.fullmatch(text):
+        return "The message lists the known values."
+    sentences = [f"{each[:1].upper()}{each[1:]}" for each in text.split("; ")]
+    text = "".join(f"{each} " if each.endswith("?") else f"{each}. " for each in sentences).rstrip()
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else _CODE.sub(r"`\g<0>`", part) for part in parts)
+
+
+def _text(node: ast.expr, constants: Mapping[str, str]) -> str | None:
+    """Return a string, with names in capitals for its values; None: the code here does not have it."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _text(node.left, constants), _text(node.right, constants)
+        return None if left is None or right is None else left + right
+    if isinstance(node, ast.JoinedStr):
+        return _JOINED.sub(r"\1 \2", "".join(_value(part, constants) for part in node.values))
+    return None
+
+
+_JOINED: Final = re.compile(r"([a-z]|\w')([A-Z]{4,}\b)")
+"""A word and the optional value behind it, which begins with a space."""
+
+
+def _value(part: ast.expr, constants: Mapping[str, str]) -> str:
+    if not isinstance(part, ast.FormattedValue):
+        return _text(part, constants) or ""
+    known = _text(part.value, constants)
+    if known is not None:
+        return known
+    name = _placeholder(part.value)
+    return f"'{name}'" if part.conversion == ord("r") else name
+
+
+def _placeholder(node: ast.expr) -> str:
+    """A name in capitals for a value."""
+    match node:
+        case ast.Name(id="self"):
+            return "NAME"
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.strip("_").upper()
+        case ast.Constant(value=str(written)):
+            return written
+        case ast.Subscript(value=value) | ast.Await(value=value) | ast.Starred(value=value):
+            return _placeholder(value)
+        case ast.IfExp(body=body, orelse=other):
+            texts = [str(each.value) for each in (body, other) if isinstance(each, ast.Constant)]
+            return next(filter(None, texts), None) or _placeholder(body)
+        case ast.BoolOp(values=[first, *_]) | ast.BinOp(left=first):
+            return _placeholder(first)
+        case ast.GeneratorExp(elt=element):
+            return _placeholder(element)
+        case ast.Call(func=ast.Name(id="len" | "sum")):
+            return "NUMBER"
+        case ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=str(noun)), *_]):
+            return f"NUMBER {noun}s"
+        case ast.Call(func=ast.Name(id="installing"), args=[ast.Constant(value=str(extra))]):
+            return f"install the extra {extra} of delaystore"
+        case ast.Call(func=ast.Name(id="installing")):
+            return "install the extra EXTRA of delaystore"
+        case ast.Call(func=ast.Attribute(value=value, attr="partition" | "replace" | "lower" | "get" | "strip")):
+            return _placeholder(value)
+        case ast.Call(func=ast.Name(id="type")):
+            return "TYPE"
+        case ast.Call(func=ast.Attribute(attr="join"), args=[first, *_]):
+            return _placeholder(first)
+        case ast.Call(func=ast.Name(id=name)) if name.endswith("_of"):
+            return name.removesuffix("_of").strip("_").upper()
+        case ast.Call(func=ast.Attribute(value=value), args=[]):
+            return _placeholder(value)
+        case ast.Call(args=[first, *_]):
+            return _placeholder(first)
+        case _:
+            return "VALUE"
+
+
+def main() -> None:
+    """Write the page into the documents."""
+    path = HOUSE / PAGE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
