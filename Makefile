@@ -34,14 +34,14 @@ demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no
 	@$(BIN)/delaystore demo $(ARGS)
 
 test: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check style, types, layers, and run the tests but those that take long (ARGS=... for pytest)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint prose types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the tests that take long, which `make test` leaves out
 	$(BIN)/python -m pytest --long -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-again: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check style, types, layers, and run what failed last once more, alone
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint prose types layers
 	$(BIN)/python -m pytest --long --last-failed --last-failed-no-failures none $(ARGS)
 
 test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQL in its place
