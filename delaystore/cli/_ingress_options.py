@@ -374,8 +374,8 @@ def plan_for(wish: CreateOptions, client: "BrokerClient") -> CreatePlan:
         return CreatePlan(topology=wish.topology())
     if client.management is None:
         raise ConfigurationError(
-            "only the management API lists the plugin's exchanges; pass --management URL, or to see what would be "
-            "done, --definitions FILE with --dry-run"
+            "only the management API lists the plugin's exchanges; pass --management URL, or to see the "
+            "changes first, --definitions FILE with --dry-run"
         )
     client.check_same_cluster()
     live = client.management.snapshot()
