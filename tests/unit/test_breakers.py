@@ -100,7 +100,8 @@ def test_failures_and_successes_in_turn_are_a_pair_of_lines_in_ten_seconds_with_
     assert [record.getMessage() for record in caplog.records] == [
         "forwarding fails: the broker is gone; will retry",
         "forwarding works again",
-        "forwarding fails (71 times since the last such line, with successes in between): the broker is gone; will retry",
+        "forwarding fails (71 times since the last such line, with successes in between): "
+        "the broker is gone; will retry",
         "forwarding works again",
     ]
 
