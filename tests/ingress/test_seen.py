@@ -131,7 +131,7 @@ def test_a_broker_that_cannot_be_asked_leaves_what_was_told(sqlite_url: str) -> 
 @pytest.mark.parametrize(
     ("given", "sentence", "state"),
     [
-        ({"problem": "there is no queue"}, "does not consume: there is no queue.", "stands still"),
+        ({"problem": "there is no queue"}, "does not consume: there is no queue.", "stopped"),
         ({"breakers": {"intake": "triggered"}}, "has a triggered breaker: intake.", "intake triggered"),
         (
             {"unacknowledged": 2, "why_unacknowledged": "the queue is full"},
