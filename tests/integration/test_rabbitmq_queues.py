@@ -70,7 +70,7 @@ def test_a_queue_that_may_not_be_created_is_logged_and_the_others_are(
         with caplog.at_level(logging.WARNING):
             transport.declare_error_queue("error")
         assert "queue 'amq.reserved' cannot be declared: 403" in caplog.text
-        assert "tried again in 30 s" in caplog.text
+        assert "will retry in 30 s" in caplog.text
     assert type_of(rabbitmq_url, "mine") == "quorum"
 
 

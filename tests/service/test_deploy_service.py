@@ -112,8 +112,8 @@ def test_the_configuration_goes_with_the_secrets(
 def test_what_the_ingress_of_the_configuration_reads_is_made_as_the_page_says(
     secrets: Path, rabbitmq: RabbitMQVhosts, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs/tutorials/any-language.md").read_text().replace("\\\n", "")
-    (command,) = re.findall(r"^podman compose .* exec delaystore delaystore (.*)$", page, re.MULTILINE)
+    page = " ".join((ROOT / "docs/how-to/deploy.md").read_text().split())
+    (command,) = re.findall(r"`podman compose [^`]* exec delaystore delaystore ([^`]*)`", page)
     own = {
         "@/run/secrets/transport": f"@{secrets / 'transport'}",
         "http://rabbitmq:15672": rabbitmq.management_url or "",
