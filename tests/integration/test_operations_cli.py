@@ -351,7 +351,7 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
     ids = [line.split(",")[0] for line in file.read_text().splitlines()]
     assert ids == ["message_id", *(f'"billing-{number:05}"' for number in range(2_500))]
     assert list(tmp_path.glob("out*")) == [file]
-    assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--continue")
+    assert "there is no interrupted export to" in run.refused("export", str(tmp_path / "other.csv"), "--continue")
 
 
 def test_a_file_is_written_by_one_export(run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_notes_of_an_export_that_has_its_file_are_not_those_of_the_next_one(
         patch.setattr(ExportFile, "_note", die)
         with pytest.raises(OSError, match="killed"):
             ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False)
-    with pytest.raises(ConfigurationError, match="no export to"):
+    with pytest.raises(ConfigurationError, match="there is no interrupted export to"):
         ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=True)
 
 
