@@ -70,7 +70,7 @@ def test_a_queue_that_may_not_be_created_is_logged_and_the_others_are(
         with caplog.at_level(logging.WARNING):
             transport.declare_error_queue("error")
         assert "queue 'amq.reserved' cannot be declared: 403" in caplog.text
-        assert "tried again in 30 s" in caplog.text
+        assert "will retry in 30 s" in caplog.text
     assert type_of(rabbitmq_url, "mine") == "quorum"
 
 
@@ -117,7 +117,7 @@ def test_setup_takes_a_classic_queue_that_others_have_made(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--transport", "amqp://127.0.0.1:1"], "--queue-type is the type of --queue"),
+        (["--transport", "amqp://127.0.0.1:1"], "--queue-type needs --queue"),
         (["--queue", "q", "--transport", "sqlite:///a.db"], "--queue-type applies to RabbitMQ only"),
     ],
 )

@@ -47,7 +47,7 @@ def test_what_is_missing_is_said(run: CommandLine, monkeypatch: pytest.MonkeyPat
         (("--batch-size", "200000"), "--batch-size must be at most 100,000"),
         (("--number-of-retries", "2000000"), "--number-of-retries must be at most 1,000,000"),
         (("--poll-interval", "0"), "--poll-interval must be a duration above 0"),
-        (("--handover-horizon", "1h"), "the endpoint 'sales': handover_horizon 1:00:00 is beyond what"),
+        (("--handover-horizon", "1h"), "the endpoint 'sales': handover_horizon 1:00:00 is longer than"),
         (("--error-queue", "/queues/"), "--error-queue cannot be '/queues/'"),
         (("--name", "a\nb"), "--name cannot be 'a"),
         (("--endpoint", "a/b"), "--endpoint cannot be called 'a/b' here"),

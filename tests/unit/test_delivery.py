@@ -364,7 +364,7 @@ def test_closing_does_not_wait_without_end_for_what_is_in_flight(
     delivery.start()
     assert sending.wait(30)
     delivery.close(0.05)
-    assert "still finishing" in caplog.text
+    assert "has not finished in time" in caplog.text
     answer.set()
     assert delivery.stop(30)
 

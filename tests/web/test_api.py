@@ -498,7 +498,7 @@ def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
     fresh = Program(browser(app(delivery)))
     told = fresh("GET", "/health")
     assert told["healthy"] is True
-    assert "No dispatcher is running" in told["warnings"][0]
+    assert "no dispatcher reports that it is running" in told["warnings"][0]
     told = fresh("GET", "/health?require_dispatcher=true", status=503)
     assert told["problems"] == ["no dispatcher is running"]
     fresh("GET", "/health?require_dispatcher=perhaps", status=400)
