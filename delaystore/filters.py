@@ -140,13 +140,15 @@ def filter_members(document: object, known: Iterable[str]) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         raise InvalidMessageError(f"a filter must be an object, not {document!r:.80}")
     if not document:
-        raise InvalidMessageError('an empty filter says nothing; write {"all": true} for everything')
+        raise InvalidMessageError(
+            'the filter is empty; name a property of the messages, or write {"all": true} for all messages'
+        )
     names = [*known, ALL]
     for name, value in document.items():
         if name not in names:
             raise InvalidMessageError(f"unknown filter {name!r}; known are {', '.join(sorted(names))}")
         if value is None or value == {}:
-            raise InvalidMessageError(f"the filter's {name} says nothing; give it a value, or leave it out")
+            raise InvalidMessageError(f"the filter's field {name} is empty; give it a value, or leave it out")
     if ALL not in document:
         return document
     if document[ALL] is not True or len(document) > 1:

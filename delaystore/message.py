@@ -87,7 +87,7 @@ class KeyRule:
         if max_wait is None:
             return cls(chosen)
         if chosen is not OnKey.DEBOUNCE:
-            raise InvalidMessageError(f"max_wait goes with on_key='debounce', not with {str(chosen)!r}; leave it out")
+            raise InvalidMessageError(f"max_wait needs on_key='debounce', not {str(chosen)!r}; leave it out")
         return cls(chosen, _span(max_wait))
 
 

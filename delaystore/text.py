@@ -164,7 +164,7 @@ def parse_time(text: str) -> datetime:
         with_t = f"{found[1]}T{found[2]}{found[3]}"
         raise ValueError(f"has no T between date and time; write {with_t}")
     if _DIGITS.fullmatch(written):
-        raise ValueError("is a number, and does not say what it counts; write 2027-01-31T09:00:00+01:00")
+        raise ValueError("is a number without a unit; write 2027-01-31T09:00:00+01:00")
     raise ValueError("is not a time in a form that delaystore reads; write 2027-01-31T09:00:00+01:00")
 
 
@@ -365,7 +365,7 @@ def _short(text: str, destination: str) -> str:
         raise UnsupportedMessageError(f"destination {destination[:80]!r} cannot be written as UTF-8") from None
     if size > MAX_SHORT_STRING_BYTES:
         raise UnsupportedMessageError(
-            f"destination {destination[:40]!r}... names something of {size} bytes; "
+            f"destination {destination[:40]!r}... has a name of {size} bytes; "
             f"AMQP allows {MAX_SHORT_STRING_BYTES} for an exchange or routing key"
         )
     return text

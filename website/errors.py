@@ -46,7 +46,8 @@ _INTRODUCTION: Final = """# Error messages
 For everyone who sees an error of delaystore. Search this page for a part of the text, and read its cause and remedy in
 a minute.
 
-Words in capitals, such as `PATH`, stand for values. At the command line each error is one line on standard error, and
+Words in capitals, such as `PATH`, stand for values. A text that begins with `it` or `its` is the second half of a
+line, whose first half names the message. At the command line each error is one line on standard error, and
 the exit code is 2. In Python the error is an exception of the class that stands behind the remedy.
 
 If you have a symptom but no error text, such as late messages, use the page *Symptoms* instead.
@@ -139,10 +140,13 @@ _LISTED: Final = re.compile(r"(?:known (?:is|are)|there are|they have|the column
 """A remedy that names what there is: it depends on what was given."""
 _CODE: Final = re.compile(
     r"""(?<![\w`])(?:
-    --[a-z][\w-]*(?:[ =][A-Z][\w:]*)?                       # an option
+    \{"[^{}]*\}                                              # JSON
+    |delaystore\ (?:cascade\ create|ingress\ create|web)(?:\ --[a-z-]+(?:\ [A-Z]+)?)?  # a command of ours
+    |rabbitmqctl\ [a-z_]+\ [A-Z]+|openssl\ rand\ -hex\ 32|iconv\ -t\ UTF-8  # a command of others
+    |--[a-z][\w-]*(?:[ =][A-Z][\w:]*)?                       # an option
     |[\w.+]+://[^\s;)']*[^\s;)',.]|[\w.+]+://               # a URL
     |(?:\.?[A-Za-z_]+(?:\.[A-Za-z_]+)*\((?:[^()]|\([^)]*\))*\))+  # a call
-    |[a-z_]+=[^\s,;)]+                                       # an argument
+    |\??[a-z_]+=[^\s,;)]*[^\s,;).]                            # an argument
     |[A-Z]+(?:_[A-Z]+)+|[a-z]+(?:_[a-z]+)+                   # a name
     |(?:/[\w.]+)+(?<!\.)                                    # an address
     |[^\s`]*[\[\\*<{][^\s`]*[^\s`,.;:)]                      # anything that Markdown would read
@@ -151,12 +155,16 @@ _CODE: Final = re.compile(
 )
 
 
+_NAME: Final = re.compile(r"\w+[_=(]|delaystore ")
+"""The beginning of a sentence whose first word is a name, which keeps its small letter."""
+
+
 def _prose(text: str) -> str:
     """The remedy as sentences of Markdown, with code for what a user types."""
     text = " ".join(text.rstrip(".").split())
     if _LISTED.fullmatch(text):
-        return "The message lists the known values."
-    sentences = [f"{each[:1].upper()}{each[1:]}" for each in text.split("; ")]
+        return "The error text lists the known values."
+    sentences = [each if _NAME.match(each) else f"{each[:1].upper()}{each[1:]}" for each in text.split("; ")]
     text = "".join(f"{each} " if each.endswith("?") else f"{each}. " for each in sentences).rstrip()
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else _CODE.sub(r"`\g<0>`", part) for part in parts)

@@ -19,7 +19,7 @@ from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2
 
-OURS: Final = "delays migrate"
+OURS: Final = "cascade migrate"
 PEER: Final = "one at a time"
 DESTINATION: Final = "bench"
 SOONEST: Final = 5000
@@ -103,7 +103,7 @@ def _ours(url: str, _count: int) -> int:
 
 QUESTION = Question(
     name="delays-migrate",
-    title="delays migrate, against one basic.get, publish and ack at a time",
+    title="cascade migrate, against one basic.get, publish and ack at a time",
     limit=8,
     measure=measure,
 )

@@ -116,7 +116,7 @@ class Columns:
             other = found.setdefault(field.name.lower(), column)
             if other is not column:
                 raise ConfigurationError(
-                    f"columns {other.name} and {column.name} have one name but for case; rename or drop one"
+                    f"columns {other.name} and {column.name} differ only in case; rename or drop one"
                 )
         self._by_name: Mapping[str, Column] = found
 

@@ -368,7 +368,9 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
                 f"the option unknownColumns is body, and there is a column {given.name}; drop it, or say headers"
             )
         if not unknown:
-            raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
+            raise ConfigurationError(
+                "the option unknownColumns is body, and there are no such columns; add the columns of the body"
+            )
         for other in unknown:
             check_json_type(other.type, other.name)
         return partial(json_bodies, unknown, options.max_body_bytes)

@@ -85,7 +85,7 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
         ending = Path(file.name).suffix
         if ending.lower() in _COMPRESSED and not ending.islower():
             raise ConfigurationError(
-                f"{file.name!r} ends with {ending}, which Spark takes for no compression; rename it to "
+                f"{file.name!r} ends with {ending}, which Spark does not know as a compression; rename it to "
                 f"{ending.lower()}, or send it with `delaystore send --file`"
             )
     kinds = {file.name: kind or _kind_of(file.name) for file in found}
@@ -163,7 +163,8 @@ def _check_folders(path: Path, files: Sequence[Path]) -> None:
     for file in others:
         if _columns(path, file) != columns:
             raise ConfigurationError(
-                f"{str(first)!r} and {str(file)!r} are in folders of different columns (such as day=1); load them apart"
+                f"{str(first)!r} and {str(file)!r} are in folders of different columns (such as day=1); "
+                "load them separately"
             )
 
 
@@ -286,8 +287,8 @@ def _check(path: Path) -> str | None:
                     end = found
                 elif found != end and found is not None:
                     raise ConfigurationError(
-                        f"{str(path)!r} has line ends of two kinds (its first row: {_NAMES[end]}, line "
-                        f"{rows.line_num}: {_NAMES[found]}); make them one"
+                        f"{str(path)!r} has two kinds of line ends (its first row: {_NAMES[end]}, line "
+                        f"{rows.line_num}: {_NAMES[found]}); use one kind"
                     )
                 begin = rows.line_num + 1
         except csv.Error:
@@ -306,7 +307,9 @@ def common_end(paths: Iterable[Path]) -> str | None:
             known.setdefault(end, path)
     if len(known) > 1:
         examples = ", ".join(f"{str(path)!r}: {_NAMES[end]}" for end, path in known.items())
-        raise ConfigurationError(f"the files have different line ends ({examples}); load them apart, or make them one")
+        raise ConfigurationError(
+            f"the files have different line ends ({examples}); load them separately, or use one kind"
+        )
     return next(iter(known), None)
 
 

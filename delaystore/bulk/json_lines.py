@@ -109,7 +109,7 @@ def names_of(keys: Iterable[str], reasons: Iterable[str]) -> list[str]:
     for name in names:
         if (other := by_lower.setdefault(name.lower(), name)) != name:
             raise ConfigurationError(
-                f"the lines have keys {other!r} and {name!r}, which differ in case alone; make them one"
+                f"the lines have keys {other!r} and {name!r}, which differ only in case; use one spelling"
             )
     return names
 

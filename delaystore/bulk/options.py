@@ -199,11 +199,11 @@ def zone(name: str) -> ZoneInfo:
 
 def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRule:
     if column is None and (on_key is not OnKey.REJECT or max_wait is not None):
-        raise ConfigurationError("the options onKey and maxWait go with the option keyColumn; name the column of keys")
+        raise ConfigurationError("the options onKey and maxWait need the option keyColumn; name the column of keys")
     if max_wait is None:
         return KeyRule(on_key)
     if on_key is not OnKey.DEBOUNCE:
-        raise ConfigurationError("the option maxWait goes with the option onKey debounce; leave it out")
+        raise ConfigurationError("the option maxWait needs the option onKey debounce; leave it out")
     try:
         return KeyRule.of(on_key, float(max_wait))
     except (InvalidMessageError, ValueError):

@@ -262,7 +262,7 @@ def _with_header(files: DataFiles) -> Path:
     first, *others = headers or files.local
     for path in others:
         if headers and headers[path] != headers[first]:
-            raise ConfigurationError(f"the CSV files have different columns ({path}); load them apart")
+            raise ConfigurationError(f"the CSV files have different columns ({path}); load them separately")
     return first
 
 

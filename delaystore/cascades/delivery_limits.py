@@ -133,7 +133,7 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
     TransportError.
     """
     if broker.management is None:
-        raise ConfigurationError("only the management API tells the limits of queues; pass --management URL")
+        raise ConfigurationError("only the management API shows the limits of queues; pass --management URL")
     broker.check_same_cluster()
     queue, policies = broker.management.queues().get(name), broker.management.policies()
     limit = None if queue is None else delivery_limit(broker.version(), queue, policies)

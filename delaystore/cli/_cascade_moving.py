@@ -163,7 +163,7 @@ def _run(source: "BrokerCascade", target: "BrokerCascade", options: MoveOptions,
     for finding in findings:
         print_note(f"does not add up: {finding}")
     if report.interrupted:
-        print_note("stopped; messages in flight are finished; run it again for the rest")
+        print_note("stopped; messages in flight are finished; run it again for the remaining messages")
         raise typer.Exit(stop.exit_code)
     if findings:
         raise typer.Exit(1)

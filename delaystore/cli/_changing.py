@@ -79,12 +79,12 @@ class BulkChange:
         which = [named, bool(self.wanted), every]
         if not any(which):
             raise ConfigurationError(
-                "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"
+                "no messages are chosen; pass an ID, --key KEY, a filter such as --destination NAME, or --all"
             )
         if sum(which) > 1:
-            raise ConfigurationError("which messages? pass ids or keys, or a filter, or --all; only one of these")
+            raise ConfigurationError("messages are chosen in several ways; pass ids or keys, or a filter, or --all")
         if self.dry_run and named:
-            raise ConfigurationError("--dry-run goes with a filter or --all; leave it out")
+            raise ConfigurationError("--dry-run needs a filter or --all; leave it out")
         return not named
 
     def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[str], Operation]) -> None:

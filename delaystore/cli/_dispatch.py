@@ -57,7 +57,7 @@ def served_metrics(
     """
     if address is None:
         if destinations:
-            raise ConfigurationError("--metrics-destinations goes with --metrics HOST:PORT; give both")
+            raise ConfigurationError("--metrics-destinations needs --metrics HOST:PORT; give both")
         yield None
         return
     if once:

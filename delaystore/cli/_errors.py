@@ -90,9 +90,11 @@ class ErrorFilterOptions:
         """As `filter`; ConfigurationError where nothing says which messages are meant, or two things do."""
         wanted = self.filter(message_id)
         if not wanted and not every:
-            raise ConfigurationError("which messages? pass an ID, a filter such as --destination NAME, or --all")
+            raise ConfigurationError(
+                "no messages are chosen; pass an ID, a filter such as --destination NAME, or --all"
+            )
         if wanted and every:
-            raise ConfigurationError("which messages? pass an ID or a filter, or --all, not both")
+            raise ConfigurationError("messages are chosen twice; pass an ID or a filter, or --all")
         return wanted
 
 
@@ -221,10 +223,11 @@ def _exit(report: "ErrorReport", stop: StopRequest, wanted: "ErrorFilter") -> No
     if report.perhaps_twice:
         print_note(f"perhaps sent, and still in the error queue: {counted(report.perhaps_twice, 'message')}")
     if report.problem is not None:
-        raise DelaystoreError(f"it ended early: {report.problem}; run it again for the rest")
+        raise DelaystoreError(f"the command ended early: {report.problem}; run it again for the remaining messages")
     if report.interrupted:
         print_note(
-            f"stopped after {report.examined:,} of {counted(report.depth, 'message')}; run it again for the rest"
+            f"stopped after {report.examined:,} of {counted(report.depth, 'message')}; "
+            "run it again for the remaining messages"
         )
         raise typer.Exit(stop.exit_code)
     if wanted.message_id is not None and not report.done and not report.left:

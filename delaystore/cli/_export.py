@@ -72,9 +72,7 @@ def export(
     wanted = which.filter()
     begin = parse_position(after, "--after")
     if continue_ and (file == _STDOUT or begin is not None):
-        raise ConfigurationError(
-            "--continue goes on with a FILE, which knows how far it is; leave out --after, or --continue"
-        )
+        raise ConfigurationError("--continue reads its position from FILE; leave --after or --continue out")
     if file.endswith("/"):  # which a path forgets
         raise ConfigurationError(f"{file!r} is a folder; name a file")
     if as_json and file == _STDOUT and not dry_run:

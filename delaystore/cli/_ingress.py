@@ -234,7 +234,10 @@ def _refusal(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Tra
     elif len(error.findings) > 1:
         for finding in error.findings:
             print_note(f"{finding.kind}: {finding}")
-        return TransportSetupError(f"{len(error.findings)} blocking findings; nothing was declared")
+        return TransportSetupError(
+            f"{len(error.findings)} blocking findings, and nothing was declared; correct them, and run the command "
+            "again"
+        )
     return error
 
 

@@ -289,9 +289,11 @@ class CreateOptions(TypedNameOptions):
 
     def __post_init__(self) -> None:
         if not self.is_of_plugin and self.new_exchange is not None:
-            raise ConfigurationError("--new-exchange is about an exchange of the plugin; pass --from-plugin, too")
+            raise ConfigurationError(
+                "--new-exchange applies only to an exchange of the plugin; pass --from-plugin, too"
+            )
         if self.is_of_plugin and self.out_type is not None:
-            raise ConfigurationError("the plugin's exchange has a type for its bindings; leave --type out")
+            raise ConfigurationError("the plugin's exchange names its type, so --type is not needed; leave --type out")
         if not self.is_of_plugin and self.out_type is None:
             raise ConfigurationError("which type do the bindings of your queues need? pass --type TYPE")
         if self.replace and (self.definitions is None or self.new_exchange is not None):

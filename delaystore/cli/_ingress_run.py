@@ -216,7 +216,7 @@ def _print(result: "Retry", queue: str, *, dry_run: bool, as_json: bool) -> None
 
 def _why_untried(result: "Retry") -> str:
     if result.stopped:
-        return "stopped; run it again for the rest"
+        return "stopped; run it again for the remaining messages"
     return "too many stay" if result.left else "others take them from the queue"
 
 

@@ -102,7 +102,7 @@ def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
     if count := sum(batch.count for batch in source.batches(run, BatchStatus.STAGED)):
         raise ConfigurationError(
             f"{counted(count, 'message')} of {name!r} were being sent when the run stopped, and may be at the target; "
-            "pass --to URL, so that it is asked, or --target-lost to give all of them back"
+            "pass --to URL, so that the target is checked, or --target-lost to return all of them to the source"
         )
 
 

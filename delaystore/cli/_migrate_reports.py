@@ -113,7 +113,7 @@ class MigrationOptions:
         """ConfigurationError where both URLs are one store: a run would move messages into the table they are in."""
         if self.source and self.target and _same(self.source, self.target):
             raise ConfigurationError(
-                "--from and --to are the same database, where the endpoint has one table; give another"
+                "--from and --to are the same database, so source and target would be one table; give another --to"
             )
 
     def check_endpoints(self) -> None:
@@ -132,7 +132,7 @@ class MigrationOptions:
             return [self.endpoint]
         endpoints = source.endpoints()
         if not endpoints:
-            raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
+            raise ConfigurationError(f"there is no table of an endpoint in {source.label}; check the URL")
         if not begun:
             return endpoints
         with_run = [name for name in endpoints if source.run(name) is not None]

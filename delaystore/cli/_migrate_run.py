@@ -94,7 +94,7 @@ def run(
                 say_left(name, report.left)
                 print_rejected(name, report.counts.rejected, report.earlier)
     if stop.made:
-        print_note("stopped; messages in flight are finished; run it again for the rest")
+        print_note("stopped; messages in flight are finished; run it again for the remaining messages")
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)

@@ -222,7 +222,7 @@ class FilterOptions:
         """The filter of the options; empty where none is given. Raises ConfigurationError, InvalidMessageError."""
         headers = [parse_pair(text, "--header") for text in self.header or ()]
         if len(dict(headers)) < len(headers):
-            raise ConfigurationError("one header is named twice; no message has two values of it")
+            raise ConfigurationError("one header is named twice; name each header once")
         return MessageFilter(
             destination=self.destination,
             since=None if self.due_after is None else parse_instant(self.due_after, "--due-after"),
@@ -245,7 +245,7 @@ class WatchOptions:
         """Seconds from one time to the next; ConfigurationError where that is 0."""
         seconds = parse_duration(self.interval, "--interval").total_seconds()
         if not seconds:
-            raise ConfigurationError("--interval is 0; write how often, as in 2s")
+            raise ConfigurationError("--interval must be above 0; write 2s, for example")
         return seconds
 
 

@@ -170,8 +170,8 @@ def send(
             print_line(sent)
         if opened.transport is not None and not _may_reach(opened.transport, where.transport or "", destination):
             print_note(
-                f"warning: nothing takes messages for {destination!r} at present; if that is so when this one is due, "
-                "it goes to the error queue"
+                f"warning: nothing takes messages for {destination!r} at present; if this is still the case at the due "
+                "time, the message goes to the error queue"
             )
 
 
@@ -199,11 +199,11 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
 def _longest(key: str | None, on_key: OnKey | None, max_wait: str | None) -> timedelta | None:
     """What --max-wait says; ConfigurationError where it, or --on-key, makes no sense."""
     if key is None and (on_key is not None or max_wait is not None):
-        raise ConfigurationError("--on-key and --max-wait go with --key; give the message a key, or leave them out")
+        raise ConfigurationError("--on-key and --max-wait need --key; give the message a key, or leave them out")
     if max_wait is None:
         return None
     if on_key is not OnKey.DEBOUNCE:
-        raise ConfigurationError("--max-wait goes with --on-key debounce; leave it out")
+        raise ConfigurationError("--max-wait needs --on-key debounce; leave it out")
     longest = parse_duration(max_wait, "--max-wait")
     if not longest:
         raise ConfigurationError(f"--max-wait {max_wait!r} must be more than 0")

@@ -59,9 +59,9 @@ def setup(
     if queue and where.transport is None:
         raise ConfigurationError("--queue needs a transport; pass --transport URL or set DELAYSTORE_TRANSPORT")
     if queue_type and not queue:
-        raise ConfigurationError("--queue-type is the type of --queue; pass --queue NAME too")
+        raise ConfigurationError("--queue-type needs --queue; pass --queue NAME too")
     if queue_type and (where.transport or "").partition(":")[0].lower() not in ("amqp", "amqps"):
-        raise ConfigurationError("--queue-type goes with RabbitMQ only; leave it out")
+        raise ConfigurationError("--queue-type applies to RabbitMQ only; leave it out")
     settings = reading(error_queue) if check else DelayedDeliverySettings(error_queue=error_queue)
     with where.open(settings) as opened:
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]

@@ -249,7 +249,7 @@ class DelayedDelivery(Sender):
             The message, claimed or not; None: it is not, or no longer, in the store.
 
         Raises:
-            ConfigurationError: The store cannot look up messages, or knows no keys.
+            ConfigurationError: The store cannot look up messages, or does not support keys.
             StoreError: The store fails.
 
         """
@@ -380,7 +380,7 @@ class DelayedDelivery(Sender):
             DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
 
         Raises:
-            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            ConfigurationError: The store cannot change waiting messages, or does not support keys.
             StoreError: The store fails; the call can be made again.
 
         """
@@ -407,7 +407,7 @@ class DelayedDelivery(Sender):
 
         Raises:
             InvalidMessageError: Not exactly one of `delay` and `at` is given, or it can be no due time.
-            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            ConfigurationError: The store cannot change waiting messages, or does not support keys.
             StoreError: The store fails; the call can be made again.
 
         """
@@ -424,7 +424,7 @@ class DelayedDelivery(Sender):
             DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
 
         Raises:
-            ConfigurationError: The store cannot change waiting messages, or knows no keys.
+            ConfigurationError: The store cannot change waiting messages, or does not support keys.
             StoreError: The store fails; the call can be made again.
 
         """
@@ -493,7 +493,9 @@ class DelayedDelivery(Sender):
     def check_startable(self) -> Dispatcher:
         """The dispatcher; raises ConfigurationError where there is none, because there is no transport."""
         if self._dispatcher is None:
-            raise ConfigurationError("there is nothing to start without a transport; give DelayedDelivery one")
+            raise ConfigurationError(
+                "this delivery cannot dispatch, because it has no transport; give DelayedDelivery one"
+            )
         return self._dispatcher
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -686,7 +688,7 @@ class DelayedDelivery(Sender):
         if not isinstance(self._store, ManagedDelayedMessageStore):
             raise ConfigurationError(
                 f"{type(self._store).__name__} cannot list or change waiting messages; "
-                f"that takes a ManagedDelayedMessageStore"
+                f"use a ManagedDelayedMessageStore, such as SqlDelayedMessageStore"
             )
         self.prepare()
         return self._store

@@ -72,7 +72,7 @@ class MessageFactory:
         if len(message.body) > self._max_body_bytes:
             raise InvalidMessageError(
                 f"the body of message {message.message_id} has {len(message.body)} bytes; "
-                f"max_body_bytes allows {self._max_body_bytes}"
+                f"max_body_bytes allows {self._max_body_bytes}: send a smaller body, or raise the setting"
             )
         if self._check is not None:
             self._check(message)
@@ -166,7 +166,7 @@ class Sender(ABC):
             DuplicateKeyError: A message with this key waits already, and `on_key` is `reject`.
             KeyInUseError: A dispatcher has the message with this key, and has not settled it within 5 s: this one is
                 not stored, send it again.
-            ConfigurationError: The store knows no keys.
+            ConfigurationError: The store does not support keys.
             DurabilityUnknownError: It is stored, but perhaps not on PostgreSQL's synchronous standby.
             StoreError: The store fails; the message may be stored nevertheless. Send again with the same message_id.
 
@@ -211,7 +211,7 @@ def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | f
         check_key(key)
         return KeyRule.of(on_key, max_wait)
     if on_key is not None or max_wait is not None:
-        raise InvalidMessageError("on_key and max_wait go with key=; give the message a key, or leave them out")
+        raise InvalidMessageError("on_key and max_wait need key=; give the message a key, or leave them out")
     return None
 
 
@@ -226,7 +226,7 @@ class BatchStore(Protocol):
 def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, actor: Actor) -> str:
     """Store a message with a key by `rule`, and note if it replaces another; returns the id that waits.
 
-    Raises ConfigurationError where `store` knows no keys, or keeps no audit trail for the entry.
+    Raises ConfigurationError where `store` does not support keys, or keeps no audit trail for the entry.
     """
     knowing, change = keyed(store), actor.replacement(rule)
     if change is None:
@@ -374,7 +374,7 @@ class EnlistedDelivery(Sender):
 
         Raises:
             InvalidMessageError: Not exactly one of `message_id` and `key` is given.
-            ConfigurationError: The store knows no keys.
+            ConfigurationError: The store does not support keys.
             StoreError: The store fails.
 
         """
@@ -394,7 +394,8 @@ class EnlistedDelivery(Sender):
 
         Raises:
             InvalidMessageError: Not exactly one of `message_id` and `key` is given.
-            ConfigurationError: The store knows no keys, or keeps no audit trail although changes are to be noted.
+            ConfigurationError: The store does not support keys, or keeps no audit trail although changes are to
+                be noted.
             StoreError: The store fails.
 
         """
@@ -424,7 +425,8 @@ class EnlistedDelivery(Sender):
         Raises:
             InvalidMessageError: Not exactly one of `message_id` and `key` is given, or not exactly one of `delay` and
                 `at`, or it can be no due time.
-            ConfigurationError: The store knows no keys, or keeps no audit trail although changes are to be noted.
+            ConfigurationError: The store does not support keys, or keeps no audit trail although changes are to
+                be noted.
             StoreError: The store fails.
 
         """

@@ -33,7 +33,7 @@ def check_pair(store: DelayedMessageStore, transport: Transport, settings: Delay
     longest = transport.longest_native_delay or timedelta(0)
     if settings.handover_horizon > longest:
         raise ConfigurationError(
-            f"handover_horizon {settings.handover_horizon} is beyond what {transport!r} delays natively, {longest}; "
+            f"handover_horizon {settings.handover_horizon} is longer than {transport!r} delays natively ({longest}); "
             "give it a native delay, as in delays=..., or lower the horizon"
         )
     scope = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE

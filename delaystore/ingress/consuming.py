@@ -188,7 +188,8 @@ class ConsumingLoop(Generic[ItemT]):
             except RuntimeError as error:
                 self._run = former
                 raise RuntimeError(
-                    f"this process can start no thread for {self._what}; raise its limit of threads, and start it again"
+                    f"this process cannot start a thread for {self._what}; raise its limit of threads, and start "
+                    "it again"
                 ) from error
 
     def run(self) -> None:

@@ -127,7 +127,9 @@ class Ingress:
         on_stored: Callable[[datetime], object] = lambda _: None,
     ) -> None:
         if not delivery.manages:
-            raise ConfigurationError("an ingress looks messages up; its store must be a ManagedDelayedMessageStore")
+            raise ConfigurationError(
+                "this store cannot look up messages, which an ingress needs; use a ManagedDelayedMessageStore"
+            )
         self._delivery = delivery
         self._transport = RabbitMQTransport(url)
         self._broker = self._transport.broker

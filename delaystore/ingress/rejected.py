@@ -173,7 +173,7 @@ def _origin(entries: Sequence[Header]) -> Address:
             raise IrretrievableError(f"it has the header {header} twice; publish it again from your program")
     exchange, key = text_of(headers.get(EXCHANGE.encode())), text_of(headers.get(ROUTING_KEY.encode()))
     if exchange is None or key is None:
-        raise IrretrievableError("where it was published to is no text; publish it again from your program")
+        raise IrretrievableError("its exchange or its routing key is no text; publish it again from your program")
     return Address(exchange, key)
 
 

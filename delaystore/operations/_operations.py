@@ -433,7 +433,7 @@ class Operations:
         with self._access.call("pausing a destination"):
             now = store.now()
             if until is not None and utc(until, "until") <= now:
-                raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
+                raise InvalidMessageError(f"until {until.isoformat()} is in the past; give a later time")
             change = self._access.actor.change(ChangeAction.PAUSE)
             store.pause(destination, by=self.by, until=until, change=change)
         return self._in_steps("parking messages", lambda: store.park(now), progress)
@@ -512,7 +512,7 @@ class Operations:
         It needs no operable store; where there is one, changes are noted in it.
         """
         if self._access.transport is None:
-            raise ConfigurationError("the error queue takes a transport; give this endpoint one")
+            raise ConfigurationError("the error queue needs a transport; give this endpoint one")
         return ErrorQueue(self._access.transport, self._access.settings.error_queue, note=self._note_if_possible)
 
     # how it is, and who changed what

@@ -56,7 +56,7 @@ class EndpointAccess:
         if not isinstance(self.store, OperableDelayedMessageStore):
             raise ConfigurationError(
                 f"{type(self.store).__name__} cannot be searched, paused or changed by filter; "
-                "that takes an OperableDelayedMessageStore, such as a SQL store"
+                "use an OperableDelayedMessageStore, such as a SQL store"
             )
         self.prepare()
         return self.store

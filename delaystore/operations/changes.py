@@ -164,7 +164,7 @@ class MessageRequest(ABC):
 
         Raises:
             InvalidMessageError: A message_id, key or due time is invalid.
-            ConfigurationError: The store knows no keys, or keeps no audit trail for the entry.
+            ConfigurationError: The store does not support keys, or keeps no audit trail for the entry.
             StoreError: The store fails.
 
         """

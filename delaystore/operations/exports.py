@@ -185,7 +185,7 @@ class ExportFile:
     def _new(self) -> BinaryIO:
         if self.part.exists():
             raise ConfigurationError(
-                f"{str(self.part)!r} is left from an export that was interrupted; resume that, or remove the file"
+                f"{str(self.part)!r} is left from an interrupted export; resume it, or remove the file"
             )
         self._notes.unlink(missing_ok=True)  # of an export that was killed when its file had its name
         return self.part.open("xb")
@@ -197,7 +197,7 @@ class ExportFile:
             raise self._nothing_to_resume() from None
 
     def _nothing_to_resume(self) -> ConfigurationError:
-        return ConfigurationError(f"no export to {str(self.path)!r} was interrupted; begin one")
+        return ConfigurationError(f"there is no interrupted export to {str(self.path)!r}; begin one without resuming")
 
     def _lock(self, stream: BinaryIO) -> None:
         """Two that write the file would spoil it."""
@@ -221,8 +221,8 @@ class ExportFile:
         if of != self._of:
             was = f"{wanted} of {notes['endpoint']!r} as {notes['format']}"
             raise ConfigurationError(
-                f"the export to {str(self.path)!r} that was interrupted is of something else: {was}; give the same, "
-                f"or remove {str(self.part)!r}"
+                f"the export to {str(self.path)!r} that was interrupted has another filter or format: {was}; give "
+                f"the same ones, or remove {str(self.part)!r}"
             )
         stream.truncate(notes["bytes"])  # what is behind was not noted
         stream.seek(notes["bytes"])

@@ -109,7 +109,7 @@ class FailedMessage:
         if self.obstacle is not None:
             raise InvalidMessageError(self.obstacle)
         if to is None:
-            raise InvalidMessageError("nothing says where it was to go; give a destination")
+            raise InvalidMessageError("the message does not name its destination; give one")
         if self.body is None:
             raise InvalidMessageError("its body was left out; get it by its id")
         if not self.message_id:

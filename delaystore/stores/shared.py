@@ -262,7 +262,9 @@ _AnswerT = TypeVar("_AnswerT")
 def key_of(message: DelayedMessage) -> str:
     """The key of a message that must have one."""
     if message.key is None:
-        raise InvalidMessageError(f"the message {message.message_id!r} has no key; on_key and max_wait go with one")
+        raise InvalidMessageError(
+            f"the message {message.message_id!r} has no key; give it one, or leave on_key and max_wait out"
+        )
     return message.key
 
 
@@ -357,7 +359,10 @@ class ClaimsInBatches(DelayedMessageStore):
 def keyed(store: object) -> KeyedDelayedMessageStore:
     """`store`, which must know keys; raises ConfigurationError."""
     if not isinstance(store, KeyedDelayedMessageStore):
-        raise ConfigurationError(f"{type(store).__name__} knows no keys; that takes a KeyedDelayedMessageStore")
+        raise ConfigurationError(
+            f"{type(store).__name__} does not support keys; use a KeyedDelayedMessageStore, such as "
+            "SqlDelayedMessageStore"
+        )
     return store
 
 

@@ -219,7 +219,7 @@ class TestDelivery(DelayedDelivery):
         store = InMemoryDelayedMessageStore(self.clock) if store is None else store
         super().__init__(endpoint, store, self.transport, settings)
         if store.now() != self.clock.now():
-            raise ConfigurationError(f"{store!r} goes by another clock; make both with the same, as in clock=clock")
+            raise ConfigurationError(f"{store!r} uses another clock; make both with the same one, as in clock=clock")
         self._handlers = DestinationHandlers()
 
     @override
@@ -403,7 +403,7 @@ class TestDelivery(DelayedDelivery):
     def _turns_for(self, span: timedelta, arrived: list[DelayedMessage]) -> Iterator[Turn]:
         """The calls of handlers of one `dispatch_for`."""
         if span < timedelta(0):
-            raise InvalidMessageError(f"no time passes in {span}; to go back, use clock.advance")
+            raise InvalidMessageError(f"the time span {span} is negative; to go back, use clock.advance")
         end = moved(self.clock.now(), span)
         yield from self._turns(arrived)
         while (moment := self._next_moment(end)) is not None:

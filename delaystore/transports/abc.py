@@ -203,7 +203,7 @@ class Transport(ABC):
             ConfigurationError: `longest_native_delay` is None.
 
         """
-        raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
+        raise ConfigurationError(f"{self!r} has no native delay; name one, as in delays=...")
 
     @abstractmethod
     def declare(self, queue: str) -> None:

@@ -133,7 +133,12 @@ CC: Final = {"CC": [SPARED]}
         ("orders", {"x-delay": 1} | CC, "due", None),
         ("orders", {"x-delay": "abc"} | CC, "orders.ingress.rejected", "header x-delay is 'abc'"),
         ("orders", TIMEOUT | {ROUTE_TO: SPARED}, "due", None),
-        ("orders", FUTURE_TIMEOUT | {ROUTE_TO: SPARED}, "orders.ingress.rejected", "form nservicebus is off"),
+        (
+            "orders",
+            FUTURE_TIMEOUT | {ROUTE_TO: SPARED},
+            "orders.ingress.rejected",
+            "delay format nservicebus is not enabled",
+        ),
         ("orders", {TO: SPARED}, "due", None),
         ("fixed", {"x-delay": 1} | CC, "billing", None),
         ("fixed", TIMEOUT | {ROUTE_TO: SPARED} | CC, "billing", None),

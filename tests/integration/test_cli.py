@@ -225,7 +225,7 @@ def test_a_key_names_the_one_message_that_has_it(run: CommandLine) -> None:
     assert (result.code, result.err) == (1, "not found: key order-17\n")
     assert "pass an ID, --key KEY, a filter" in run("reschedule", "--delay", "0").err
     assert "pass an ID, --key KEY, a filter" in run("cancel").err
-    assert "--max-wait goes with --on-key debounce" in run("send", "b", "--key", "k", "--max-wait", "1m", *LATER).err
+    assert "--max-wait needs --on-key debounce" in run("send", "b", "--key", "k", "--max-wait", "1m", *LATER).err
 
 
 def test_reschedule_gives_a_new_due_time(run: CommandLine) -> None:

@@ -148,9 +148,9 @@ def test_what_is_discarded_is_gone(run: CommandLine, transport: Transport) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["replay"], "which messages?"),
-        (["discard"], "which messages?"),
-        (["replay", "--all", "--kind", "Refused"], "not both"),
+        (["replay"], "no messages are chosen"),
+        (["discard"], "no messages are chosen"),
+        (["replay", "--all", "--kind", "Refused"], "messages are chosen twice"),
         (["list", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
         (["replay", "--all", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
         (["list", "--failed-after", "yesterday"], "is not a time in a form"),
@@ -229,7 +229,7 @@ def test_an_interrupt_ends_it_between_two_batches(rabbitmq_url: str) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, (out, err)
-    assert "run it again for the rest" in err
+    assert "run it again for the remaining messages" in err
     assert "Traceback" not in err
     done, left = transport.depth("billing"), transport.depth("error")
     assert done is not None

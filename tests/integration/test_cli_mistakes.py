@@ -34,9 +34,9 @@ def environment(prepared_sqlite_url: str) -> dict[str, str]:
         (["q\n", "--delay", "1"], "control character '\\n'"),
         (["/queues/q%0D", "--delay", "1", "--transport", "amqp://127.0.0.1:1"], "control character '\\r'"),
         (["billing", "--delay", "1", "--message-id", ""], "message_id is empty"),
-        (["billing", "--delay", "1", "--on-key", "keep"], "--on-key and --max-wait go with --key; give the message"),
-        (["billing", "--delay", "1", "--max-wait", "5"], "--on-key and --max-wait go with --key; give the message"),
-        (["billing", "--delay", "1", "--key", "k", "--max-wait", "5"], "--max-wait goes with --on-key debounce"),
+        (["billing", "--delay", "1", "--on-key", "keep"], "--on-key and --max-wait need --key; give the message"),
+        (["billing", "--delay", "1", "--max-wait", "5"], "--on-key and --max-wait need --key; give the message"),
+        (["billing", "--delay", "1", "--key", "k", "--max-wait", "5"], "--max-wait needs --on-key debounce"),
         (
             ["billing", "--delay", "1", "--key", "k", "--on-key", "debounce", "--max-wait", "0s"],
             "--max-wait '0s' must be more than 0",
@@ -83,7 +83,7 @@ def test_an_id_that_waits_already_is_refused(run: CommandLine) -> None:
         ("postgresql+psycopg://app:s3cret@127.0.0.1:1/app", "refused"),
         ("postgresql+psycopg://app:s3cret@host:port/app", "port"),
         ("mysql://app:s3cret@127.0.0.1:1/app", "connect"),
-        ("mysql://app:s3cret@127.0.0.1:1/app?nonsense=1", "are its options known"),
+        ("mysql://app:s3cret@127.0.0.1:1/app?nonsense=1", "that its options exist"),
         ("sqlite:///x.db?nonsense=1", "no option 'nonsense'"),
     ],
 )

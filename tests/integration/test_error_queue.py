@@ -204,7 +204,7 @@ def test_messages_of_others_are_shown_and_replayed_where_they_failed(transport: 
     ]
     report = queue.replay()
     assert report.done == 1
-    assert report.left == {"nothing says where it was to go; give a destination": 1}
+    assert report.left == {"the message does not name its destination; give one": 1}
     (found,) = received(transport, "billing", 1)
     assert (found.message_id, dict(found.headers)) == ("theirs", {"NServiceBus.MessageIntent": "Send"})
     assert queue.replay(ErrorFilter(destination=""), destination="billing").done == 1

@@ -145,7 +145,7 @@ def test_what_cannot_move_is_named_refused_and_left_behind_when_told_to(
     (report,) = moved.document["endpoints"]
     assert (report["counts"]["moved"], report["counts"]["rejected"]) == (2, 3)
     assert {one["row_id"] for one in report["rejections"]} == {"m00002", "m00003", "m00004"}
-    assert "3 rejected of 'sales' are nowhere else" in run.refused("migrate", "cleanup", *ends, "--yes")
+    assert "3 rejected of 'sales' exist only here" in run.refused("migrate", "cleanup", *ends, "--yes")
 
     assert run("migrate", "abort", *ends, "--yes").code == 0
     assert kept(postgresql_url) == [originals[1], originals[2], originals[3]]

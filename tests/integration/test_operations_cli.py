@@ -73,11 +73,11 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["cancel"], "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"),
-        (["cancel", "--yes"], "which messages?"),
-        (["cancel", "x", "--destination", "billing"], "only one of these"),
-        (["cancel", "--all", "--failing"], "only one of these"),
-        (["cancel", "x", "--dry-run"], "--dry-run goes with a filter"),
+        (["cancel"], "no messages are chosen; pass an ID, --key KEY, a filter such as --destination NAME, or --all"),
+        (["cancel", "--yes"], "no messages are chosen"),
+        (["cancel", "x", "--destination", "billing"], "messages are chosen in several ways"),
+        (["cancel", "--all", "--failing"], "messages are chosen in several ways"),
+        (["cancel", "x", "--dry-run"], "--dry-run needs a filter"),
         (["operations", "resume", "nothing"], "no operation 'nothing'; `delaystore operations list` shows them"),
         (["operations", "resume", "\udcff"], "there is no operation '\\udcff'"),
         (["cancel", "--destination", ""], "destination is empty"),
@@ -87,7 +87,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "--header", "a=1", "--header", "a=2"], "named twice"),
         (["reschedule", "--all"], "when is it due? pass --delay DURATION or --at TIME"),
         (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00:00Z"], "--until and --for are both given"),
-        (["pause", "billing", "--until", "2001-01-01T00:00Z"], "is over already"),
+        (["pause", "billing", "--until", "2001-01-01T00:00Z"], "is in the past"),
         (["pause", "billing", "--for", "0"], "--for is 0; write how long"),
         (["pause", "billing", "--for", "99999999d"], "--for 99999999d is out of range"),
         (["pause", "a\nb"], "control character"),
@@ -97,7 +97,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["export", ""], "'.' is a folder; name a file"),
         (["export", "."], "'.' is a folder; name a file"),
         (["export", "none/"], "'none/' is a folder; name a file"),
-        (["export", "--continue"], "--continue goes on with a FILE"),
+        (["export", "--continue"], "--continue reads its position from FILE"),
         (["export", "--json"], "name a FILE"),
         (["export", "--after", "x"], "is no cursor"),
     ],
@@ -343,15 +343,15 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
     part = tmp_path / "out.csv.part"
     with part.open("ab") as torn:
         torn.write(b'"billing-00' * 100_000)  # what a kill leaves behind what was noted
-    assert "left from an export that was interrupted" in run.refused("export", str(file))
-    assert "is of something else: all messages of 'sales' as csv" in run.refused(
+    assert "left from an interrupted export" in run.refused("export", str(file))
+    assert "has another filter or format: all messages of 'sales' as csv" in run.refused(
         "export", str(file), "--continue", "--destination", "x"
     )
     assert run("export", str(file), "--continue").out == f"exported: 2,500 messages to {file}\n"
     ids = [line.split(",")[0] for line in file.read_text().splitlines()]
     assert ids == ["message_id", *(f'"billing-{number:05}"' for number in range(2_500))]
     assert list(tmp_path.glob("out*")) == [file]
-    assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--continue")
+    assert "there is no interrupted export to" in run.refused("export", str(tmp_path / "other.csv"), "--continue")
 
 
 def test_a_file_is_written_by_one_export(run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_notes_of_an_export_that_has_its_file_are_not_those_of_the_next_one(
         patch.setattr(ExportFile, "_note", die)
         with pytest.raises(OSError, match="killed"):
             ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False)
-    with pytest.raises(ConfigurationError, match="no export to"):
+    with pytest.raises(ConfigurationError, match="there is no interrupted export to"):
         ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=True)
 
 

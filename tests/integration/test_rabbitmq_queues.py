@@ -117,8 +117,8 @@ def test_setup_takes_a_classic_queue_that_others_have_made(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--transport", "amqp://127.0.0.1:1"], "--queue-type is the type of --queue"),
-        (["--queue", "q", "--transport", "sqlite:///a.db"], "--queue-type goes with RabbitMQ only"),
+        (["--transport", "amqp://127.0.0.1:1"], "--queue-type needs --queue"),
+        (["--queue", "q", "--transport", "sqlite:///a.db"], "--queue-type applies to RabbitMQ only"),
     ],
 )
 def test_a_type_for_nothing_is_refused(run: CommandLine, arguments: list[str], says: str) -> None:

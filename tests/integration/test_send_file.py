@@ -167,7 +167,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "a.csv", "--load-id", ""], "--load-id is empty; give it a value, or leave it out"),
         (["", "--file", "a.csv"], "DESTINATION is empty"),
         (["q", "--file", "a.csv", "--map", ""], "--map '' is not of the form NAME=COLUMN"),
-        (["q", "--file", "a.csv", "--on-key", "keep"], "--on-key and --max-wait go with --key-column; name the"),
+        (["q", "--file", "a.csv", "--on-key", "keep"], "--on-key and --max-wait need --key-column; name the"),
         (["q", "--file", "local.csv"], "due_time has no time zone (see --time-zone)"),
         (["q", "--file", "local.csv"], "fix these rows, or name a folder for them with --rejects-dir"),
         (["q", "--file", "delays.csv"], "delay is not a finite number of seconds, such as 90 or 0.5"),
@@ -337,7 +337,10 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["a.csv", "--map", "body=text"], "the files have no column 'text'; they have message_id, due_time, body"),
         (["a.csv"], "no column says where messages go"),
-        (["a.csv", "b.csv", "--destination", "q"], "the CSV files have different columns (b.csv); load them apart"),
+        (
+            ["a.csv", "b.csv", "--destination", "q"],
+            "the CSV files have different columns (b.csv); load them separately",
+        ),
         (["open.csv", "--destination", "q"], "a quote is not closed"),
         (["a.jsonl", "--destination", "q"], "no column says when messages are due"),
         (["a.parquet", "--destination", "q"], "unknown columns other (bigint)"),

@@ -1138,7 +1138,7 @@ def test_a_path_is_the_same_for_tasks_elsewhere(
 
 
 def test_a_store_in_memory_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="Spark's tasks are others; use a database"):
+    with pytest.raises(ConfigurationError, match="Spark's tasks are other processes; use a database"):
         staging_of("memory://")
 
 

@@ -153,7 +153,7 @@ def test_a_host_that_is_unknown_is_one_clear_line(run: CommandLine) -> None:
 
 
 def test_options_that_do_not_go_together_are_one_clear_line(run: CommandLine) -> None:
-    assert run.refused("dispatch", "--metrics-destinations", "3").endswith("goes with --metrics HOST:PORT; give both")
+    assert run.refused("dispatch", "--metrics-destinations", "3").endswith("needs --metrics HOST:PORT; give both")
     assert "--once" in run.refused("dispatch", "--once", "--metrics", "127.0.0.1:0")
 
 

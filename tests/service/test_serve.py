@@ -119,7 +119,7 @@ def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(
         write(config, endpoint("sales", "nothing://x", sqlite_url))
         assert "the endpoint 'sales': no store is registered for the URL scheme 'nothing'" in service.reload()
         write(config, sales, '[endpoint.sales.dispatcher]\nhandover_horizon = "1h"')
-        assert "the endpoint 'sales': handover_horizon 1:00:00 is beyond what" in service.reload()
+        assert "the endpoint 'sales': handover_horizon 1:00:00 is longer than" in service.reload()
         config.write_text(broken)
         service.wait_until_ready()
         write(config, '[metrics]\nlisten = "127.0.0.1:0"', endpoint("sales", postgresql_url, sqlite_url), stock)

@@ -88,7 +88,7 @@ def test_folders_are_columns_of_csv_files_and_stay_text(files: Files) -> None:
             '{"body":"f\xfcr"}'.encode("latin-1"),
             "no line can be read as a JSON object; the line is not readable: it is not",
         ),
-        ('{"message_id":"a"}\n{"Message_Id":"b"}\n', "keys 'Message_Id' and 'message_id', which differ in case alone"),
+        ('{"message_id":"a"}\n{"Message_Id":"b"}\n', "keys 'Message_Id' and 'message_id', which differ only in case"),
         ("\n\n", "no rows"),
         ("{}", "no rows"),
     ],

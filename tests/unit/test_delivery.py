@@ -160,7 +160,7 @@ def test_sending_needs_no_start_and_no_transport(store: SetUpStore) -> None:
 
 def test_without_a_transport_there_is_nothing_to_start(store: SetUpStore) -> None:
     with DelayedDelivery("sales", store) as delivery:
-        with pytest.raises(ConfigurationError, match="without a transport"):
+        with pytest.raises(ConfigurationError, match="has no transport"):
             delivery.start()
         assert delivery.stop()
         assert not delivery.health().running

@@ -84,10 +84,10 @@ def test_where_another_took_the_place_that_one_is_cancelled(store: InMemoryDelay
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"on_key": "keep"}, "on_key and max_wait go with key="),
-        ({"max_wait": 5}, "on_key and max_wait go with key="),
+        ({"on_key": "keep"}, "on_key and max_wait need key="),
+        ({"max_wait": 5}, "on_key and max_wait need key="),
         ({"key": "k", "on_key": "wait"}, "on_key must be one of reject, keep, replace, debounce, not 'wait'"),
-        ({"key": "k", "max_wait": 5}, "max_wait goes with on_key='debounce', not with 'reject'"),
+        ({"key": "k", "max_wait": 5}, "max_wait needs on_key='debounce', not 'reject'"),
         ({"key": "k", "on_key": "debounce", "max_wait": 0}, "it must be more than 0"),
         ({"key": "k", "on_key": "debounce", "max_wait": "5"}, "max_wait must be a timedelta or a number of seconds"),
         ({"key": ""}, "key is empty"),
@@ -115,7 +115,7 @@ def test_a_store_without_keys_says_so() -> None:
         lambda: delivery.send("billing", b"", delay=0, key="k"),
         lambda: delivery.send_many([message("b"), keyed]),
     ):
-        with pytest.raises(ConfigurationError, match="FiveMethodStore knows no keys"):
+        with pytest.raises(ConfigurationError, match="FiveMethodStore does not support keys"):
             send()
     delivery.send("billing", b"", delay=0)
 

@@ -125,7 +125,7 @@ def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
     assert MessageFilter.from_dict(document) == wanted
     assert (document == {"all": True}) is not bool(wanted)
     for name in MessageFilter.__slots__:
-        with pytest.raises(InvalidMessageError, match="says nothing"):
+        with pytest.raises(InvalidMessageError, match="is empty"):
             MessageFilter.from_dict(document | {name: None})
 
 
@@ -138,11 +138,11 @@ def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
         ([], "a filter must be an object"),
         (None, "a filter must be an object"),
         ("destination", "a filter must be an object"),
-        ({}, 'an empty filter says nothing; write {"all": true} for everything'),
+        ({}, 'the filter is empty; name a property of the messages, or write {"all": true} for all messages'),
         ({"all": False}, '{"all": true} stands alone'),
         ({"all": True, "failing": True}, '{"all": true} stands alone'),
-        ({"destination": None}, "the filter's destination says nothing"),
-        ({"headers": {}}, "the filter's headers says nothing"),
+        ({"destination": None}, "the filter's field destination is empty"),
+        ({"headers": {}}, "the filter's field headers is empty"),
         ({"headers": {"a": None}}, "'a' must be a str, not None"),
         ({"destination": 7}, "destination must be a str"),
         ({"destination": ""}, "destination is empty"),

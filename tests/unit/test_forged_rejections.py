@@ -28,7 +28,7 @@ def test_a_retry_goes_to_where_the_message_was_published_to(pairs: int) -> None:
 
 def test_a_request_put_aside_keeps_no_forged_address() -> None:
     copy = request_copy(delivered(FORGED), "no JSON", "sales.control.rejected")
-    with pytest.raises(IrretrievableError, match="where it was published to is no text"):
+    with pytest.raises(IrretrievableError, match="its exchange or its routing key is no text"):
         restored(delivered(copy.properties.headers))
 
 

@@ -111,7 +111,7 @@ def test_a_header_of_the_same_value_in_another_width(value: bytes, kept: Any, wr
         ({"t": typed("T", 1801386000000)}, r"^header 't' is a time beyond the year 9999: AMQP has seconds"),
         ({"t": typed("T", 253402300799)}, r"^header 't' .*out of range; the latest is 9999-12-30$"),
         ({"CC": text_value("a")}, "header 'CC' must be a list of routing keys"),
-        ({"BCC": array()}, "header 'BCC' is taken away by RabbitMQ"),
+        ({"BCC": array()}, "header 'BCC' is removed by RabbitMQ"),
     ],
 )
 def test_what_cannot_be_carried_unchanged_is_rejected(headers: dict[str, bytes], says: str) -> None:

@@ -64,7 +64,7 @@ def named(to: str, **others: Any) -> str:
 
 def test_a_timeout_is_read_where_it_is_expected_and_rejected_elsewhere() -> None:
     timeout = {EXPIRE: FUTURE, ROUTE_TO: "payments"}
-    off = r"the form nservicebus is off here; name it in delay_headers \(--delay-headers\)"
+    off = r"the delay format nservicebus is not enabled; name it in delay_headers \(--delay-headers\)"
     with pytest.raises(RejectedMessageError, match=off):
         read(rules(), timeout)
     assert read(rules(), {EXPIRE: PAST, ROUTE_TO: "payments"}).destination == "/exchanges/OUT/key"

@@ -381,7 +381,7 @@ def test_only_the_forms_named_are_tried_and_in_their_order() -> None:
         ([], "--delay-headers names no delay form; there are x-delay, amqp1, due-time, nservicebus"),
         ("xdelay", "--delay-headers 'xdelay' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
         ("x-delay,", "--delay-headers '' is no delay form; there are x-delay, amqp1, due-time, nservicebus"),
-        ("amqp1,amqp1", "--delay-headers names amqp1 twice; the first form that fits is taken"),
+        ("amqp1,amqp1", "--delay-headers names amqp1 twice; name each format once"),
     ],
 )
 def test_forms_that_are_none(given: Any, says: str) -> None:

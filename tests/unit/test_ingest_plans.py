@@ -137,7 +137,7 @@ def test_what_cannot_be_copied(shop: BrokerSnapshot) -> None:
         switch_from_plugin(shop, "nothing")
     with pytest.raises(TransportSetupError, match="of type fanout, and not of the delayed-message plugin"):
         switch_from_plugin(shop, "audit")
-    with pytest.raises(ConfigurationError, match="the name that it has"):
+    with pytest.raises(ConfigurationError, match="the present name of the exchange"):
         switch_from_plugin(shop, "orders", new_name="orders")
     with pytest.raises(ConfigurationError, match="cannot be the output exchange"):
         switch_from_plugin(shop, "orders", new_name="orders.v2", out="orders")

@@ -34,7 +34,7 @@ def test_where_no_thread_is_to_be_had_it_can_be_started_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(RuntimeError, match="can start no thread for the ingress queue 'orders'"):
+        with pytest.raises(RuntimeError, match="cannot start a thread for the ingress queue 'orders'"):
             ingress.start()
     assert not ingress.health().running
     assert ingress.stop(PATIENCE)

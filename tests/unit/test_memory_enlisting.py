@@ -108,5 +108,5 @@ def test_what_a_dispatcher_has_is_told_apart(delivery: DelayedDelivery) -> None:
 
 
 def test_anything_else_is_refused(delivery: DelayedDelivery) -> None:
-    with pytest.raises(ConfigurationError, match="only in what has on_commit and on_rollback"):
+    with pytest.raises(ConfigurationError, match="only in an object with on_commit and on_rollback"):
         delivery.enlist(object())

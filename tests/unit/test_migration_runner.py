@@ -282,7 +282,7 @@ def test_an_outage_is_waited_for_and_only_what_was_not_answered_is_sent_again() 
 def test_an_outage_that_lasts_stops_the_run_which_can_be_resumed() -> None:
     source, target = source_of(40), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.UNCONFIRMED, "connection refused")
-    with pytest.raises(MigrationError, match=r"taken nothing .*connection refused.*run it again"):
+    with pytest.raises(MigrationError, match=r"accepted no message .*connection refused.*run it again"):
         run(source, target, "sales", NO_PATIENCE)
     assert source.run_now is not None
     assert source.run_now.status is not RunStatus.COMPLETED
@@ -480,7 +480,7 @@ def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> No
 def test_what_was_rejected_is_not_cleaned_up_unless_forced() -> None:
     source, target = source_of(10, bad=None), ScriptedTarget()
     run(source, target, "sales", REJECTING)
-    with pytest.raises(MigrationError, match="1 rejected of 'sales' are nowhere else"):
+    with pytest.raises(MigrationError, match="1 rejected of 'sales' exist only here"):
         clean_up(source, target, "sales")
     clean_up(source, target, "sales", force=True)
     assert source.run_now is None

@@ -99,7 +99,7 @@ store_timeout = 31
         (f'{SALES}[web]\nusers = "ada:boss:geheim"', "[web] users entry 1 is not of the form NAME:ROLE:PASSWORD"),
         (f'{SALES}[web]\ntokens = "geheim:read"', "[web] tokens the token of entry 1 is shorter than 16 characters"),
         (f'{SALES}[web]\nusers = "@/nowhere/users"', "[web] users @/nowhere/users: the file cannot be read: No such"),
-        (f"{SALES}[metrics]\ndestinations = 5", '[metrics] destinations goes with listen = "HOST:PORT"; set both'),
+        (f"{SALES}[metrics]\ndestinations = 5", '[metrics] destinations needs listen = "HOST:PORT"; set both'),
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 0", "batch_size must be a whole number from 1, not 0"),
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 1.0", "batch_size must be a whole number, not 1.0"),
         (f"{SALES}[endpoint.sales.dispatcher]\nbatch_size = 1e6", "batch_size must be a whole number, not"),
@@ -112,7 +112,10 @@ store_timeout = 31
         (f'{SALES}[endpoint.sales.dispatcher]\nname = "a\\nb"', "[endpoint.sales.dispatcher] name cannot be 'a\\nb'"),
         (f'{SALES}[endpoint.sales.dispatcher]\nexactly_once = "yes"', "exactly_once must be true or false, not"),
         (f'{SALES}management = "amqp://h"', "[endpoint.sales] management must begin with http:// or https://"),
-        ('[endpoint.sales]\nstore = "memory:"\ntransport = "x:"', "[endpoint.sales] store is in memory, which ends"),
+        (
+            '[endpoint.sales]\nstore = "memory:"\ntransport = "x:"',
+            "[endpoint.sales] store is in memory, so its messages would be lost",
+        ),
         (
             '[endpoint.sales]\nstore = "geheim"\ntransport = "x:"',
             "store must begin with a scheme, as in sqlite:///app.db",
@@ -248,7 +251,7 @@ store_timeout = 31
         ),
         (
             f"{SALES.replace('amqp', 'sqlite')}[endpoint.sales.ingress.o]",
-            "ingress 'o' takes messages from RabbitMQ; say",
+            "ingress 'o' reads from RabbitMQ; set",
         ),
     ],
 )

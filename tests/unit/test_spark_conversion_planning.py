@@ -97,9 +97,7 @@ def test_one_column_says_when() -> None:
 
 
 def test_names_that_differ_by_case_alone_are_refused() -> None:
-    assert "columns body and BODY have one name but for case; rename or drop one" in refused(
-        rows(BODY=(StringType(), []))
-    )
+    assert "columns body and BODY differ only in case; rename or drop one" in refused(rows(BODY=(StringType(), [])))
 
 
 def test_unknown_columns_are_named_with_their_types() -> None:
@@ -138,7 +136,7 @@ def test_a_key_column_is_no_unknown_column() -> None:
 
 def test_a_body_of_columns_needs_columns_and_no_body() -> None:
     assert "there is a column body; drop it, or say headers" in refused(rows(), **BODY)
-    assert "there are none; add those of the body" in refused(without("body"), **BODY)
+    assert "there are no such columns; add the columns of the body" in refused(without("body"), **BODY)
     assert "column x is variant, which has no JSON" in refused(without("body") | {"x": (VariantType(), [])}, **BODY)
 
 

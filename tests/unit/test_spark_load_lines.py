@@ -291,5 +291,7 @@ def test_a_colon_in_a_path_is_refused(folder: Path, path: str, given: str) -> No
 
 def test_an_ending_that_spark_takes_for_no_compression_is_refused(folder: Path) -> None:
     made(folder, ["a.csv.GZ", "b.csv.gz"])
-    assert "'a.csv.GZ' ends with .GZ, which Spark takes for no compression; rename it to .gz" in refused("a.csv.GZ")
+    assert "'a.csv.GZ' ends with .GZ, which Spark does not know as a compression; rename it to .gz" in refused(
+        "a.csv.GZ"
+    )
     assert find_files(["b.csv.gz"]).kind == "csv"

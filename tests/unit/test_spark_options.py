@@ -39,12 +39,12 @@ def test_keys_have_a_rule() -> None:
     written = write_options({**STORE, "keyColumn": "order", "onKey": "Debounce", "maxWait": "60"})
     assert (written.key_column, written.key_rule) == ("order", KeyRule(OnKey.DEBOUNCE, timedelta(seconds=60)))
     for options, words in (
-        ({"onKey": "keep"}, "the options onKey and maxWait go with the option keyColumn"),
+        ({"onKey": "keep"}, "the options onKey and maxWait need the option keyColumn"),
         (
             {"keyColumn": "k", "onKey": "wait"},
             "the option onKey must be one of reject, keep, replace, debounce, not 'wait'",
         ),
-        ({"keyColumn": "k", "onKey": "keep", "maxWait": "1"}, "the option maxWait goes with the option onKey debounce"),
+        ({"keyColumn": "k", "onKey": "keep", "maxWait": "1"}, "the option maxWait needs the option onKey debounce"),
         (
             {"keyColumn": "k", "onKey": "debounce", "maxWait": "soon"},
             "maxWait must be a number of seconds above 0, not",

@@ -233,7 +233,7 @@ def test_all_that_waits_is_there_however_much(delivery: TestDelivery) -> None:
 
 
 def test_a_store_by_another_clock_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="goes by another clock; make both with the same"):
+    with pytest.raises(ConfigurationError, match="uses another clock; make both with the same one"):
         TestDelivery("sales", InMemoryDelayedMessageStore(SettableClock(NOON + timedelta(1))))
 
 

@@ -131,7 +131,7 @@ def test_no_more_of_a_group_are_changed_than_were_shown(
 def test_without_a_transport_the_page_says_what_it_lacks() -> None:
     with DelayedDelivery("sales", InMemoryDelayedMessageStore()) as delivery:
         here = browser(app(delivery))
-        assert "The error queue takes a transport" in here.get("/errors").text
+        assert "The error queue needs a transport" in here.get("/errors").text
         Program(here)("GET", "/errors", status=400)
 
 

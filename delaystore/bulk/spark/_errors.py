@@ -82,7 +82,8 @@ def cause_of(error: BaseException) -> str:
     text = str(error)
     if _HEADERS_DIFFER in text:
         file = _FILE.search(text)
-        return f"the CSV files have different columns ({file[1] if file else 'see their first rows'}); load them apart"
+        where = file[1] if file else "see their first rows"
+        return f"the CSV files have different columns ({where}); load them separately"
     if fatal := next((line.strip() for line in text.splitlines() if is_fatal(line)), None):
         return with_remedy(fatal.removeprefix("Caused by: ").removeprefix(": "))
     if told := _TOLD.search(text):

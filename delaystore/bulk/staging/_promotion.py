@@ -324,7 +324,8 @@ class Promotion:
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store messages with a key, the first due first: the later one of two with one key is the new one.
 
-        One after the other: a bulk partition knows no keys. Returns how many were stored, and how many left out.
+        One after the other: a bulk partition does not support keys. Returns how
+        many were stored, and how many left out.
         """
         connection, staging, stored, left_out = bound.connection, self._staging, 0, 0
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]

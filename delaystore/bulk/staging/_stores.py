@@ -118,7 +118,7 @@ def check_plain_options(options: StoreOptions) -> None:
 
 
 _ONLY_IGNORE: Final = (
-    "this store takes messages at once, so that a load cannot be undone; set the option onDuplicate to ignore if "
+    "this store keeps messages at once, so a load cannot be undone; set the option onDuplicate to ignore if "
     "you want that, or load into PostgreSQL, MariaDB, MySQL or SQLite"
 )
 
@@ -265,7 +265,7 @@ def _is_sql(options: StoreOptions) -> bool:
     scheme = options.store.partition(":")[0].partition("+")[0].lower()
     if scheme == _MEMORY:
         raise ConfigurationError(
-            "a store in memory cannot be loaded, for it ends with its process, and Spark's tasks are others; use a "
+            "a store in memory cannot be loaded, because Spark's tasks are other processes; use a "
             "database, such as sqlite:///app.db"
         )
     return scheme in STAGING_DIALECTS

@@ -236,7 +236,7 @@ class Planner:
         if wait is None:
             raise UnmovableError(
                 f"its headers do not say when it is due ({TIME_SENT} and {DELAY_IN_SECONDS}); "
-                "--due-from either goes by its routing key then"
+                "use --due-from either, which then reads its routing key"
             )
         try:
             units = self.target.units(wait.delay)

@@ -85,7 +85,7 @@ class BrokerCascade(BrokerClient):
             except exceptions.ChannelClosedByBroker as error:
                 raise ConfigurationError(
                     f"{self.broker.label} and {other.broker.label} may be one broker, and its user may not declare the "
-                    f"queue that would tell ({reason_of(error)}); name the broker alike in both URLs, or grant the "
+                    f"queue that would show it ({reason_of(error)}); name the broker alike in both URLs, or grant the "
                     "configure permission for amq\\.gen.*"
                 ) from None
             try:

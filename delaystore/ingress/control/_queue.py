@@ -119,7 +119,9 @@ def _refused(error: Exception) -> Answer:
     if isinstance(error, DelaystoreError):
         return problem_answer(RequestError(ProblemCode.REFUSED, cut(str(error))))
     logger.error("internal error, %s, while handling a request", type(error).__name__, exc_info=error)
-    return problem_answer(RequestError(ProblemCode.REFUSED, f"unexpected {type(error).__name__}; the log says more"))
+    return problem_answer(
+        RequestError(ProblemCode.REFUSED, f"unexpected {type(error).__name__}; the log has the details")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,7 @@ class ControlHandler(BatchHandler[Consumed]):
             return
         consumer.acknowledge(self._done)
         if self._replies.is_rejected_missing:
-            raise TransportError("the queue for rejected requests is gone; it is declared again")
+            raise TransportError("the queue for rejected requests is missing; it is declared again")
 
     def _do(self, batch: Sequence[Consumed]) -> None:
         """Do some of the requests: as many as the store does in one transaction."""

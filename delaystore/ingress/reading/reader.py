@@ -155,8 +155,8 @@ class IncomingReader:
                 return delay
         if self._rules.forms_are_usual and is_timeout(content, start):
             raise RejectedMessageError(
-                "it is a timeout of NServiceBus, and the form nservicebus is off here; name it in delay_headers "
-                "(--delay-headers)"
+                "it is a timeout of NServiceBus, and the delay format nservicebus is not enabled; name it in "
+                "delay_headers (--delay-headers)"
             )
         return Delay(start)
 

@@ -171,7 +171,7 @@ def _harm_by_policy(queue: QueueState) -> Iterator[Finding]:
 
 
 _NO_MANAGEMENT: Final = (
-    "only the management API counts every message, and tells who else uses the exchanges; pass --management URL"
+    "only the management API counts every message, and lists other users of the exchanges; pass --management URL"
 )
 
 
@@ -465,12 +465,13 @@ def switch_from_plugin(
     """
     if new_name == exchange:
         raise ConfigurationError(
-            f"--new-exchange {exchange!r} is the name that it has; give a new one, or leave --new-exchange out"
+            f"--new-exchange {exchange!r} is the present name of the exchange; give a new one, "
+            "or leave --new-exchange out"
         )
     names = IngressNames.of(new_name or exchange, queue=queue, out=out)
     if names.out == exchange:
         raise ConfigurationError(
-            f"{exchange!r} delays what it gets, so it cannot be the output exchange; name another with "
+            f"{exchange!r} delays its messages, so it cannot be the output exchange; name another with "
             "--output-exchange"
         )
     plugin = read_plugin_exchange(snapshot, exchange, names.out)
@@ -513,7 +514,7 @@ def replace_exchange(
 
     """
     if broker.management is None:
-        raise ConfigurationError("only the management API tells of the plugin; pass --management URL")
+        raise ConfigurationError("AMQP does not show the plugin's exchanges; pass --management URL")
     plugin, topology = switch.plugin, switch.topology
     live = read_plugin_exchange(broker.management.snapshot(), plugin.name, topology.names.out)
     _refuse_change(plugin, live)
@@ -557,5 +558,5 @@ def _swap(broker: BrokerClient, topology: IngressTopology) -> None:
             channel.exchange_declare(exchange.name, passive=True)  # its answer comes after all these are done
     except exceptions.ChannelClosedByBroker as error:
         raise TransportSetupError(
-            f"{exchange} cannot be replaced: {reason_of(error)}; settle that, and run the same command again"
+            f"{exchange} cannot be replaced: {reason_of(error)}; correct that, and run the same command again"
         ) from None

@@ -55,7 +55,7 @@ class IngressTopology:
         if self.exchange_type not in CATCH_ALL_KEYS:
             raise ConfigurationError(
                 f"a {self.exchange_type} exchange cannot give every message to the ingress queue; pass --exchange-type "
-                "fanout, or topic, and have publishers declare it so: they go on with their routing keys"
+                "fanout, or topic, and let your publishers declare it with that type: their routing keys stay the same"
             )
 
     @property

@@ -68,7 +68,7 @@ def unknown_limit(queue: str) -> ConfigurationError:
     """The remedy where the limit is unknown."""
     return ConfigurationError(
         f"{queue!r} is a quorum queue, and drain gives back what stays, which RabbitMQ drops beyond a delivery limit; "
-        "pass the URL of its management API (--management URL), which tells whether there is a limit"
+        "pass the URL of its management API (--management URL), which shows whether there is a limit"
     )
 
 

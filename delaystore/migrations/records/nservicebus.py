@@ -220,7 +220,7 @@ class _DocumentReader:
         return self._headers
 
     def _refuse(self, *_: Any) -> None:
-        raise InvalidMessageError("its headers declare a document type, which could hide anything; none is needed")
+        raise InvalidMessageError("its headers declare a document type, which is refused for safety; remove it")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         depth = len(self._path)

@@ -98,7 +98,7 @@ class BatchSender:
                 raise GivenUpError(f"stopped while {self.target.label} did not answer: {reason}")
             if time.monotonic() - answered > self.target_timeout:
                 raise MigrationError(
-                    f"{self.target.label} has taken nothing for {self.target_timeout:g} s ({reason}); nothing is "
+                    f"{self.target.label} has accepted no message for {self.target_timeout:g} s ({reason}); nothing is "
                     "lost: run it again to go on, once the target answers"
                 )
             time.sleep(0.05)

@@ -101,7 +101,7 @@ def _check_unchanged(begun: RunParameters, wanted: RunParameters) -> None:
         if was != is_now:
             raise MigrationError(
                 f"the unfinished run of {begun.endpoint!r} has the {name} {was}, not {is_now}; run it again with the "
-                "same to go on, or abort it first"
+                "same value to continue, or abort it first"
             )
 
 

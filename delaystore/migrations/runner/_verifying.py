@@ -192,7 +192,7 @@ def complete_received(source: MigrationSource, target: MigrationTarget | None, r
     if batches and target is not None and target.label != run.parameters.target:
         raise MigrationError(
             f"the run of {run.parameters.endpoint!r} moved to {run.parameters.target}, not to {target.label}; "
-            "name the first, which may have received the messages in flight"
+            "name the earlier target, which may have received the messages in flight"
         )
     total = 0
     for batch in batches:
@@ -319,8 +319,8 @@ def clean_up(
             raise MigrationError(f"nothing was cleaned up: {verified.findings[0]}; --force does it anyway")
         if not force and counts.rejected:
             raise MigrationError(
-                f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} are nowhere else; abort gives "
-                "them back, --force deletes them"
+                f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} exist only here; abort "
+                "returns them to the source, --force deletes them"
             )
         for run in source.runs(endpoint):
             ended = not run.status.unfinished or run.run_id == verified.run.run_id

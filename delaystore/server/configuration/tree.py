@@ -232,7 +232,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
             _check_cascade(self.cascade)
         for name, ingress in self.ingress.items():
             if ingress.broker is None and not self._has_broker:
-                raise ConfigurationError(f"ingress {name!r} takes messages from RabbitMQ; say where: broker = URL")
+                raise ConfigurationError(f"ingress {name!r} reads from RabbitMQ; set broker = URL")
             try:
                 queue = ingress.settings(name).queue
                 ingress.destination_rule(name)
@@ -322,7 +322,7 @@ class MetricsConfiguration(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.destinations and self.listen is None:
-            raise ConfigurationError('destinations goes with listen = "HOST:PORT"; set both')
+            raise ConfigurationError('destinations needs listen = "HOST:PORT"; set both')
 
 
 class HealthConfiguration(Table, frozen=True, kw_only=True):

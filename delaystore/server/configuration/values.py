@@ -297,7 +297,7 @@ class Url(Hidden):
             raise ConfigurationError("cannot be read; check host and port")
         if self._lasting and name == "memory":
             raise ConfigurationError(
-                "is in memory, which ends with the service, and each message in it; use a database"
+                "is in memory, so its messages would be lost when the service ends; use a database"
             )
         return value
 

@@ -67,7 +67,7 @@ def filter_of(fields: Fields) -> MessageFilter:
         if line.strip():
             name, value = _header(line)
             if name in headers:
-                raise InvalidMessageError(f"header {name[:80]!r} is given twice; no message has two values of it")
+                raise InvalidMessageError(f"header {name[:80]!r} is given twice; name each header once")
             headers[name] = value
     return MessageFilter(
         destination=text_of(fields, "destination") or None,
@@ -112,7 +112,9 @@ def position_of(text: str) -> Position | None:
     try:
         return Position.parse(text)
     except ValueError:
-        raise InvalidMessageError(f"{text[:80]!r} is not a page's cursor; follow the link of a page") from None
+        raise InvalidMessageError(
+            f"{text[:80]!r} is not a page's cursor; open the first page, and follow its links"
+        ) from None
 
 
 def whole_number(text: str, name: str, least: int, most: int) -> int:

@@ -127,8 +127,8 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
             raise ConfigurationError(f"the endpoint's name is {endpoint!r}; give it a name")
         if mode is TransactionMode.TRANSACTION_SCOPE:
             raise UnsupportedModeError(
-                "the in-memory store shares its transactions with no transport;"
-                " use another transaction_mode than transaction_scope, or a SQL store with a SQL queue"
+                "the in-memory store cannot share its transactions with a transport;"
+                " choose a transaction_mode other than transaction_scope, or a SQL store with a SQL queue"
             )
         if self._endpoint not in (None, endpoint):
             raise ConfigurationError(
@@ -172,8 +172,8 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
         """
         if not isinstance(target, TransactionHooks):
             raise ConfigurationError(
-                "the in-memory store can be enlisted only in what has on_commit and on_rollback, such as a test's own "
-                f"transaction, not in a {type(target).__name__}; for that use a SQL store"
+                "the in-memory store can be enlisted only in an object with on_commit and on_rollback, such as a "
+                f"test's own transaction, not in a {type(target).__name__}; for that use a SQL store"
             )
         waiting = self._waiting()
         with waiting.lock:

@@ -101,8 +101,8 @@ class SameDatabase:
             return
         if not self._is_here(target, connection):
             raise ConfigurationError(
-                f"what was enlisted leads to another database than the store's, {url_label(self._url)}; "
-                "open both at the same one, for one transaction has to span both"
+                f"the enlisted session or connection uses another database than the store, {url_label(self._url)}; "
+                "enlist one that uses the store's database"
             )
         known.add(place)
 

@@ -472,7 +472,8 @@ def _without_a_row(error: Duplicate) -> StoreError:
     named = ", ".join(repr(message_id) for message_id in error.message_ids)
     return StoreUnavailableError(
         f"the database refuses message_id {named} as a duplicate, and has no message of this id; nothing was stored: "
-        "send again, and if it stays so, drop unique indexes and constraints that you have added to the store's table"
+        "send again, and if the error remains, drop unique indexes and constraints that you have added to the "
+        "store's table"
     )
 
 

@@ -161,8 +161,8 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
                 )
         except StorePermissionError:
             raise StorePermissionError(
-                f"cannot tell whether the message {message_ids[0]!r} waits, as the database user may not UPDATE "
-                f"{table.fullname}; grant SELECT, INSERT and UPDATE on it to each user that sends"
+                f"cannot check whether the message {message_ids[0]!r} is waiting, because the database user "
+                f"may not UPDATE {table.fullname}; grant SELECT, INSERT and UPDATE on it to each user that sends"
             ) from None
 
     @override

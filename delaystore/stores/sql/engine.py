@@ -238,7 +238,7 @@ def _check_sqlite_url(url: URL) -> None:
         raise ConfigurationError("a SQLite store needs a file, as in sqlite:///app.db; for memory use memory://")
     unknown = sorted(set(url.query) - _SQLITE_OPTIONS)
     if unknown and "uri" not in url.query:
-        raise ConfigurationError(f"SQLite knows no option {unknown[0]!r}; take it out of the URL")
+        raise ConfigurationError(f"SQLite has no option {unknown[0]!r}; take it out of the URL")
     folder = os.path.dirname(os.path.abspath(str(url.database)))
     if not str(url.database).startswith("file:") and not os.path.isdir(folder):
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")

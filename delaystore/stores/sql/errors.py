@@ -153,7 +153,7 @@ def configuration_errors() -> Iterator[None]:
         if isinstance(error, ConfigurationError):
             raise
         raise ConfigurationError(
-            "the database URL cannot be used; is its port a number, and are its options known?"
+            "the database URL cannot be used; check that its port is a number, and that its options exist"
         ) from None
 
 

@@ -104,8 +104,8 @@ class Renewal:
 
     def _refusal(self, reason: str) -> TransportError:
         return TransportError(
-            f"a message of {self._name!r} was looked at so often that RabbitMQ may drop it, at {self._limit} times, "
-            f"and cannot be put there again ({reason}); give the queue a policy with a higher delivery-limit first"
+            f"a message of {self._name!r} was read so often that RabbitMQ may drop it, after {self._limit} reads, "
+            f"and cannot be published again ({reason}); give the queue a policy with a higher delivery-limit first"
         )
 
 
@@ -135,7 +135,7 @@ def open_queue(connections: BlockingConnections, queue: str) -> Iterator["OpenRa
             limit = delivery_limit(channel, name)
         if limit == 0:
             raise TransportSetupError(
-                f"queue {name!r} has a delivery limit of 0: it drops what is looked at; give it a higher one"
+                f"queue {name!r} has a delivery limit of 0: it drops each message that is read; give it a higher one"
             )
         opened = OpenRabbitMQQueue(channel, name, limit)
         try:

@@ -369,7 +369,8 @@ class FixedDelay(NativeDelay):
         """The routing key is the destination: the queue gives it to the default exchange, where it names a queue."""
         if not timedelta(0) <= self._delay - handover.delay <= TOLERANCE:
             raise UnsupportedMessageError(
-                f"this queue delays by {self._delay} and not by {handover.delay}; messages leave it one after another"
+                f"this queue delays by {self._delay}, not by {handover.delay}; use one queue for each delay, "
+                "because messages leave a queue in order"
             )
         return Publication(handover.message, Address(self._name, handover.queue))
 

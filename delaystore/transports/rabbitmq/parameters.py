@@ -202,7 +202,7 @@ def broker_from_url(
     if not hosts:
         raise ConfigurationError("no AMQP URL is given; give one at least, as in amqp://localhost")
     if len({host.parameters().virtual_host for host in hosts}) > 1:
-        raise ConfigurationError("the AMQP URLs differ in their virtual host; its queues are others, so give one")
+        raise ConfigurationError("the AMQP URLs differ in their virtual host; give all of them the same one")
     return Broker(tuple(hosts))
 
 

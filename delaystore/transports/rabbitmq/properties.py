@@ -70,7 +70,7 @@ def _encoded(value: Any) -> bytes:
     """A value with its type before it; raises what pika's encoders raise."""
     if type(value) is float:
         if not isfinite(value):
-            raise ValueError("RabbitMQ takes no infinity, and nothing that is no number; send it as text")
+            raise ValueError("RabbitMQ accepts neither infinity nor NaN; send it as text")
         return _DOUBLE.pack(b"d", value)
     if type(value) is dict:
         return b"F" + _table(value)
@@ -197,9 +197,9 @@ def _plain(value: Any) -> Any:
     if type(value) is list:
         return [_plain(item) for item in value]
     if isinstance(value, datetime) and value.microsecond:
-        raise ValueError("times have whole seconds there; send it as text")
+        raise ValueError("RabbitMQ's times have whole seconds; send it as text")
     if isinstance(value, Decimal) and value.normalize() != value:
-        raise ValueError("decimals have 32 bits there; send it as text")
+        raise ValueError("RabbitMQ's decimals have 32 bits; send it as text")
     return value
 
 
@@ -291,7 +291,7 @@ def _same(given: Any, decoded: Any) -> bool:
 def _check_broker_rules(message: DelayedMessage) -> None:
     """Refuse properties that the broker would remove, or close the channel for."""
     if "BCC" in message.headers:
-        raise UnsupportedMessageError("header 'BCC' is taken away by RabbitMQ; send a message to each destination")
+        raise UnsupportedMessageError("header 'BCC' is removed by RabbitMQ; send a message to each destination")
     carbon = message.headers.get("CC", [])
     if type(carbon) is not list or any(type(key) is not str for key in carbon):
         raise UnsupportedMessageError("header 'CC' must be a list of routing keys: RabbitMQ delivers to each of them")

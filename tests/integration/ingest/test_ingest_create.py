@@ -62,7 +62,7 @@ def test_what_differs_is_named_one_by_one_and_nothing_is_changed(
     assert (result.code, result.out) == (2, "")
     *told, last = [line for line in result.err.splitlines() if not line.startswith("not checked")]
     assert last.startswith("error: ")
-    assert last.endswith("blocking findings; nothing was declared")
+    assert last.endswith("blocking findings, and nothing was declared; correct them, and run the command again")
     (by_type,) = [line for line in told if line.startswith("inequivalent: exchange 'orders': type ")]
     assert "--exchange-type" in by_type
     missing = [name for name in ("dead-letter-exchange", "overflow", "delivery-limit") if name in " ".join(told)]

@@ -45,5 +45,5 @@ def parse_forms(given: str | Sequence[str], option: str) -> tuple[DelayForm, ...
         if name not in _BY_NAME:
             raise ConfigurationError(f"{option} {name!r} is no delay form; {known}")
         if names.count(name) > 1:
-            raise ConfigurationError(f"{option} names {name} twice; the first form that fits is taken")
+            raise ConfigurationError(f"{option} names {name} twice; name each format once")
     return tuple(_BY_NAME[name] for name in names)

@@ -75,7 +75,9 @@ def file_options(url: str) -> FileOptions:
     times = due_times(given.pop("due_unit", None), given.pop("timezone", None))
     delays = _delays(given)
     if delays.name and nservicebus:
-        raise ConfigurationError("delay_of is for what was sent to the plugin; leave headers_of=nservicebus out")
+        raise ConfigurationError(
+            "delay_of is for messages of the delayed-message plugin; leave headers_of=nservicebus out"
+        )
     defaults = {name: name for name in _DEFAULTS if not _INSTEAD.get(name, frozenset()) & given.keys()}
     address = ADDRESSES[addresses or "queue"]
     return FileOptions(path, _format(path), RecordMapping({**defaults, **given}, times, nservicebus, address, delays))
@@ -84,7 +86,7 @@ def file_options(url: str) -> FileOptions:
 def _delays(given: dict[str, str]) -> Delays:
     delays = delays_of(given.pop("delay_of", None))
     if delays.name and not {"sent_time", "delay_ms"} <= given.keys():
-        raise ConfigurationError("delay_of says how delays are read; add sent_time=COLUMN and delay_ms=COLUMN")
+        raise ConfigurationError("delay_of needs the columns of both times; add sent_time=COLUMN and delay_ms=COLUMN")
     return delays
 
 

@@ -118,7 +118,9 @@ class PendingPartition:
             is_locked = False
         rows = table.execute("SELECT count(*) FROM ONLY {partition}").scalar_one() if is_locked else 0
         if rows != self.rows:
-            raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a partition; store them again")
+            raise StoreUnavailableError(
+                f"{rows} of {self.rows} messages can be read in a new bulk partition; store them again"
+            )
 
     def _may_attach(self, table: PartitionTable) -> bool:
         """False: as many are attached as may be, or others have the endpoint's table locked for too long.

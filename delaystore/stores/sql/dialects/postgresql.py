@@ -569,7 +569,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         if connection.info[_UNREPLICATED]:
             raise DurabilityUnknownError(
                 "it is committed, but the wait for the synchronous standby was cancelled: if that standby takes over, "
-                "it may be lost; when the standby is there again, see whether it is in the store"
+                "it may be lost; when the standby is connected again, check whether the message is in the store"
             )
 
     @override

@@ -180,8 +180,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
                     raise
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
-                    f"the table has been in use for {_ALTER_TIMEOUT} s by transactions that take long; end them, and "
-                    "set up again"
+                    f"long transactions have locked the table for {_ALTER_TIMEOUT} s; end them, and run setup again"
                 )
             pause(_ALTER_WAIT)
 

@@ -155,7 +155,7 @@ class DjangoTarget(Target):
                 "committed at once; enlist it inside transaction.atomic()"
             )
         if wrapper.needs_rollback:
-            raise StoreError("the atomic block is to be rolled back after an error; nothing can be done in it any more")
+            raise StoreError("the atomic block will be rolled back after an error; leave it, and begin another")
         wrapper.validate_thread_sharing()
         wrapper.ensure_connection()
         if self._target is None or self._raw is not wrapper.connection:
