@@ -57,7 +57,8 @@ class MessageFilter:
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else utc(given, name))
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise InvalidMessageError(f"nothing is due from {self.since.isoformat()} to {self.until.isoformat()}")
+            times = f"from {self.since.isoformat()} to {self.until.isoformat()}"
+            raise InvalidMessageError(f"nothing is due {times}; the second time must be later")
         if self.id_prefix is not None:
             _check_prefix(self.id_prefix)
         for name in ("failing", "paused"):

@@ -41,7 +41,11 @@ ASKED: Final = 1_000
 _NAMED: Final = 10
 """Ids that are named of what dispatchers had."""
 BulkYesOption = Annotated[
-    bool, typer.Option("--yes", help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed.")
+    bool,
+    typer.Option(
+        "--yes",
+        help=f"Skip the confirmation prompt before more than {ASKED:,} messages are changed. Scripts see no prompt.",
+    ),
 ]
 
 

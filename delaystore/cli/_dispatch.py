@@ -203,6 +203,8 @@ def _settings_as_typed() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
+        if str(error).startswith("--"):  # already about an option
+            raise
         name, _, rest = str(error).partition(" ")
         raise ConfigurationError(f"--{name.replace('_', '-')} {rest}") from None
 

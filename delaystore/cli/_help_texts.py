@@ -304,6 +304,7 @@ Each other option has a variable named DELAYSTORE_<COMMAND>_<OPTION>, in capital
   DELAYSTORE_ERRORS_REPLAY_TO  errors replay --to
   DELAYSTORE_INGRESS_QUEUE  --queue of all ingress commands
   DELAYSTORE_MIGRATE_FROM  --from of all migrate commands
+  DELAYSTORE_MIGRATE_ENDPOINT  --endpoint of all migrate commands
 
 A flag is set by 1, true, yes or on. A repeatable option takes several values, separated by spaces.
 

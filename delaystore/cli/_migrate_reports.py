@@ -121,7 +121,9 @@ class MigrationOptions:
         if self.endpoint and self.all_endpoints:
             raise ConfigurationError("pass --endpoint NAME or --all-endpoints, not both")
         if not self.endpoint and not self.all_endpoints:
-            raise ConfigurationError("pass --endpoint NAME, or --all-endpoints")
+            raise ConfigurationError(
+                "pass --endpoint NAME, or --all-endpoints; migrate does not read DELAYSTORE_ENDPOINT"
+            )
 
     def endpoints(self, source: "MigrationSource", *, begun: bool = False) -> Sequence[str]:
         """The endpoint given, or all of the source's (`begun`: that have a run).

@@ -1,6 +1,7 @@
 """The `delaystore` command."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -67,7 +68,7 @@ def _errors_in_one_line() -> Iterator[None]:
     except _UsageError as error:
         if renamed := _renamed_option(error):
             raise _failure(renamed) from None
-        raise _failure(f"{error.format_message().rstrip('.')}; --help says more") from None
+        raise _failure(_wrong_call(error)) from None
     except DelaystoreError as error:
         raise _failure(str(error)) from None
     except ModuleNotFoundError as error:
@@ -77,6 +78,53 @@ def _errors_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         print_note("stopped")
         raise typer.Exit(INTERRUPTED) from None
+
+
+_PLAIN: Final = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"\.? Choose from: (.*)$", r" (\1)"),
+        (r"^No such (option|command):? ", r"there is no \1 "),
+        (r" \(Possible options: (.*)\)$", r" (did you mean \1?)"),
+        (r"\. Did you mean (.*)\?$", r" (did you mean \1?)"),
+        (r"^Got unexpected extra argument\(s\) \((.*)\)$", r"too many arguments: \1"),
+        (r"^Option '(\S+)' requires .*", r"\1 needs a value"),
+        (r" \(env var: '\w+'\)", ""),
+        (r"^(Missing|Invalid value for) (\w* ?)'([^']*)'\.?", r"\1 \2\3"),
+        (r"^Missing ", "missing "),
+        (r"^Invalid value", "invalid value"),
+        (r"Value error, ", ""),
+        (r"Input should be a valid integer.*", "write a whole number"),
+        (r"Input should be a valid number.*", "write a number"),
+        (r"Input should be a valid boolean.*", "write true or false"),
+        (r"Input should be greater than or equal to (\S+)", r"the least value is \1"),
+        (r"Input should be less than or equal to (\S+)", r"the greatest value is \1"),
+    )
+)
+"""The words of the libraries that parse the command line and its values, and ours."""
+
+
+def _wrong_call(error: Any) -> str:
+    """The mistake in a call, the variable that has it, and the command that helps."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    for pattern, plain in _PLAIN:
+        text = pattern.sub(plain, text)
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None:
+        return f"{text}; see `delaystore --help`"
+    if parameter is not None and (variable := _variable_of(parameter, context)) is not None:
+        text = f"{variable}: {text}"
+    return f"{text}; see `{context.command_path} --help`"
+
+
+def _variable_of(parameter: Any, context: Any) -> str | None:
+    """The environment variable that the value came from; None: it came from elsewhere."""
+    source = context.get_parameter_source(parameter.name)
+    if source is None or source.name != "ENVIRONMENT":
+        return None
+    names = [parameter.envvar] if isinstance(parameter.envvar, str) else list(parameter.envvar or ())
+    names.append(f"{context.auto_envvar_prefix}_{parameter.name.upper()}")
+    return next((name for name in names if name in os.environ), None)
 
 
 _HELP: Final = frozenset({"-h", "--help"})

@@ -110,7 +110,7 @@ class AuditKept:
 
     def __str__(self) -> str:
         if self.retention is None:
-            return "No dispatcher reports whose changes are noted; by default those of operators, for 90 days."
+            return "No dispatcher reports its audit setting. By default changes of operators are kept for 90 days."
         whose = "operators and programs" if Audit.ALL in self.audit else "operators (audit=operators)"
         if len(self.audit) > 1:
             whose = "operators, and of programs with audit=all (dispatchers differ)"

@@ -116,6 +116,8 @@ class ExportFile:
     def __init__(self, path: Path, form: ExportFormat, endpoint: str, wanted: MessageFilter, *, resume: bool) -> None:
         if path.is_dir():
             raise ConfigurationError(f"{str(path)!r} is a folder; name a file")
+        if not path.parent.is_dir():
+            raise ConfigurationError(f"the folder {str(path.parent)!r} does not exist; create it first")
         self.path = path
         self.part = path.with_name(f"{path.name}.part")
         self._notes = path.with_name(f"{path.name}.part.json")

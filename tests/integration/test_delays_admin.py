@@ -585,7 +585,7 @@ def test_what_cannot_be_reached_is_one_line(run: CommandLine, rabbitmq_url: str)
         (["verify", "--management", "host:15672"], "a management URL is"),
         (["create", "--cascade", "rabbit"], "no cascade is called 'rabbit'"),
         (["create", "--cascade", "custom:\udcff:3"], r"'\udcff.delay-level-02' is not UTF-8 text"),
-        (["bind"], "Missing argument"),
+        (["bind"], "missing argument DESTINATION"),
         (["bind", "q", "--routing", "odd"], "odd"),
     ],
 )

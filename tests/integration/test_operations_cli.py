@@ -96,6 +96,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["limit", "billing", "--max-rate", "1/h"], "from 0.001 (3.6 an hour)"),
         (["export", ""], "'.' is a folder; name a file"),
         (["export", "."], "'.' is a folder; name a file"),
+        (["export", "nowhere/a.csv"], "the folder 'nowhere' does not exist; create it first"),
         (["export", "none/"], "'none/' is a folder; name a file"),
         (["export", "--continue"], "--continue reads its position from FILE"),
         (["export", "--json"], "name a FILE"),

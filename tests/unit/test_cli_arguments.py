@@ -4,7 +4,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import typer.main
@@ -14,6 +14,14 @@ from delaystore.cli._signals import look_for_garbage_seldom
 from delaystore.cli.main import app
 from delaystore.errors import ConfigurationError
 from delaystore.text import parse_duration, parse_instant
+from tests.integration.cli import CommandLine
+
+SALES: Final = ("--endpoint", "sales", "--store", "memory://", "--transport", "memory://")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
 
 
 @pytest.mark.parametrize(
@@ -148,3 +156,35 @@ def test_what_many_messages_take_is_looked_at_less_often_and_cycles_still_go() -
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["list", "--bogus"], "there is no option --bogus; see `delaystore list --help`"),
+        (["limit", "x", "--max-rat", "5"], "there is no option --max-rat (did you mean --max-rate?); see "),
+        (["lst"], "there is no command 'lst' (did you mean 'list'?); see `delaystore --help`"),
+        (["errors", "bogus"], "there is no command 'bogus'; see `delaystore errors --help`"),
+        (["list", "x", "y"], "too many arguments: x y; see `delaystore list --help`"),
+        (["list", "--limit"], "--limit needs a value; see `delaystore"),
+        (["list", "--limit", "x"], "invalid value for --limit: write a whole number; see `delaystore list --help`"),
+        (["list", "--limit", "0"], "invalid value for --limit: the least value is 1; see "),
+        (["list", "--limit", "100001"], "invalid value for --limit: the greatest value is 100000; see "),
+        (["count", "--per", "week"], "invalid value for --per: 'week' is not one of 'minute', 'hour', 'day'; see "),
+        (["pause"], "missing argument DESTINATION; see `delaystore pause --help`"),
+        (["limit", "billing"], "missing option --max-rate; see `delaystore limit --help`"),
+        (["cascade", "export"], "missing option --format (terraform, definitions, mermaid); see "),
+        (["dispatch", *SALES, "--poll-interval", "x"], "--poll-interval 'x' is no duration; write "),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_line_with_the_command_that_helps(
+    run: CommandLine, arguments: list[str], error: str
+) -> None:
+    assert run.refused(*arguments).startswith(f"error: {error}")
+
+
+def test_a_wrong_value_of_a_variable_names_the_variable(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYSTORE_LIST_LIMIT", "many")
+    assert run.refused("list").startswith("error: DELAYSTORE_LIST_LIMIT: invalid value for --limit: write a whole ")
+    monkeypatch.setenv("DELAYSTORE_JSON", "maybe")
+    assert run.refused("count").startswith("error: DELAYSTORE_JSON: invalid value for --json: write true or false")

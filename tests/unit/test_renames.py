@@ -131,3 +131,11 @@ def test_a_former_key_is_refused_with_the_new_one(old: str, new: str) -> None:
         reader = ConfigurationReader(ServiceConfiguration, FromFile("a.toml", os.environ))
         with pytest.raises(ConfigurationError, match=rf"^a\.toml: \[{'.'.join(path)}\] {old} is now {new}$"):
             reader.read(struct, {old: "x"}, path)
+
+
+def test_a_former_key_in_another_table_is_refused_with_the_new_one_and_its_table() -> None:
+    reader = ConfigurationReader(ServiceConfiguration, FromFile("a.toml", os.environ))
+    with pytest.raises(
+        ConfigurationError, match=r"retries is now number_of_retries, in \[endpoint\.NAME\.dispatcher\]$"
+    ):
+        reader.read(ServiceConfiguration, {"endpoint": {"sales": {"retries": 3}}})

@@ -247,10 +247,8 @@ class ConfigurationReader:
         if near:
             return f"is unknown; the nearest is {near[0]}"
         everywhere = list(_known_keys(self._root))
-        near = get_close_matches(name, [key for _, key in everywhere], n=1, cutoff=_ALIKE)
-        if near:
-            places = [
-                f"in [{dotted(at)}]" if at else "outside of any table" for at, key in everywhere if key == near[0]
-            ]
-            return f"is unknown; the nearest is {near[0]}, {' or '.join(places)}"
+        near = [renamed] if renamed else get_close_matches(name, [key for _, key in everywhere], n=1, cutoff=_ALIKE)
+        places = [f"in [{dotted(at)}]" if at else "outside of any table" for at, key in everywhere if key in near]
+        if places:
+            return f"is {'now' if renamed else 'unknown; the nearest is'} {near[0]}, {' or '.join(places)}"
         return f"is unknown; known here: {', '.join(own)}"
