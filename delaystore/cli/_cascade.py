@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def bind(
-    destinations: Annotated[list[str], typer.Argument(metavar="DESTINATION...", help="Queues, or their exchanges.")],
+    destinations: Annotated[list[str], typer.Argument(metavar="DESTINATION", help="Queues, or their exchanges.")],
     routing: Annotated[
         Routing,
         typer.Option(

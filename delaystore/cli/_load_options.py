@@ -73,7 +73,7 @@ def options_as_typed(typed: Mapping[str, str] = NO_OTHERS) -> Iterator[None]:
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILES...",
+        metavar="FILE",
         help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark can read.",
     ),
 ]
