@@ -39,7 +39,24 @@ class MessageFormat(StrEnum):
     CSV = "csv"
 
 
-_ENDINGS: Final = {".jsonl": MessageFormat.JSONL, ".ndjson": MessageFormat.JSONL, ".csv": MessageFormat.CSV}
+_ENDINGS: Final = {
+    "": MessageFormat.JSONL,
+    ".json": MessageFormat.JSONL,
+    ".jsonl": MessageFormat.JSONL,
+    ".ndjson": MessageFormat.JSONL,
+    ".csv": MessageFormat.CSV,
+}
+
+
+def _format_of(file: str) -> MessageFormat:
+    """The format by the ending of a file's name; ConfigurationError for an ending of another format."""
+    ending = Path(file).suffix.lower()
+    if ending not in _ENDINGS:
+        raise ConfigurationError(
+            f"the ending {ending!r} of {file!r} names no format that export writes; use .jsonl or .csv, or pass "
+            "--format"
+        )
+    return _ENDINGS[ending]
 
 
 def export(
@@ -80,7 +97,7 @@ def export(
     name = where.require_endpoint()
     from delaystore.operations.exports import ExportFile, ExportFormat
 
-    chosen = ExportFormat(form or _ENDINGS.get(Path(file).suffix.lower(), MessageFormat.JSONL))
+    chosen = ExportFormat(form or _format_of(file))
     with ExitStack() as stack:
         opened = stack.enter_context(where.open())
         operations = opened.delivery.operations

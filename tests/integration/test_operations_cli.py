@@ -299,6 +299,15 @@ def test_what_is_exported_is_read_back_as_it_was(
     assert not list(tmp_path.glob("*.part*"))
 
 
+def test_an_export_in_an_unknown_format_is_refused(run: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "out.parquet"
+    line = run.refused("export", str(file))
+    assert line.startswith("error: the ending '.parquet' of ")
+    assert line.endswith("names no format that export writes; use .jsonl or .csv, or pass --format")
+    assert run("export", str(file), "--format", "csv").code == 0
+    assert file.exists()
+
+
 def test_an_export_without_keys_needs_no_option(
     run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path
 ) -> None:
