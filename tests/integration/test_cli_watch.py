@@ -186,7 +186,7 @@ def test_mistakes_are_one_line(
     run = CommandLine(capsys, {})
     assert run("setup", "--endpoint", "sales").code == 0
     assert "add --json" in run.refused("status", "--watch", "--endpoint", "sales")
-    assert "--interval is 0" in run.refused("status", "--watch", "--endpoint", "sales", "--interval", "0")
+    assert "--interval must be above 0" in run.refused("status", "--watch", "--endpoint", "sales", "--interval", "0")
     assert "no duration" in run.refused("status", "--watch", "--endpoint", "sales", "--interval", "often")
     assert "pass --endpoint" in run.refused("status", "--watch")
     assert "did you mean 'sales'" in run.refused("status", "--watch", "--json", "--endpoint", "salez")

@@ -125,7 +125,7 @@ def test_without_an_atomic_block_it_is_refused(shop: Any, delivery: DelayedDeliv
     with transaction.atomic(using=ALIAS):
         enlisted.send("billing", b"", delay=60)
         transaction.set_rollback(True, using=ALIAS)
-        with pytest.raises(StoreError, match="to be rolled back"):
+        with pytest.raises(StoreError, match="will be rolled back"):
             enlisted.send("billing", b"", delay=60)
     assert delivery.count() == 0
 

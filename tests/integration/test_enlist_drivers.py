@@ -239,7 +239,7 @@ def test_a_connection_that_commits_at_once_is_refused(url: str, delivery: Delaye
 def test_another_database_is_refused(url: str, delivery: DelayedDelivery, request: pytest.FixtureRequest) -> None:
     elsewhere = another(url, request)
     with closing(connected(elsewhere)) as connection:
-        with pytest.raises(ConfigurationError, match="leads to another database than the store's"):
+        with pytest.raises(ConfigurationError, match="uses another database than the store"):
             delivery.enlist(connection)
         connection.rollback()
 

@@ -214,7 +214,7 @@ def test_an_abort_asks_the_target_unless_told_that_it_is_lost(
     with (
         closing(open_source(source_url)) as source,
         closing(open_target("noop:", "sales")) as another,
-        pytest.raises(MigrationError, match="not to noop; name the first"),
+        pytest.raises(MigrationError, match="not to noop; name the earlier target"),
     ):
         abort(source, "sales", target=another)
     lost = run(*asked, "--target-lost")

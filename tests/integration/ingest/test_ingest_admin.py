@@ -186,7 +186,7 @@ def test_status_without_a_management_api_says_what_it_does_not_know(
 @pytest.mark.usefixtures("orders")
 def test_status_is_watched_until_somebody_stops_it(run: CommandLine) -> None:
     assert "add --json" in run.refused("ingress", "status", "orders", "--watch")
-    assert "--interval is 0" in run.refused("ingress", "status", "orders", "--watch", "--interval", "0")
+    assert "--interval must be above 0" in run.refused("ingress", "status", "orders", "--watch", "--interval", "0")
     with started(
         ["ingress", "status", "orders", "--watch", "--json", "--interval", "100ms"], run.environment
     ) as process:
