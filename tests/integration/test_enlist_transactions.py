@@ -161,7 +161,10 @@ def test_a_connection_by_another_name_of_the_server(delivery: DelayedDelivery, u
     with named.begin() as connection:
         delivery.enlist(connection).send("billing", b"", delay=60)
     elsewhere = create_engine(named.url.set(database="postgres"))
-    with elsewhere.connect() as connection, pytest.raises(ConfigurationError, match="uses another database than the store"):
+    with (
+        elsewhere.connect() as connection,
+        pytest.raises(ConfigurationError, match="uses another database than the store"),
+    ):
         delivery.enlist(connection)
     named.dispose()
     elsewhere.dispose()

@@ -194,7 +194,9 @@ def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Brows
     answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
     assert answer.status_code == 303
     assert "11 messages cancelled" in until_done(here, answer.headers["location"])
-    assert "when you confirm is changed" not in here.get(preview).text  # nothing matches any more, so there is no button
+    assert (
+        "when you confirm is changed" not in here.get(preview).text
+    )  # nothing matches any more, so there is no button
     assert delivery.count() == 20
     preview = "/bulk/preview?kind=reschedule&destination=queue2&at=2031-01-01T00:00&delay="
     fields = {
