@@ -117,21 +117,6 @@ LOAD_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({"keycolumns": "idColu
 """Options of loads, as of `df.write`, in lower case."""
 
 
-def renamed_load_option(name: str) -> str | None:
-    """The present name of a load's option; None: that is not a former name."""
-    return LOAD_OPTIONS.get(name.lower())
-
-
-def renamed_key(name: str) -> str | None:
-    """The present name of a key of a TOML file; None: that is not a former name."""
-    return KEYS.get(name)
-
-
-def renamed_command(words: str) -> str | None:
-    """The present name of a command; None: that is not a former name."""
-    return COMMANDS.get(words)
-
-
 def renamed_option(command: str, option: str) -> str | None:
     """The present name of an option of `command`; None: that is not a former name."""
     return next((each.new for each in OPTIONS if each.old == option and command in each.commands), None)

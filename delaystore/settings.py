@@ -59,6 +59,11 @@ class TransactionMode(StrEnum):
     TRANSACTION_SCOPE = "transaction_scope"
 
 
+def transaction_mode(*, exactly_once: bool) -> TransactionMode:
+    """The mode of an option that is on or off, as of `--exactly-once`; off: the default of the settings."""
+    return TransactionMode.TRANSACTION_SCOPE if exactly_once else DelayedDeliverySettings.transaction_mode
+
+
 class Audit(StrEnum):
     """Which changes of waiting messages are recorded in the store's audit trail."""
 

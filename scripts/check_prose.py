@@ -31,7 +31,7 @@ from proselint.tools import LintFile
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCUMENTS: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 CODE: Final = "CODE"
-"""Stands in a sentence for what is written as code, which is no prose."""
+"""Stands in a sentence for code, which is no prose."""
 
 
 _NOUNLESS: Final = "name the thing, in place of {!r}"

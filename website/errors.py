@@ -50,7 +50,7 @@ Words in capitals, such as `PATH`, stand for values. A text that begins with `it
 line, whose first half names the message. At the command line each error is one line on standard error, and
 the exit code is 2. In Python the error is an exception of the class that stands behind the remedy.
 
-If you have a symptom but no error text, such as late messages, use the page *Symptoms* instead.
+If you have a symptom but no error text, such as late messages, read [Symptoms](symptoms.md) instead.
 
 ## Error classes
 

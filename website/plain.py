@@ -5,7 +5,6 @@ https://llmstxt.org.
 """
 
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ def write_plain_pages(pages: Path, site: Path, configuration: Path) -> None:
         place = site / page.relative_to(pages)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(_REFERENCE.sub(lambda found: _described(package, found[1]), page.read_text()))
-    shutil.copytree(pages / "pictures", site / "pictures", dirs_exist_ok=True)
     project = tomllib.loads(configuration.read_text())["project"]
     (site / "llms.txt").write_text(
         llms_text(project, {path: (site / path).read_text() for path in _paths(project["nav"])})

@@ -10,7 +10,7 @@ from tests.chaos.figures.ground import ground
 
 
 def measure(_arena: Arena, quick: bool) -> Series:
-    """Seconds, one round of each fault, with its aim and what was lost."""
+    """Seconds, one round of each fault, with its aim and the number of lost messages."""
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     faults = ("kill-node",) if quick else tuple(EXPERIMENTS)
     found = []

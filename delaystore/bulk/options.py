@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
 from delaystore.processes import actor_name, user_at_host
-from delaystore.renames import renamed_load_option
+from delaystore.renames import LOAD_OPTIONS
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
 
@@ -261,6 +261,6 @@ class _OptionReader:
 
     def nothing_left(self) -> None:
         for name, _ in self._left.values():
-            if (renamed := renamed_load_option(name)) is not None:
+            if (renamed := LOAD_OPTIONS.get(name.lower())) is not None:
                 raise ConfigurationError(f"the option {name} is now {renamed}")
             raise ConfigurationError(f"the option {name} is unknown here; there are {', '.join(self._asked)}")

@@ -24,23 +24,17 @@ def add_commands(app: typer.Typer, commands: Mapping[str, Callable[..., None]]) 
         app.command(name, cls=HelpedCommand)(with_flat_options(function))
 
 
-def command_group(callback: Callable[..., None]) -> typer.Typer:
-    """A group of commands that `callback` describes. The group to which this one belongs reports errors."""
-    app = typer.Typer(cls=HelpedGroup, invoke_without_command=True, rich_markup_mode=None)
-    app.callback()(with_flat_options(callback))
-    return app
-
-
 def plain_group(about: str) -> typer.Typer:
-    """A group of commands that needs a subcommand. `about`: its help."""
+    """A group of commands that needs a subcommand. `about`: its help. The group to which it belongs reports errors."""
+    app = typer.Typer(cls=HelpedGroup, invoke_without_command=True, rich_markup_mode=None)
 
+    @app.callback(help=about)
     def print_help(context: typer.Context) -> None:
         if context.invoked_subcommand is None:
             typer.echo(context.get_help())
             raise typer.Exit(2)
 
-    print_help.__doc__ = about
-    return command_group(print_help)
+    return app
 
 
 def with_flat_options(command: Callable[..., None]) -> Callable[..., None]:

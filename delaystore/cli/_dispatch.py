@@ -36,7 +36,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.registry import needed_for
-from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.settings import DelayedDeliverySettings, transaction_mode
 from delaystore.stores import DelayedMessageStore
 from delaystore.text import counted, parse_duration
 from delaystore.transports import Transport
@@ -123,7 +123,7 @@ class DispatcherOptions:
                 batch_size=self.batch_size,
                 number_of_retries=self.number_of_retries,
                 error_queue=self.error_queue,
-                transaction_mode=_mode(exactly_once=self.exactly_once),
+                transaction_mode=transaction_mode(exactly_once=self.exactly_once),
                 poll_interval=_longest_sleep(self.poll_interval),
                 handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
                 audit=self.audit,
@@ -191,10 +191,6 @@ def dispatch(
         print_note(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
-
-
-def _mode(*, exactly_once: bool) -> TransactionMode:
-    return TransactionMode.TRANSACTION_SCOPE if exactly_once else _DEFAULTS.transaction_mode
 
 
 @contextmanager

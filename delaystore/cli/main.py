@@ -20,7 +20,7 @@ from delaystore.cli._dispatch import control, dispatch
 from delaystore.cli._errors import errors_app
 from delaystore.cli._export import export
 from delaystore.cli._health import health
-from delaystore.cli._help import HelpedRoot, explain
+from delaystore.cli._help import HelpedRoot, explain, variables
 from delaystore.cli._ingress import ingress_app
 from delaystore.cli._load import load
 from delaystore.cli._messages import count, list_messages, receive, show
@@ -35,7 +35,7 @@ from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.registry import missing
-from delaystore.renames import renamed_command, renamed_option, renamed_variable
+from delaystore.renames import COMMANDS, renamed_option, renamed_variable
 
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """What typer raises for a wrong call; it exports no name for it."""
@@ -122,8 +122,7 @@ def _variable_of(parameter: Any, context: Any) -> str | None:
     source = context.get_parameter_source(parameter.name)
     if source is None or source.name != "ENVIRONMENT":
         return None
-    names = [parameter.envvar] if isinstance(parameter.envvar, str) else list(parameter.envvar or ())
-    names.append(f"{context.auto_envvar_prefix}_{parameter.name.upper()}")
+    names = (*variables(parameter, context), f"{context.auto_envvar_prefix}_{parameter.name.upper()}")
     return next((name for name in names if name in os.environ), None)
 
 
@@ -134,7 +133,7 @@ def _refuse_renamed(arguments: Sequence[str]) -> None:
     """Raise ConfigurationError for the former name of a command, or a variable with a former name."""
     first, second = arguments[0], "".join(arguments[1:2])
     for words in (f"{first} {second}", first):
-        renamed = renamed_command(words)
+        renamed = COMMANDS.get(words)
         if renamed is None:
             continue
         is_group = renamed.startswith(f"{first} ") and words == first

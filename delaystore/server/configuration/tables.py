@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
-from delaystore.renames import renamed_key
+from delaystore.renames import KEYS
 from delaystore.server.configuration.values import Form, Hidden, Secret, Shown, form_of, literal, with_variables
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
@@ -241,7 +241,7 @@ class ConfigurationReader:
 
     def _unknown(self, struct: type[Table], name: str) -> str:
         own = [*keys_of(struct), *tables_of(struct)]
-        if (renamed := renamed_key(name)) in own:
+        if (renamed := KEYS.get(name)) in own:
             return f"is now {renamed}"
         near = get_close_matches(name, own, n=1, cutoff=_ALIKE)
         if near:

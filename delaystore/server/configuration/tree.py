@@ -31,7 +31,7 @@ from delaystore.server.configuration.values import (
 )
 from delaystore.server.web.http import is_loopback
 from delaystore.server.web.users import accounts_from_environment, accounts_of, tokens_of
-from delaystore.settings import Audit, DelayedDeliverySettings, TransactionMode
+from delaystore.settings import Audit, DelayedDeliverySettings, transaction_mode
 from delaystore.stores.sql.dialects import DIALECTS
 from delaystore.stores.sql.urls import database_url, default_table_name, same_address
 
@@ -183,7 +183,7 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
         Raises ConfigurationError, which begins with the key's name.
         """
         keys = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("name", "exactly_once")}
-        mode = TransactionMode.TRANSACTION_SCOPE if self.exactly_once else _DEFAULTS.transaction_mode
+        mode = transaction_mode(exactly_once=self.exactly_once)
         return DelayedDeliverySettings(
             error_queue=error_queue, audit=audit, retention=retention, transaction_mode=mode, **keys
         )
