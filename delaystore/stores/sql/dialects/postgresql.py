@@ -104,6 +104,9 @@ _LIMIT_LOCK_WAIT: Final = (
 """Wait no longer for locks, until the transaction ends."""
 COPIED_AT_ONCE: Final = 20_000
 """Rows whose ids are kept, to be searched in the partitions."""
+ASKED_AT_ONCE: Final = 500
+"""Up to here, sending the ids costs less than one more round trip, which asks whether the partitions have a row."""
+_ID: Final = NAMES.index(KEY)
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
     UtcDateTime: "timestamptz",
@@ -427,7 +430,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     @override
     def insert_many(
-        self, connection: Connection, table: Table, partitions: Table | None, rows: Iterable[dict[str, Any]]
+        self, connection: Connection, table: Table, partitions: Table | None, rows: Iterable[tuple[Any, ...]]
     ) -> int:
         """COPY."""
         iterator, count = iter(rows), 0
@@ -439,15 +442,15 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
             if len(ids) < COPIED_AT_ONCE:
                 return count
 
-    def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
+    def _copy(self, connection: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> list[str]:
         """One statement, which is all or none; returns the ids."""
         types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in NAMES}
         ids: list[str] = []
 
         def values() -> Iterator[tuple[Any, ...]]:
             for row in rows:
-                yield tuple(row.values())
-                ids.append(row[KEY])
+                yield row
+                ids.append(row[_ID])
 
         try:
             with driver_errors(connection, "COPY"):
@@ -465,6 +468,8 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     def _refuse_partitioned(self, connection: Connection, table: Table, partitions: Table, ids: Sequence[str]) -> None:
         key = partitions.c[KEY]
+        if len(ids) > ASKED_AT_ONCE and connection.execute(select(key).limit(1)).first() is None:
+            return
         among = key == any_(bindparam("ids", type_=ARRAY(key.type)))
         found = select(key, self.is_announced(partitions, table)).where(among).limit(NAMED_DUPLICATES)
         rows = connection.execute(found, {"ids": ids}).all()
