@@ -386,7 +386,7 @@ def resume(
         operations = acting(opened, actor)
         operation = operations.operation(operation_id)
         if operation is None:
-            raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
+            raise _unknown(operation_id)
         if operation.state is not OperationState.RUNNING:
             print_note(f"it has ended already: {operation.state}")
         total = opened.delivery.estimate_count().messages
@@ -410,8 +410,7 @@ def abandon(
         known = operations.operation(operation_id)
         ended = operations.abandon(operation_id)
     if ended is None or known is None:
-        print_note(f"not found: no operation {operation_id!r}; `delaystore operations list` shows them")
-        raise typer.Exit(1)
+        raise _unknown(operation_id)
     if as_json:
         print_document(documents.record(ended))
     elif known.state is not OperationState.RUNNING:
@@ -420,6 +419,11 @@ def abandon(
         print_line(f"abandoned: {operation_id} ({ended.changed:,} messages were changed before)")
     if known.state is not OperationState.RUNNING:
         raise typer.Exit(1)
+
+
+def _unknown(operation_id: str) -> typer.Exit:
+    print_note(f"not found: no operation {operation_id!r}; `delaystore operations list` shows them")
+    return typer.Exit(1)
 
 
 def _row(operation: Operation) -> tuple[str, ...]:

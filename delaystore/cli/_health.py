@@ -187,8 +187,10 @@ def health(
         more = {"store": report.problem, "warning": warning}
         print_document(report.document(criteria) | {name: value for name, value in more.items() if value is not None})
     else:
-        missing = f"{faults[-1]}; " if criteria.dispatcher and not report.overview.dispatchers else ""
-        print_line(f"{'unhealthy' if faults else 'healthy'}: {missing}{report}")
+        shown = str(report)
+        if criteria.dispatcher and not report.overview.dispatchers and faults[-1] not in shown:
+            shown = f"{faults[-1]}; {shown}"
+        print_line(f"{'unhealthy' if faults else 'healthy'}: {shown}")
     if warning is not None:
         print_note(f"warning: {warning}")
     if faults:

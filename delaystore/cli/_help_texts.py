@@ -254,7 +254,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "errors show": {1: "The message is not among the first 10,000"},
     "errors replay": {0: "All replayed", 1: "Some matching messages stay in the error queue"},
     "errors discard": {0: "All deleted", 1: _DECLINED},
-    "operations resume": {1: "A message is being dispatched, or the operation was abandoned"},
+    "operations resume": {1: "A message is being dispatched, or the operation was abandoned or does not exist"},
     "operations abandon": {1: "The operation does not exist, or had ended before"},
     "cascade create": {1: "A policy could not be set; with --passive: a part is missing"},
     "cascade verify": {0: "Good", 1: "A part is missing or wrong"},

@@ -140,7 +140,9 @@ def parse_rate(text: str, option: str) -> float | None:
     found = _RATE.fullmatch(cleaned)
     if found is None or "M" in text:
         raise ConfigurationError(f"{option} {text!r} is no rate; write 200/s, 30/m, 1000/h, or none")
-    return float(found[1]) / _SECONDS[found[2] or "s"]
+    from delaystore.stores.shared import check_max_rate
+
+    return check_max_rate(float(found[1]) / _SECONDS[found[2] or "s"], option)
 
 
 def _after(now: datetime, span: timedelta) -> datetime:

@@ -53,13 +53,13 @@ _UNEVEN: Final = timedelta(seconds=5)
 """How far two readings of a store's clock may be apart although it has not stepped."""
 
 
-def check_max_rate(max_rate: float | None) -> float | None:
-    """`max_rate` as a float; raises ConfigurationError for a value that is no limit of messages a second."""
+def check_max_rate(max_rate: float | None, name: str = "max_rate") -> float | None:
+    """`max_rate` as a float. ConfigurationError, which calls it `name`: it is not a limit of messages a second."""
     if max_rate is None:
         return None
     if isinstance(max_rate, bool) or not isinstance(max_rate, int | float) or not SLOWEST <= max_rate <= FASTEST:
         raise ConfigurationError(
-            f"max_rate must be a number of messages a second from {SLOWEST} (3.6 an hour) to {FASTEST:.0f}, "
+            f"{name} must be a number of messages a second from {SLOWEST} (3.6 an hour) to {FASTEST:.0f}, "
             f"not {max_rate!r}"
         )
     return float(max_rate)

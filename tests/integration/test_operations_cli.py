@@ -78,8 +78,6 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "x", "--destination", "billing"], "messages are chosen in several ways"),
         (["cancel", "--all", "--failing"], "messages are chosen in several ways"),
         (["cancel", "x", "--dry-run"], "--dry-run needs a filter"),
-        (["operations", "resume", "nothing"], "no operation 'nothing'; `delaystore operations list` shows them"),
-        (["operations", "resume", "\udcff"], "there is no operation '\\udcff'"),
         (["cancel", "--destination", ""], "destination is empty"),
         (["cancel", "--due-after", "2027-01-01"], "has no time zone"),
         (["cancel", "--due-after", "2027-01-02T00:00Z", "--due-before", "2027-01-01T00:00Z"], "nothing is due from"),
@@ -92,7 +90,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["pause", "billing", "--for", "99999999d"], "--for 99999999d is out of range"),
         (["pause", "a\nb"], "control character"),
         (["limit", "billing", "--max-rate", "fast"], "--max-rate 'fast' is no rate; write 200/s"),
-        (["limit", "billing", "--max-rate", "0"], "max_rate must be a number of messages a second"),
+        (["limit", "billing", "--max-rate", "0"], "--max-rate must be a number of messages a second"),
         (["limit", "billing", "--max-rate", "1/h"], "from 0.001 (3.6 an hour)"),
         (["export", ""], "'.' is a folder; name a file"),
         (["export", "."], "'.' is a folder; name a file"),
@@ -188,10 +186,19 @@ def test_an_operation_is_abandoned(
     result = run("operations", "abandon", operation_id)
     assert (result.code, result.out) == (0, f"abandoned: {operation_id} (2,000 messages were changed before)\n")
     assert run("operations", "abandon", operation_id).code == 1
-    assert run("operations", "abandon", "nothing").code == 1
     assert run("operations", "resume", operation_id).code == 1
     assert store.count() == 3_000
     assert [each["action"] for each in run("changes", "--json").document["changes"]] == ["abandon", "cancel"]
+
+
+@pytest.mark.parametrize(("operation_id", "shown"), [("nothing", "nothing"), ("\udcff", "\\udcff")])
+@pytest.mark.parametrize("command", ["resume", "abandon"])
+def test_an_unknown_operation_is_not_found(
+    run: CommandLine, store: SqlDelayedMessageStore, command: str, operation_id: str, shown: str
+) -> None:
+    result = run("operations", command, operation_id)
+    assert result.code == 1
+    assert result.err == f"not found: no operation '{shown}'; `delaystore operations list` shows them\n"
 
 
 def test_changes_by_id_are_noted_too(run: CommandLine, store: SqlDelayedMessageStore) -> None:
