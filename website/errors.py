@@ -41,20 +41,66 @@ _RAISED: Final = re.compile(r"(?:Error|Refusal|BadParameter|ImproperlyConfigured
 """Names of functions and classes whose argument is a message for a user."""
 _NO_REMEDY: Final = 500
 """The status of errors that the JSON API does not expect."""
+_OTHER_STATUS: Final[Mapping[type[DelaystoreError], str]] = {
+    errors.DuplicateMessageError: (
+        " One call differs: `POST /messages` with your own message_id answers 200, with `stored: false`."
+    ),
+}
+"""Further statuses of the JSON API for an error."""
+_IN_FULL: Final[Mapping[str, str]] = {
+    "'EXCHANGE' delays its messages, so it cannot be the output exchange": (
+        "Name another output exchange with `--output-exchange`."
+    ),
+    "'NAME' has no native delay": "Name a native delay in the URL, as in `?delays=NAME`.",
+    "AMQP does not show the plugin's exchanges": "Pass the URL of the management API: `--management URL`.",
+    "NAME is given twice": "Give this parameter or field once.",
+    "NAME is the ingress queue itself, so messages would loop": "Name another destination.",
+    "NAME must be a timedelta, a number of seconds, or None": "Pass one of these, in place of 'SPAN'.",
+    "Spark runs here already, with the master MASTER": "Leave your option for the master out, or name the same master.",
+    "WHAT cannot be written": "Name another folder for rejected rows.",
+    "WHAT is a file, or in one": "Name another folder for rejected rows.",
+    "a delay of SPAN is beyond the maximum of this cascade, MAXIMUM": (
+        "Use a shorter delay, or let a store keep the message until it is due."
+    ),
+    "batch BATCH brings NUMBER messages, and the store has batch BATCH of this stream, of NUMBER: the checkpoint is "
+    "older than the store": "Use the newest checkpoint of the stream, or begin a new stream with `onDuplicate=ignore`.",
+    "destination 'DESTINATION' leads back to the ingress queue: messages would loop": "Name another destination.",
+    "header 'CC' would deliver copies at once": (
+        "Use no native delay for this message: a store keeps it until it is due."
+    ),
+    "its headers declare a document type, which is refused for safety": (
+        "Remove the document type (`<!DOCTYPE ...>`) from the headers."
+    ),
+    "queue 'SILENT' does not answer: REASON": "Nothing was deleted. Try again when the node of the queue answers.",
+    "retry_later needs the channel of a BlockingConnection": "With another channel or client, call `next_step`.",
+    "the folder for rejects, LOCATION, cannot be made": "Name another folder for rejected rows.",
+    "the load id 'LOAD_ID' belongs to KIND": "Choose another load id.",
+    "the message does not name its destination": "Let the publisher name a destination.",
+    "the message_id 'MESSAGE_ID' appears and disappears": "Do nothing: the ingress retries the message.",
+    "the poison queue 'QUEUE' is a part of the cascade NAME": "Name another queue with `--poison-queue`.",
+    "the queue for rejected requests is missing": "Do nothing: delaystore declares it again.",
+    "the web page's process was ended": "Nothing needs to be done again: its changes stay.",
+    "unexpected NAME": "The request failed by an error of this Python class. The log of the process has the details.",
+    "unknown field OTHERS": "Remove this field from the request `ping`, which has no fields of its own.",
+}
+"""Remedies that need a noun where they stand alone, by the cause before them."""
 _INTRODUCTION: Final = """# Error messages
 
-For everyone who sees an error of delaystore. Search this page for a part of the text, and read its cause and remedy in
-a minute.
+For everyone who sees an error of delaystore. Search this page for a part of the text, and read its remedy in a minute.
+Entries are for searching, not for reading from top to bottom.
 
-Words in capitals, such as `PATH`, stand for values. A text that begins with `it` or `its` is the second half of a
-line, whose first half names the message. At the command line each error is one line on standard error, and
-the exit code is 2. In Python the error is an exception of the class that stands behind the remedy.
+- **Placeholders:** words in capitals, such as `PATH`, stand for values. Search for the words around them.
+- **Beginnings:** some texts follow words that name a message or a row, so they begin with `it` or `its`, as in
+  `row 7: its delay 'x' is no whole number`.
+- **Command line:** each error is one line on standard error, and the exit code is 2.
+- **Python:** the error is an exception of the class in brackets behind the remedy.
 
 If you have a symptom but no error text, such as late messages, read [Symptoms](symptoms.md) instead.
 
 ## Error classes
 
-All classes are in `delaystore.errors`. A class includes the classes that name it as their base.
+All classes are in `delaystore.errors`. If you catch a class, you also catch its subclasses: the classes that name it as
+*Base*.
 """
 
 
@@ -68,12 +114,16 @@ class Message:
 
 
 def page() -> str:
-    """The page."""
+    """The page. Raises ValueError for a remedy in full whose error has another text by now."""
     parts = [_INTRODUCTION, *(_class(each) for each in _classes())]
+    stale = set(_IN_FULL)
     for heading, rooms in _ROOMS.items():
         found = sorted(set(_messages(rooms)))
         if found:
             parts.append(f"## {heading}\n\n" + "\n".join(_line(each) for each in found) + "\n")
+            stale -= {each.cause for each in found}
+    if stale:
+        raise ValueError(f"no error has the text {min(stale)!r} any more: correct _IN_FULL")
     return "\n".join(parts)
 
 
@@ -88,7 +138,7 @@ def _class(kind: type[DelaystoreError]) -> str:
     base = f"Base: `{kind.__bases__[0].__name__}`." if kind is not DelaystoreError else "Base: `Exception`."
     status = status_of(kind)
     api = f" The JSON API answers with status {status}." if status != _NO_REMEDY else ""
-    return f"### {kind.__name__}\n\n{text}\n\n{base}{api}\n"
+    return f"### {kind.__name__}\n\n{text}\n\n{base}{api}{_OTHER_STATUS.get(kind, '')}\n"
 
 
 def _line(message: Message) -> str:
@@ -131,13 +181,16 @@ def _parsed(text: str | None, kind: str) -> Iterator[Message]:
     if not found or not re.search(r"[a-z]{2,}", words) or not re.search(r"[a-z]{4,}", cause):
         return
     cause = " ".join(cause.split())
-    yield Message(f"VALUE {cause}" if _NO_SUBJECT.match(cause) else cause, _prose(remedy), kind.lstrip("_"))
+    cause = f"VALUE {cause}" if _NO_SUBJECT.match(cause) else cause
+    yield Message(cause, _remedy(cause, remedy), kind.lstrip("_"))
 
 
 _NO_SUBJECT: Final = re.compile(r"(?:has|is|cannot)\b")
 """The beginning of a message to which its caller adds what was given."""
 _LISTED: Final = re.compile(r"(?:known (?:is|are)|there are|they have|the columns are|it has) [A-Z_]+")
 """A remedy that names what there is: it depends on what was given."""
+_NO_COLUMN: Final = re.compile(r"\bno column\b|\bis not there$")
+"""The cause of a remedy that names the columns that there are."""
 _CODE: Final = re.compile(
     r"""(?<![\w`])(?:
     \{"[^{}]*\}                                              # JSON
@@ -159,11 +212,20 @@ _NAME: Final = re.compile(r"\w+[_=(]|delaystore ")
 """The beginning of a sentence whose first word is a name, which keeps its small letter."""
 
 
+def _remedy(cause: str, text: str) -> str:
+    """The remedy as a reader understands it without the code around it."""
+    if cause in _IN_FULL:
+        return _IN_FULL[cause]
+    if not _LISTED.fullmatch(text.rstrip(".")):
+        return _prose(text)
+    if _NO_COLUMN.search(cause):
+        return "Correct the name, or add the column. The error text lists the columns that delaystore found."
+    return "Use one of the values that the error text lists."
+
+
 def _prose(text: str) -> str:
     """The remedy as sentences of Markdown, with code for what a user types."""
     text = " ".join(text.rstrip(".").split())
-    if _LISTED.fullmatch(text):
-        return "The error text lists the known values."
     sentences = [each if _NAME.match(each) else f"{each[:1].upper()}{each[1:]}" for each in text.split("; ")]
     text = "".join(f"{each} " if each.endswith("?") else f"{each}. " for each in sentences).rstrip()
     parts = re.split(r"(`[^`]*`)", text)
@@ -198,13 +260,20 @@ def _value(part: ast.expr, constants: Mapping[str, str]) -> str:
     return f"'{name}'" if part.conversion == ord("r") else name
 
 
+_PLACEHOLDERS: Final[Mapping[str, str]] = {
+    "self": "NAME",
+    "again": "NUMBER",
+    "brought": "NUMBER",
+    "they": "NUMBER messages are waiting",
+}
+"""Placeholders of values whose names in the code would not explain them."""
+
+
 def _placeholder(node: ast.expr) -> str:
     """A name in capitals for a value."""
     match node:
-        case ast.Name(id="self"):
-            return "NAME"
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name.strip("_").upper()
+            return _PLACEHOLDERS.get(name, name.strip("_").upper())
         case ast.Constant(value=str(written)):
             return written
         case ast.Subscript(value=value) | ast.Await(value=value) | ast.Starred(value=value):

@@ -116,7 +116,8 @@ def test_the_commands_run(start_server: StartServer, tmp_path: Path) -> None:
     watching = "".join(f'psql "$DELAYSTORE_STORE" -c "{statements}"\n' for statements in blocks(POSTGRESQL, "sql"))
     pages = [block for page in (SIZING, POSTGRESQL, BACKUP) for block in blocks(page, "bash")]
     commands = "\n".join(pages).replace("/mnt/fast/postgresql", str(place)) + watching
-    commands = commands.replace("postgresql://app@old", old_url.removesuffix("/app"))
+    for written in ("postgresql://app@old", "postgresql://app@localhost"):
+        commands = commands.replace(written, old_url.removesuffix("/app"))
     done = shell(commands.replace("postgresql://app@new", new_url.removesuffix("/app")), tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(waiting) == 6

@@ -47,7 +47,7 @@ def page(plugin: PluginExchange, postgresql_url: str, tmp_path: Path) -> Walk:
     real = {
         "http://guest:guest@localhost:15672": api.replace("://", f"://{login}@"),
         "http://localhost:15672": api,
-        "postgresql+psycopg://localhost/app": postgresql_url,
+        "postgresql://localhost/app": postgresql_url,
         "amqp://localhost": plugin.broker.url,
         "/%2F": f"/{quote(plugin.virtual_host, safe='')}",
     }

@@ -152,7 +152,7 @@ def test_the_glossary_and_the_decisions_are_pages(site: Path) -> None:
     assert len(words) > 40
     glossary = (site / "reference/glossary.html").read_text()
     assert [word for word in words if f"<td>{word}</td>" not in glossary] == []
-    assert "Claims live in a transaction" in (site / "design/decisions.html").read_text()
+    assert "A claim is a row lock of an open transaction" in (site / "design/decisions.html").read_text()
 
 
 @built

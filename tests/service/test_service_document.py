@@ -22,7 +22,7 @@ def test_the_page_runs_from_top_to_bottom(
         pytest.skip("Node is not installed")
     text = (ROOT / "docs/tutorials/any-language.md").read_text()
     for given, own in {
-        "postgresql+psycopg://localhost/app": postgresql_url,
+        "postgresql://localhost/app": postgresql_url,
         "amqp://localhost": rabbitmq_url,
         "http://localhost:15672": rabbitmq.management_url or "",
         "127.0.0.1:8765": f"127.0.0.1:{(port := free_port())}",

@@ -66,15 +66,15 @@ def test_each_package_and_module_of_the_ground_is_in_the_map() -> None:
     assert not (packages() | modules) - named
 
 
-@pytest.mark.parametrize("row", list(table("Rooms")), ids=lambda row: row[0].strip("`/"))
+@pytest.mark.parametrize("row", list(table("Layers")), ids=lambda row: row[0].strip("`/"))
 def test_the_numbers_of_lines_are_about_right(row: list[str]) -> None:
     room, lines, _ = row
     assert number(lines) == pytest.approx(lines_of("" if room == "ground" else room.strip("`/")), rel=NEAR)
 
 
 def test_each_room_is_in_the_table() -> None:
-    assert [room.strip("`/") for room, *_ in table("Rooms") if room != "ground"] == sorted(
-        packages(), key=[room.strip("`/") for room, *_ in table("Rooms")].index
+    assert [room.strip("`/") for room, *_ in table("Layers") if room != "ground"] == sorted(
+        packages(), key=[room.strip("`/") for room, *_ in table("Layers")].index
     )
 
 

@@ -32,14 +32,16 @@ def in_prometheus(metric: names.Metric) -> str:
 
 def test_the_table_has_every_metric_as_it_is() -> None:
     written = {row[0]: row[1:] for row in rows("`(?:delaystore|messaging)\\.") if len(row) == 4}
-    assert written == {
-        f"`{metric.name}`": [metric.kind, metric.unit, f"`{in_prometheus(metric)}`"] for metric in names.METRICS
+    assert {name: row[:2] for name, row in written.items()} == {
+        f"`{metric.name}`": [f"`{in_prometheus(metric)}`", metric.kind] for metric in names.METRICS
     }
 
 
 def test_each_metric_is_described_as_in_the_code() -> None:
+    """The descriptions of the messaging conventions' metrics are theirs; the document has words of its own."""
     text = " ".join(text_of(DOCUMENT).split())
-    assert [metric.name for metric in names.METRICS if f"- `{metric.name}`: {metric.description}" not in text] == []
+    own = [metric for metric in names.METRICS if metric.name.startswith("delaystore.")]
+    assert [metric.name for metric in own if metric.description not in text] == []
 
 
 def test_the_attributes_are_those_of_the_code() -> None:
@@ -50,8 +52,8 @@ def test_the_attributes_are_those_of_the_code() -> None:
 
 
 def test_it_has_every_outcome() -> None:
-    (sentence,) = re.findall(r"`delaystore.outcome` is one of ([^.]+)", text_of(DOCUMENT))
-    assert set(re.findall(r"`(\w+)`", sentence)) == DispatchReport().counts().keys() - {"fetched"}
+    section = text_of(DOCUMENT).partition("### Outcomes of messages\n")[2].partition("\n#")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == DispatchReport().counts().keys() - {"fetched"}
 
 
 def test_the_alerts_are_those_of_the_rules() -> None:
