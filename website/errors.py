@@ -62,8 +62,10 @@ _IN_FULL: Final[Mapping[str, str]] = {
     "a delay of SPAN is beyond the maximum of this cascade, MAXIMUM": (
         "Use a shorter delay, or let a store keep the message until it is due."
     ),
-    "batch BATCH brings NUMBER messages, and the store has batch BATCH of this stream, of NUMBER: the checkpoint is "
-    "older than the store": "Use the newest checkpoint of the stream, or begin a new stream with `onDuplicate=ignore`.",
+    "batch BATCH brings NUMBER messages, and the store has batch OTHER_BATCH of this stream, of NUMBER: the checkpoint "
+    "is older than the store": (
+        "Use the newest checkpoint of the stream, or begin a new stream with `onDuplicate=ignore`."
+    ),
     "destination 'DESTINATION' leads back to the ingress queue: messages would loop": "Name another destination.",
     "header 'CC' would deliver copies at once": (
         "Use no native delay for this message: a store keeps it until it is due."
@@ -71,17 +73,39 @@ _IN_FULL: Final[Mapping[str, str]] = {
     "its headers declare a document type, which is refused for safety": (
         "Remove the document type (`<!DOCTYPE ...>`) from the headers."
     ),
-    "queue 'SILENT' does not answer: REASON": "Nothing was deleted. Try again when the node of the queue answers.",
+    "queue 'QUEUE' does not answer: REASON": "Nothing was deleted. Try again when the node of the queue answers.",
     "retry_later needs the channel of a BlockingConnection": "With another channel or client, call `next_step`.",
     "the folder for rejects, LOCATION, cannot be made": "Name another folder for rejected rows.",
     "the load id 'LOAD_ID' belongs to KIND": "Choose another load id.",
     "the message does not name its destination": "Let the publisher name a destination.",
     "the message_id 'MESSAGE_ID' appears and disappears": "Do nothing: the ingress retries the message.",
     "the poison queue 'QUEUE' is a part of the cascade NAME": "Name another queue with `--poison-queue`.",
+    "--OPTION does not go with --config": "Write the key of this option into the file.",
+    "RabbitMQ refused the message WHERE": (
+        "Check whether a queue is full. The text ends with the result for the message."
+    ),
+    "it has the trigger FOUND": "Move this job by hand: only a job with a date trigger runs once, as a message does.",
+    "no messages are chosen": (
+        "Pass an ID, a filter such as `--destination NAME`, or `--all`. Commands for waiting messages also take "
+        "`--key KEY`."
+    ),
+    "queue 'NAME' has a message whose headers cannot be read: HEADERS": (
+        "Remove this message with another program, for example RabbitMQ's management page."
+    ),
+    "stopped: MANY rejected, and at most MAX_REJECTS may be": (
+        "The text ends with the last rejected row. To continue, run it again with `--allow-rejected` or a larger "
+        "`--max-rejected`. Otherwise abort it."
+    ),
+    "the KIND for 'NAME' cannot be loaded: OTHER_NAME: ERROR": "Correct the plug-in that the text names.",
+    "the KIND for 'NAME' is a OTHER_NAME, and no function that opens a URL": "Correct the plug-in that the text names.",
+    "the in-memory store can be enlisted only in an object with on_commit and on_rollback, such as a test's own "
+    "transaction, not in a NAME": "Enlist in a SQL store.",
+    "there is no queue 'QUEUE'": "Create it with `delaystore setup --queue QUEUE`, or in Python with `declare()`.",
+    "this load was not begun": "Call `begin` or `join` first.",
     "the queue for rejected requests is missing": "Do nothing: delaystore declares it again.",
     "the web page's process was ended": "Nothing needs to be done again: its changes stay.",
     "unexpected NAME": "The request failed by an error of this Python class. The log of the process has the details.",
-    "unknown field OTHERS": "Remove this field from the request `ping`, which has no fields of its own.",
+    "unknown field NAME": "In the request `ping` of the control queue, remove this field: `ping` has no fields.",
 }
 """Remedies that need a noun where they stand alone, by the cause before them."""
 _INTRODUCTION: Final = """# Error messages
@@ -89,15 +113,19 @@ _INTRODUCTION: Final = """# Error messages
 For everyone who sees an error of delaystore. Search this page for a part of the text, and read its remedy in a minute.
 Entries are for searching, not for reading from top to bottom.
 
-- **Placeholders:** words in capitals, such as `PATH`, stand for values. Search for the words around them.
+- **Placeholders:** words in capitals, such as `PATH`, stand for values. Search for the words around them. In a remedy,
+  they stand for the values that the text of your error shows. `OTHER_NAME` is another value than `NAME`.
 - **Beginnings:** some texts follow words that name a message or a row, so they begin with `it` or `its`, as in
   `row 7: its delay 'x' is no whole number`.
-- **Command line:** each error is one line on standard error, and the exit code is 2.
-- **Python:** the error is an exception of the class in brackets behind the remedy.
+- **Command line:** an error of a command is one line on standard error, and the exit code is 2.
+- **Python:** the error is an exception of the class in brackets behind the remedy. [Error classes](#error-classes)
+  explains the classes.
+- **No class in brackets:** the text is no exception. It is the reason why a message, a row or a job was rejected, an
+  answer of the HTTP API or the control queue, or a line of the web page.
 
 If you have a symptom but no error text, such as late messages, read [Symptoms](symptoms.md) instead.
-
-## Error classes
+"""
+_CLASSES: Final = """## Error classes
 
 All classes are in `delaystore.errors`. If you catch a class, you also catch its subclasses: the classes that name it as
 *Base*.
@@ -115,16 +143,23 @@ class Message:
 
 def page() -> str:
     """The page. Raises ValueError for a remedy in full whose error has another text by now."""
-    parts = [_INTRODUCTION, *(_class(each) for each in _classes())]
+    sections: dict[str, str] = {}
     stale = set(_IN_FULL)
     for heading, rooms in _ROOMS.items():
         found = sorted(set(_messages(rooms)))
         if found:
-            parts.append(f"## {heading}\n\n" + "\n".join(_line(each) for each in found) + "\n")
+            sections[heading] = f"## {heading}\n\n" + "\n".join(_line(each) for each in found) + "\n"
             stale -= {each.cause for each in found}
     if stale:
         raise ValueError(f"no error has the text {min(stale)!r} any more: correct _IN_FULL")
-    return "\n".join(parts)
+    contents = "Sections:\n\n" + "".join(f"- [{each}](#{_anchor(each)})\n" for each in (*sections, "Error classes"))
+    classes = (_class(each) for each in _classes())
+    return "\n".join([_INTRODUCTION, contents, *sections.values(), _CLASSES, *classes])
+
+
+def _anchor(heading: str) -> str:
+    """The anchor of a heading, as the site and GitHub make it."""
+    return re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-")
 
 
 def _classes() -> list[type[DelaystoreError]]:
@@ -200,7 +235,7 @@ _CODE: Final = re.compile(
     |[\w.+]+://[^\s;)']*[^\s;)',.]|[\w.+]+://               # a URL
     |(?:\.?[A-Za-z_]+(?:\.[A-Za-z_]+)*\((?:[^()]|\([^)]*\))*\))+  # a call
     |\??[a-z_]+=[^\s,;)]*[^\s,;).]                            # an argument
-    |[A-Z]+(?:_[A-Z]+)+|[a-z]+(?:_[a-z]+)+                   # a name
+    |(?!OTHER_)[A-Z]+(?:_[A-Z]+)+|[a-z]+(?:_[a-z]+)+         # a name
     |(?:/[\w.]+)+(?<!\.)                                    # an address
     |[^\s`]*[\[\\*<{][^\s`]*[^\s`,.;:)]                      # anything that Markdown would read
     )""",
@@ -242,8 +277,26 @@ def _text(node: ast.expr, constants: Mapping[str, str]) -> str | None:
         left, right = _text(node.left, constants), _text(node.right, constants)
         return None if left is None or right is None else left + right
     if isinstance(node, ast.JoinedStr):
-        return _JOINED.sub(r"\1 \2", "".join(_value(part, constants) for part in node.values))
+        return _JOINED.sub(r"\1 \2", "".join(_values(node, constants)))
     return None
+
+
+def _values(node: ast.JoinedStr, constants: Mapping[str, str]) -> Iterator[str]:
+    """The parts of a string; a placeholder for another value than the one that has its name begins with OTHER_."""
+    named: dict[str, str] = {}
+    for part in node.values:
+        text = _value(part, constants)
+        if isinstance(part, ast.FormattedValue) and _NAMED.fullmatch(text):
+            value = ast.dump(part.value)
+            if named.setdefault(text.strip("'"), value) != value:
+                text = _FIRST.sub("OTHER_", text, count=1)
+        yield text
+
+
+_NAMED: Final = re.compile(r"'?(?!NUMBER\b|VALUE\b)[A-Z_]{3,}'?")
+"""A placeholder for one value, with its quotes."""
+_FIRST: Final = re.compile(r"(?=[A-Z_])")
+"""The place before a name in capitals."""
 
 
 _JOINED: Final = re.compile(r"([a-z]|\w')([A-Z]{4,}\b)")
@@ -264,6 +317,11 @@ _PLACEHOLDERS: Final[Mapping[str, str]] = {
     "self": "NAME",
     "again": "NUMBER",
     "brought": "NUMBER",
+    "typed": "OPTION",
+    "fullname": "TABLE",
+    "silent": "QUEUE",
+    "others": "NAME",
+    "strangers": "COLUMNS",
     "they": "NUMBER messages are waiting",
 }
 """Placeholders of values whose names in the code would not explain them."""

@@ -77,9 +77,9 @@ def rows_of(url: str) -> list[dict[str, Any]]:
         return [{**row, "job_state": bytes(row["job_state"])} for row in found.mappings()]
 
 
-def stored(url: str) -> Sequence[DelayedMessage]:
+def stored(url: str, endpoint: str = "app") -> Sequence[DelayedMessage]:
     with closing(SqlDelayedMessageStore(url)) as store:
-        store.initialize("app", TransactionMode.NONE)
+        store.initialize(endpoint, TransactionMode.NONE)
         return store.list().messages
 
 
@@ -336,13 +336,13 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
         add(one, "again and again", "interval")
     commands = "\n".join(blocks("docs/how-to/leaving-apscheduler.md", "bash"))
     commands = commands.replace(
-        "delaystore migrate preview --endpoint app", "! delaystore migrate preview --endpoint app"
+        "delaystore migrate preview --endpoint mailer", "! delaystore migrate preview --endpoint mailer"
     )
     commands = commands.replace("--allow-rejected --yes\n", "--allow-rejected --yes || test $? = 3\n")
     done = shell(commands.replace("postgresql+psycopg://localhost/app", postgresql_url), tmp_path)
     assert done.returncode == 0, done
     assert "IntervalTrigger" in done.stdout + done.stderr
-    assert [message.message_id for message in stored(postgresql_url)] == ["one"]
+    assert [message.message_id for message in stored(postgresql_url, "mailer")] == ["one"]
 
 
 def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

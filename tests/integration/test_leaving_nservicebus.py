@@ -64,8 +64,7 @@ def persistence(postgresql_url: str) -> Iterator[Any]:
 def walk(broker: Broker, store: str, settings: str, folder: Path) -> Walk:
     real = {
         "http://localhost:15672": broker.management_url,
-        "nservicebus-sql+postgresql://localhost/app": f"nservicebus-sql+{store}",
-        "postgresql+psycopg://localhost/app": store,
+        "postgresql://localhost/app": store,
         "amqp://localhost": broker.url,
     }
     return Walk(PAGE, settings, real, folder)
@@ -74,9 +73,10 @@ def walk(broker: Broker, store: str, settings: str, folder: Path) -> Walk:
 def test_to_native_delays(broker: Broker, persistence: Any, postgresql_url: str, tmp_path: Path) -> None:
     persistence(b"in a year", datetime.now(UTC) + YEAR)
     page = walk(broker, postgresql_url, NATIVE, tmp_path)
-    create, preview = page.commands(NATIVE)
+    create, preview, move = page.commands(NATIVE)
     page.run(create)
     assert "My_Sales" in page.run(preview)
+    page.run(move)
 
 
 @pytest.mark.long

@@ -29,7 +29,8 @@ def test_a_csv_becomes_dispatched_messages(
 ) -> None:
     (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
-    commands = blocks(FILES, "bash")[0].replace(STORE, postgresql_url)
+    prepare, _, load = blocks(FILES, "bash")
+    commands = (prepare + load).replace(STORE, postgresql_url)
     (on_a_cluster,) = blocks(DOCUMENT, "bash")
     done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def test_its_users_log_in(tmp_path: Path) -> None:
     asked = f"curl -s -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:{port}/"
     wait = f"for n in $(seq 300); do {asked} > code && break; sleep 0.1; done\n"
     logins = "".join(f"{asked} -u '{login}'\n" for login in ("ada:a long password", "ada:another password"))
-    page = users.replace("8766", port).replace("0.0.0.0", "127.0.0.1")
+    page = users.replace("8767", port)
     done = shell(f"{setup}{page}page=$!\ntrap 'kill $page' EXIT\n{wait}cat code\n{logins}", tmp_path)
     assert done.stdout.split()[-3:] == ["401", "200", "401"], done
 
