@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from delaystore.message import DelayedMessage
-from tests.chaos.figures.ground import CLASSIC, QUORUM, Ground
+from tests.chaos.figures.ground import CLASSIC, LED, QUORUM, Ground
 from tests.chaos.figures.stream import Stream
 from tests.faults.patience import wait_until
 
@@ -54,14 +54,18 @@ def kill_node(ground: Ground, _: Scale) -> Figure:
 
 def freeze_node(ground: Ground, scale: Scale) -> Figure:
     """SIGSTOP of the node connected to."""
-    with ground.streaming([QUORUM]) as (stream, process):
-        node = ground.brokers.nodes[ground.node_of(process)]
+    with ground.streaming(LED) as (stream, process):
+        connected = ground.node_of(process)
+        node = ground.brokers.nodes[connected]
         began = time.monotonic()
         node.pause()
         time.sleep(scale.frozen)
         node.resume()
         time.sleep(AFTER)
-        return _figure(ground, stream, stream.stall(began), "stall, under 20 s", f"frozen for {scale.frozen:g} s")
+        stalls = [stream.stall(began, queue=queue) for queue in LED]
+        led = stalls.pop(connected)
+        remark = f"frozen for {scale.frozen:g} s; a queue whose leader it was {led:.1f} s"
+        return _figure(ground, stream, max(stalls), "stall, under 20 s", remark)
 
 
 def lose_quorum(ground: Ground, scale: Scale) -> Figure:

@@ -19,6 +19,8 @@ from tests.servers import PostgreSQLReplication, RabbitMQCluster
 
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 QUORUM, CLASSIC, ERROR = "orders", "billing", "error"
+LED = QUORUM, "orders-1", "orders-2"
+"""Quorum queues, each with its leader on the node of its index."""
 
 
 class Ground:
@@ -28,7 +30,8 @@ class Ground:
         self.brokers = brokers
         self.databases = databases
         self._vhost = brokers.create_vhost()
-        brokers.declare_quorum_queue(self._vhost, QUORUM)
+        for leader, queue in enumerate(LED):
+            brokers.declare_quorum_queue(self._vhost, queue, leader)
         brokers.declare_quorum_queue(self._vhost, ERROR)
         brokers.declare_classic_queue(self._vhost, CLASSIC)
         brokers.sync_queues()
