@@ -54,7 +54,7 @@ def _delivery(bench: Bench, endpoint: str) -> Iterator[DelayedDelivery]:
 
 QUESTION = Question(
     name="send-keys",
-    title="one send without a key, against a table without its columns",
+    title="one send without a key, against a table without key columns",
     limit=0.97,
     measure=measure,
 )

@@ -47,12 +47,9 @@ def lateness(axes: Axes, measured: Measured) -> str:
         p50, p99, worst = (median(values) for values in zip(*series["rounds"], strict=True))
         told.append(f"{series['name']} {_duration(p50)}, {_duration(p99)} and {_duration(worst)}")
         label = f"{series['name']}: p99 {_duration(p99)}"
-        if "sample" in series:
-            values = [max(each, _EARLIEST) for each in series["sample"]]
-            shares = [100 * number / (len(values) - 1) for number in range(len(values))]
-            axes.plot(values, shares, color=colour, linewidth=1.8, label=label)
-        else:
-            axes.plot((p50, p99, worst), (50, 99, 100), color=colour, marker="o", linestyle=":", label=label)
+        values = [max(each, _EARLIEST) for each in series["sample"]]
+        shares = [100 * number / (len(values) - 1) for number in range(len(values))]
+        axes.plot(values, shares, color=colour, linewidth=1.8, label=label)
     axes.set_xscale("log")
     axes.set_xlim(right=60_000)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _duration(value)))

@@ -11,8 +11,6 @@ from typing import Any
 class Measured:
     """What a figure was measured with, and its numbers."""
 
-    figure: str
-    source: str
     date: str
     conditions: Mapping[str, str]
     series: Sequence[Mapping[str, Any]]
@@ -23,14 +21,10 @@ class Measured:
         named = {"delaystore": "delaystore", "postgresql": "PostgreSQL", "rabbitmq": "RabbitMQ"}
         versions = [f"{shown} {self.conditions[name].split()[0]}" for name, shown in named.items()]
         machine = self.conditions["machine"].split(", ")[:2]
-        transcribed = "medians" if self.source.endswith("medians") or "medians;" in self.source else "one run"
-        origin = transcribed if self.source.startswith("transcribed") else "every round"
-        return ", ".join([*versions, *machine, self.date, origin])
+        return ", ".join([*versions, *machine, self.date])
 
 
 def read(path: Path) -> Measured:
     """Read a file."""
     document = json.loads(path.read_text())
-    return Measured(
-        document["figure"], document["source"], document["date"], document["conditions"], document["series"]
-    )
+    return Measured(document["date"], document["conditions"], document["series"])
