@@ -14,6 +14,9 @@ OLD_SQLALCHEMY := $(VENV)-sqlalchemy-2.0
 SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_stores.py \
 	$(wildcard tests/integration/test_sql_*.py) tests/integration/test_migration_sources.py
 
+# Not the programs that readers of the tutorials write beside these.
+LINTED := benchmarks delaystore examples scripts tests website pyproject.toml
+
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.installed-runtime
@@ -57,8 +60,8 @@ unit: $(DEVELOPMENT) ## Run the tests that need no server
 	$(BIN)/python -m pytest tests/unit $(ARGS)
 
 lint: $(DEVELOPMENT) ## Check style with ruff
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(LINTED)
+	$(BIN)/ruff format --check $(LINTED)
 
 prose: $(DEVELOPMENT) ## Check the words of documents, docstrings and helps; and the length of commit subjects
 	$(BIN)/python scripts/check_prose.py
@@ -68,8 +71,8 @@ audit: $(DEVELOPMENT) ## Look for known weaknesses in the code and in what is in
 	@scripts/audit.sh $(BIN)
 
 format: $(DEVELOPMENT) ## Put the style right where ruff can
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix $(LINTED)
+	$(BIN)/ruff format $(LINTED)
 
 types: $(DEVELOPMENT) ## Check types with mypy
 	$(BIN)/mypy
