@@ -284,7 +284,7 @@ def _print_verification(name: str, verified: "RunVerification") -> None:
         print_line(f"not verified: {name}: {finding}")
     if verified.rejected_left:
         left = counted(verified.rejected_left, "rejected message")
-        print_line(f"not verified: {name}: {left} remain, which no dispatcher sends")
+        print_line(f"not verified: {name}: {left} left, which no dispatcher sends")
         print_rejected(name, verified.counts.rejected, verified.earlier)
     for remark in verified.remarks:
         print_note(f"{name}: {remark}")

@@ -176,14 +176,14 @@ def print_checks(found: "Sequence[RunCheck]") -> None:
         (
             one.endpoint,
             "?" if one.waiting is None else f"{one.waiting.count:,}",
-            "?" if one.waiting is None else f"{one.waiting.staying:,}",
             f"{one.immovable:,}",
+            "?" if one.waiting is None else f"{one.waiting.staying:,}",
             "" if one.waiting is None else time_text(one.waiting.earliest),
             "" if one.waiting is None else time_text(one.waiting.latest),
         )
         for one in found
     ]
-    columns = ("endpoint", "to move", "staying", "cannot move", "earliest", "latest")
+    columns = ("endpoint", "messages", "cannot move", "left out", "earliest", "latest")
     print_table(columns, rows, right=columns[1:4], unbroken=columns[4:])
     destinations = [
         (one.endpoint, destination, f"{count:,}")

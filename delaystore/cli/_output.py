@@ -71,10 +71,16 @@ def can_ask() -> bool:
 
 
 def confirm(question: str, otherwise: str) -> None:
-    """Ask on the terminal. Where the answer is no, say `otherwise`, and raise typer.Exit."""
+    """Ask on the terminal. If the answer is no, or the input ends, say `otherwise`, and raise typer.Exit."""
     import typer
 
-    if not typer.confirm(question, err=True):
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        agreed = False
+    if not agreed:
         print_note(otherwise)
         raise typer.Exit(1)
 

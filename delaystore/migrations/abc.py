@@ -667,7 +667,7 @@ class Report:
         run: The run; None: nothing was done.
         counts: Its rows by their state.
         seconds: How long this process worked on the run.
-        sent: How many messages this process sent, repeats included.
+        sent: How many messages the target has accepted from this process, repeats included.
         resumed: Whether the run had been begun before.
         rejections: The first rejected rows.
         left: Rows that cannot move, and stay in their table, as far as this process has met them.

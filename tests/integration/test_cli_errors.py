@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -195,9 +195,18 @@ def test_a_change_that_the_store_does_not_note_says_so(run: CommandLine, sqlite_
     assert "(3 messages) is done, but missing in the audit trail: " in result.err
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])
+@pytest.mark.parametrize(
+    ("answer", "code", "left", "says"),
+    [
+        (b"n\n", 1, 6, "nothing is discarded"),
+        (b"y\n", 0, 0, ""),
+        (b"\x04", 1, 6, "nothing is discarded"),
+        (None, 130, 6, "stopped"),
+    ],
+    ids=["no", "yes", "end of input", "Ctrl-C"],
+)
 def test_a_terminal_is_asked_before_anything_is_discarded(
-    run: CommandLine, transport: Transport, answer: bytes, left: int
+    run: CommandLine, transport: Transport, answer: bytes | None, code: int, left: int, says: str
 ) -> None:
     ours, its = pty.openpty()
     process = subprocess.Popen(
@@ -206,11 +215,22 @@ def test_a_terminal_is_asked_before_anything_is_discarded(
         stdin=its,
         stdout=subprocess.DEVNULL,
         stderr=its,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     os.close(its)
-    os.write(ours, answer)
-    assert process.wait(PATIENCE) == (1 if left else 0)
-    assert "Discard 6 messages of 'error' for good?" in os.read(ours, 10_000).decode()
+    shown = ""
+    while "for good? [y/N]" not in shown:
+        shown += os.read(ours, 10_000).decode()
+    if answer is None:
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(ours, answer)
+    assert process.wait(PATIENCE) == code
+    with suppress(OSError):  # the end of a terminal that no process has open
+        while more := os.read(ours, 10_000):
+            shown += more.decode()
+    assert "Discard 6 messages of 'error' for good?" in shown
+    assert says in shown
     os.close(ours)
     assert transport.depth("error") == left
 

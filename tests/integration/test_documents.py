@@ -140,7 +140,7 @@ def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_u
     with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
         transport.declare("shipping")
-    done = shell(commands.replace("cascade delete", "cascade delete --yes"), tmp_path)
+    done = shell(f"{commands}\ndelaystore cascade delete --yes", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "nsb.v2.delay-level-27" in done.stdout
 

@@ -145,7 +145,7 @@ def test_what_cannot_move_is_named_refused_and_left_behind_when_told_to(
     (report,) = moved.document["endpoints"]
     assert (report["counts"]["moved"], report["counts"]["rejected"]) == (2, 3)
     assert {one["row_id"] for one in report["rejections"]} == {"m00002", "m00003", "m00004"}
-    assert "3 rejected of 'sales' exist only here" in run.refused("migrate", "cleanup", *ends, "--yes")
+    assert "only this run has 3 rejected messages of 'sales'" in run.refused("migrate", "cleanup", *ends, "--yes")
 
     assert run("migrate", "abort", *ends, "--yes").code == 0
     assert kept(postgresql_url) == [originals[1], originals[2], originals[3]]
@@ -190,7 +190,7 @@ def test_what_an_earlier_phase_rejected_is_told_until_an_abort_gives_it_back(
     (found,) = verified.document["endpoints"]
     assert (found["findings"], found["counts"]["rejected"]) == ([], 2)
     assert [one["rejected"] for one in found["earlier_rejected"]] == [2]
-    assert "not verified: sales: 4 rejected messages remain" in run("migrate", "verify", *ends).out
+    assert "not verified: sales: 4 rejected messages left" in run("migrate", "verify", *ends).out
 
     (status,) = run("migrate", "status", *ends, "--json").document["endpoints"]
     assert [one["counts"]["rejected"] for one in (status, *status["earlier_runs"])] == [2, 2]

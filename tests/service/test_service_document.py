@@ -26,7 +26,7 @@ def test_the_page_runs_from_top_to_bottom(
         "amqp://localhost": rabbitmq_url,
         "http://localhost:15672": rabbitmq.management_url or "",
         "127.0.0.1:8765": f"127.0.0.1:{(port := free_port())}",
-        "python3 -m venv .venv\nsource .venv/bin/activate\n": "",
+        "make demo                       # installs delaystore into .venv\nsource .venv/bin/activate\n": "",
         "createdb app\n": "",
         "[endpoint.sales]\n": f'[web]\nlisten = "127.0.0.1:{port}"\n\n[endpoint.sales]\n',
     }.items():

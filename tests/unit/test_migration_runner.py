@@ -480,7 +480,7 @@ def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> No
 def test_what_was_rejected_is_not_cleaned_up_unless_forced() -> None:
     source, target = source_of(10, bad=None), ScriptedTarget()
     run(source, target, "sales", REJECTING)
-    with pytest.raises(MigrationError, match="1 rejected of 'sales' exist only here"):
+    with pytest.raises(MigrationError, match="only this run has 1 rejected message of 'sales'"):
         clean_up(source, target, "sales")
     clean_up(source, target, "sales", force=True)
     assert source.run_now is None

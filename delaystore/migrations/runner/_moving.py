@@ -296,4 +296,5 @@ class Mover:
             with self._at_source:
                 self._source.complete(self._run, batch, rejected)
         again = batch.count if received is None else 0
-        self._tally.count(batch, len(messages), repeated, rejected, again=again)
+        sent = sum(outcome.kind is OutcomeKind.DELIVERED for outcome in outcomes.values())
+        self._tally.count(batch, sent, repeated, rejected, again=again)

@@ -319,8 +319,8 @@ def clean_up(
             raise MigrationError(f"nothing was cleaned up: {verified.findings[0]}; --force does it anyway")
         if not force and counts.rejected:
             raise MigrationError(
-                f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} exist only here; abort "
-                "returns them to the source, --force deletes them"
+                f"nothing was cleaned up: only this run has {counted(counts.rejected, 'rejected message')} of "
+                f"{endpoint!r}; abort returns them to the source, --force deletes them"
             )
         for run in source.runs(endpoint):
             ended = not run.status.unfinished or run.run_id == verified.run.run_id
