@@ -15,7 +15,7 @@ SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_sto
 	$(wildcard tests/integration/test_sql_*.py) tests/integration/test_migration_sources.py
 
 # Not the programs that readers of the tutorials write beside these.
-LINTED := benchmarks delaystore examples scripts tests website pyproject.toml
+LINTED := benchmarks delaystore docs examples scripts tests website $(wildcard *.md) pyproject.toml
 
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
