@@ -20,7 +20,7 @@ def change(busy: Busy, drain: str, what: str) -> None:
     """A configuration in which the dispatcher, or its endpoint, is another; asked for by SIGHUP."""
     text = busy.config.read_text().replace('drain = "20s"', f'drain = "{drain}"')
     if what == "dispatcher":
-        busy.config.write_text(f"{text}\nretries = 3\n")
+        busy.config.write_text(f"{text}\nnumber_of_retries = 3\n")
     elif what == "store":
         busy.config.write_text(text.replace(busy.store, f"{busy.store}?application_name=other"))
     else:
@@ -85,7 +85,7 @@ def test_fifty_reloads_in_a_moment_leave_all_as_it_should_be(sqlite_url: str, tm
         service.wait_until_ready()
         good = config.read_text()
         for retries in range(50):
-            config.write_text(f"{good}[endpoint.sales.dispatcher]\nretries = {retries}\n")
+            config.write_text(f"{good}[endpoint.sales.dispatcher]\nnumber_of_retries = {retries}\n")
             service.process.send_signal(signal.SIGHUP)
             time.sleep(0.005)
         config.write_text(good.replace("20s", "21s"))
