@@ -288,6 +288,7 @@ class MySqlStaging(StagingDialect, MySqlDialect):
         except KeyboardInterrupt:
             with suppress(SQLAlchemyError), connection.engine.connect() as other:
                 other.exec_driver_sql(f"KILL {session}")
+            connection.invalidate()  # a rollback would fail, and hide the interrupt
             raise
 
     @override
