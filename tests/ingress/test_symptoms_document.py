@@ -22,7 +22,7 @@ def await_counts(url: str, management: str, *queues: str) -> None:
     with BrokerClient(url, management) as client:
         api = client.management
         assert api is not None
-        wait_until(lambda: None not in [api.message_counts().get(queue) for queue in queues])
+        wait_until(lambda: None not in [api.queues()[queue].messages for queue in queues])
 
 
 @pytest.mark.long
@@ -40,7 +40,9 @@ def test_the_checks_print_what_they_say(
     assert done.returncode == 0, done.stderr
     with opened(postgresql_url) as store:
         store.store(message(store.now(), -600, "order-17"))
-    await_counts(ground.url, rabbitmq.management_url or "", "orders.ingress", "orders.ingress.rejected")
+    await_counts(
+        ground.url, rabbitmq.management_url or "", "orders.ingress", "orders.ingress.expired", "orders.ingress.rejected"
+    )
     code, outputs = printed(script(blocks), tmp_path)
     last = max(outputs)
     assert code == 0, f"{PAGE}:{blocks[last].line}: {outputs[last]}"

@@ -333,7 +333,7 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
         channel.queue_declare("sales", durable=True, arguments=QUORUM)
     put_many(broker, NSERVICEBUS_V2, range(count), "sales")
     put_many(broker, NSERVICEBUS_V2, range(count, count + 10), "gone")
-    environment = {"DELAYSTORE_BROKER": broker, "DELAYSTORE_TO_BROKER": other}
+    environment = {"DELAYSTORE_BROKER": broker, "DELAYSTORE_CASCADE_TRANSFER_TO_BROKER": other}
     transfer = ["cascade", "transfer"]
     killed_while_moving(transfer, environment, (broker, V2), (other, V2), count // 4)
     last = started([*transfer, "--json"], environment)
