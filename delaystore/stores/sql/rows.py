@@ -105,11 +105,21 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
     """The values of a new row, by column, in the order of COLUMNS."""
-    return dict(zip(NAMES, to_values(message), strict=True))
+    headers, properties = message.headers, message.properties
+    return {
+        "message_id": message.message_id,
+        "destination": message.destination,
+        "due_time": message.due_time,
+        "next_attempt": message.next_attempt,
+        "failure_count": message.failure_count,
+        "headers": encode_mapping(headers) if headers else None,
+        "properties": encode_mapping(properties) if properties else None,
+        "body": message.body,
+    }
 
 
 def to_values(message: DelayedMessage) -> tuple[Any, ...]:
-    """The values of a new row, in the order of COLUMNS. Called for each of millions: it makes no dictionary."""
+    """The values of `to_row`, without a dictionary: for COPY this is called for each of millions."""
     headers, properties = message.headers, message.properties
     return (
         message.message_id,
@@ -124,18 +134,26 @@ def to_values(message: DelayedMessage) -> tuple[Any, ...]:
 
 
 class MessageRows:
-    """The values of the rows of `messages`, one row after the other; each is read once."""
+    """The rows of `messages`, one after the other; each is read once."""
 
     def __init__(self, messages: Iterable[DelayedMessage]) -> None:
         self._messages = iter(messages)
         self.earliest = LATEST_DUE_TIME
         """The first next attempt of the rows so far."""
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def values(self) -> Iterator[tuple[Any, ...]]:
+        """Each row's values, in the order of COLUMNS."""
+        return map(to_values, self._noted())
+
+    def by_column(self) -> Iterator[dict[str, Any]]:
+        """Each row's values, by column."""
+        return map(to_row, self._noted())
+
+    def _noted(self) -> Iterator[DelayedMessage]:
         for message in self._messages:
             if message.next_attempt < self.earliest:
                 self.earliest = message.next_attempt
-            yield to_values(message)
+            yield message
 
 
 def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()) -> DelayedMessage:

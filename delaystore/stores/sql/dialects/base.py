@@ -41,9 +41,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.message import EARLIEST_DUE_TIME, MARKS, marked
-from delaystore.stores.sql.codec import NAMES, UtcDateTime, in_order
+from delaystore.stores.sql.codec import UtcDateTime, in_order
 from delaystore.stores.sql.drivers import Driver, driver_of
 from delaystore.stores.sql.faults import Code, Fault, HostsInTurn, TableSize, code_of
+from delaystore.stores.sql.rows import MessageRows
 
 CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
@@ -478,15 +479,15 @@ class StoreDialect(SqlDialect):
         connection: Connection,
         table: Table,
         partitions: Table | None,  # noqa: ARG002 - for overriders
-        rows: Iterable[tuple[Any, ...]],
+        rows: MessageRows,
     ) -> int:
-        """Insert rows, values in the order of NAMES, unless one's id is there or in `partitions`; returns how many.
+        """Insert rows in bulk, unless one's id is there or in `partitions`; returns how many.
 
         Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a
         claimed one, and all that are there are claimed; the caller undoes earlier writes.
         """
-        statement, iterator, count = insert(table), iter(rows), 0
-        while chunk := [dict(zip(NAMES, row, strict=True)) for row in islice(iterator, CHUNK)]:
+        statement, iterator, count = insert(table), rows.by_column(), 0
+        while chunk := list(islice(iterator, CHUNK)):
             ids = [row["message_id"] for row in chunk]
             try:
                 with self.savepoint(connection):

@@ -92,6 +92,7 @@ from delaystore.stores.sql.faults import (
     HostsInTurn,
     code_of,
 )
+from delaystore.stores.sql.rows import MessageRows
 
 log = logging.getLogger("delaystore.stores.sql")
 
@@ -429,11 +430,9 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return nullcontext()
 
     @override
-    def insert_many(
-        self, connection: Connection, table: Table, partitions: Table | None, rows: Iterable[tuple[Any, ...]]
-    ) -> int:
+    def insert_many(self, connection: Connection, table: Table, partitions: Table | None, rows: MessageRows) -> int:
         """COPY."""
-        iterator, count = iter(rows), 0
+        iterator, count = rows.values(), 0
         while True:
             ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
             count += len(ids)
