@@ -77,7 +77,7 @@ _NAMED: Final = re.compile(r"\A(?:#|//|--) ([\w/-]+\.\w+)\n")
 _MARK: Final = "@@@ block"
 _ANYTHING: Final = {
     "id": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    "time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:\d\d)?",
+    "time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)?",
     "...": r".*",
 }
 """What a fresh id, a time, and `...` stand for."""

@@ -105,30 +105,28 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
     """The values of a new row, by column, in the order of COLUMNS."""
-    headers, properties = message.headers, message.properties
     return {
         "message_id": message.message_id,
         "destination": message.destination,
         "due_time": message.due_time,
         "next_attempt": message.next_attempt,
         "failure_count": message.failure_count,
-        "headers": encode_mapping(headers) if headers else None,
-        "properties": encode_mapping(properties) if properties else None,
+        "headers": encode_mapping(message.headers),
+        "properties": encode_mapping(message.properties),
         "body": message.body,
     }
 
 
 def to_values(message: DelayedMessage) -> tuple[Any, ...]:
     """The values of `to_row`, without a dictionary: for COPY this is called for each of millions."""
-    headers, properties = message.headers, message.properties
     return (
         message.message_id,
         message.destination,
         message.due_time,
         message.next_attempt,
         message.failure_count,
-        encode_mapping(headers) if headers else None,
-        encode_mapping(properties) if properties else None,
+        encode_mapping(message.headers),
+        encode_mapping(message.properties),
         message.body,
     )
 
