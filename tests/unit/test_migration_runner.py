@@ -234,7 +234,7 @@ def test_rows_that_cannot_move_are_rejected_and_the_others_go() -> None:
     source, target = source_of(20, bad=None), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.UNROUTABLE, "no queue") if one.message_id == "m7" else DELIVERED
     report = run(source, target, "sales", REJECTING)
-    assert report.counts.moved == 19
+    assert (report.sent, report.counts.moved) == (19, 19)
     assert {(one.row_id, one.reason) for one in report.rejections} == {
         ("r7", "no queue"),
         ("bad", "its headers cannot be read"),
