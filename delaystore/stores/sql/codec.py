@@ -355,6 +355,10 @@ FAILURES: Final = "failures"
 """The column of why forwarding has failed: a line for each attempt, as in `delaystore.message`."""
 FAILURES_OF: Final = "failures_of"
 """The column of the message_id whose failures these are: a row is given to another message with the same key."""
+NOT_AFTER: Final = "not_after"
+"""The column of the time after which a message is not delivered any more; NULL: it has none."""
+LOAD: Final = "load_number"
+"""The column of the number of the load that stored a message; NULL: no load did."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""
 

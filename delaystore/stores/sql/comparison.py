@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import NullType
 
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, FIRST_SENT, KEY, MESSAGE_KEY
+from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, FIRST_SENT, KEY, LOAD, MESSAGE_KEY, NOT_AFTER
 from delaystore.stores.sql.dialects import Defect, StoreDialect, made_by_setup
 from delaystore.stores.sql.errors import translate
 from delaystore.stores.sql.faults import Fault, quoted_name
@@ -253,6 +253,8 @@ class _Comparison:
             FIRST_SENT,
             FAILURES,
             FAILURES_OF,
+            NOT_AFTER,
+            LOAD,
             *(each.name for each in self._dialect.failing_columns()),
         )
         if column.name in added:

@@ -30,7 +30,9 @@ from delaystore.stores.sql.codec import (
     FAILURES_OF,
     FIRST_SENT,
     KEY,
+    LOAD,
     MESSAGE_KEY,
+    NOT_AFTER,
     ExactText,
     Json,
     UtcDateTime,
@@ -59,7 +61,7 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
     where many messages are due at once. The index of keys holds only messages with a key where the database can do
     that; elsewhere it takes any number of NULLs. The index of messages that have failed before holds nothing else,
     so that storing a message costs nothing more; where the database cannot do that, it is of a column that is NULL
-    for all the others.
+    for all the others. The index of loads holds only messages that a load stored, where the database can do that.
     """
     leases = dialect.claiming is Claiming.LEASES
     table = quoted_table(
@@ -72,6 +74,8 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
         Column(FAILURES, Json()),
         Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)),
         *dialect.failing_columns(),
+        Column(NOT_AFTER, UtcDateTime),
+        Column(LOAD, Integer),
         **dialect.table_options,
     )
     Index(f"{name}_due", *in_order(table), _table=table)
@@ -82,6 +86,8 @@ def delayed_table(name: str, schema: str | None, dialect: StoreDialect) -> Table
     Index(f"{name}_keys", key, unique=True, _table=table, **dialect.index_condition(key.is_not(None)))
     is_failing = dialect.index_condition(dialect.is_failing(table))
     Index(f"{name}_failing", *dialect.failing_order(table), _table=table, **is_failing)
+    of_loads = dialect.index_condition(table.c[LOAD].is_not(None))
+    Index(f"{name}_load", table.c[LOAD], table.c[KEY], _table=table, **of_loads)
     return table
 
 
@@ -212,6 +218,8 @@ def _operations() -> list[Column[Any]]:
         Column("changed", BigInteger, nullable=False),
         Column("held", BigInteger, nullable=False),
         Column("held_ids", _JSON, nullable=False),
+        Column("shift", BigInteger),
+        Column("time_zone", _NAME),
     ]
 
 

@@ -29,6 +29,8 @@ OPERABLE: Final = "0004"
 """The first version with the tables of what operators and dispatchers note."""
 AUDITED: Final = "0005"
 """The first version whose audit trail has a column for each field of an entry."""
+LOADED: Final = "0006"
+"""The first version whose messages have a latest delivery time and a load, and whose operations have a shift."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with, of the newest migration, vNNNN_*.py."""
 

@@ -39,6 +39,8 @@ from delaystore.processes import pause
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
+    LOAD,
+    NOT_AFTER,
     ExactText,
 )
 from delaystore.stores.sql.dialects.base import (
@@ -84,6 +86,13 @@ _SIZES: Final = text(
 )
 _SAMPLE: Final = 100
 """Pages to look at where no statistics tell how many rows a page has; together they hold 10,000 or so at the most."""
+_ADDED_COLUMNS: Final = (
+    (FAILURES, "TEXT"),
+    (FAILURES_OF, 'TEXT COLLATE "C"'),
+    (NOT_AFTER, "TIMESTAMP WITH TIME ZONE"),
+    (LOAD, "INTEGER"),
+)
+"""Columns that later versions of the schema have added to messages."""
 _PARTITION_INDEXES: Final[Mapping[str, str]] = {
     "due": "(next_attempt, message_id)",
     "failing": "(next_attempt, message_id) WHERE failure_count > 0",
@@ -232,7 +241,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
         for (_, partition), columns in found.items():
             name = quoted_name(quoted_table(partition, table.schema), connection.dialect)
             there = {each["name"] for each in columns}
-            for column_name, kind in ((FAILURES, "TEXT"), (FAILURES_OF, 'TEXT COLLATE "C"')):
+            for column_name, kind in _ADDED_COLUMNS:
                 if column_name not in there:  # or its lock would wait for an index that is being built
                     execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN {column_name} {kind}")
             lacking = text(_LACKING.format(table="CAST(CAST(:partition AS REGCLASS) AS OID)"))
