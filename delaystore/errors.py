@@ -6,7 +6,8 @@ Every error that delaystore raises on purpose is a `DelaystoreError`. Its text n
     ├── ConfigurationError            a setting, name or URL that cannot work (also a ValueError)
     │   ├── UnknownSchemeError        no store or transport is registered for a URL's scheme
     │   ├── MissingDependencyError    an extra that is not installed
-    │   └── UnsupportedModeError      the store and the transport do not support a TransactionMode
+    │   ├── UnsupportedModeError      the store and the transport do not support a TransactionMode
+    │   └── UnknownLoadError          no load has this id
     ├── InvalidMessageError           a message that no store or transport can carry (also a ValueError)
     │   └── UnsupportedMessageError   a message that this transport cannot carry unchanged
     ├── StoreError                    the store failed
@@ -81,6 +82,13 @@ class UnsupportedModeError(ConfigurationError):
     transaction of the store.
 
     Remedy: choose another mode, or a transport in the database of the store.
+    """
+
+
+class UnknownLoadError(ConfigurationError):
+    """No load of a file, DataFrame or stream has this id.
+
+    Remedy: list the loads, as by `delaystore loads list`, and correct the id.
     """
 
 

@@ -8,7 +8,15 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import MAX_MESSAGE_ID_BYTES, NOTHING, DelayedMessage, check_destination, utc
+from delaystore.message import (
+    MAX_LOAD_ID_BYTES,
+    MAX_MESSAGE_ID_BYTES,
+    NOTHING,
+    DelayedMessage,
+    check_destination,
+    is_load_id,
+    utc,
+)
 from delaystore.text import parse_time
 
 ALL: Final = "all"
@@ -28,6 +36,7 @@ class MessageFilter:
         since: Due then or later; aware.
         until: Due before; aware.
         id_prefix: How the message_id begins.
+        load: Stored by the load of this id, a stream's id included.
         headers: Each has this value, compared as text; see `header_text`.
         failing: True: forwarding has failed before. False: it has not. None: either.
         paused: True: the message would be due, and its destination is paused. False: it is not so. None: either.
@@ -46,6 +55,7 @@ class MessageFilter:
     since: datetime | None = None
     until: datetime | None = None
     id_prefix: str | None = None
+    load: str | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     failing: bool | None = None
     paused: bool | None = None
@@ -61,6 +71,10 @@ class MessageFilter:
             raise InvalidMessageError(f"nothing is due {times}; the second time must be later")
         if self.id_prefix is not None:
             _check_prefix(self.id_prefix)
+        if self.load is not None and not is_load_id(self.load):
+            raise InvalidMessageError(
+                f"load {self.load!r:.80} is no load id, which has 1 to {MAX_LOAD_ID_BYTES} printable ASCII characters"
+            )
         for name in ("failing", "paused"):
             if not isinstance(getattr(self, name), bool | None):
                 raise InvalidMessageError(f"{name} must be true or false, not {getattr(self, name)!r}")
@@ -84,7 +98,7 @@ class MessageFilter:
         return all(name in headers and header_text(headers[name]) == value for name, value in self.headers.items())
 
     def matches(self, message: DelayedMessage) -> bool:
-        """Whether a message meets all conditions.
+        """Whether a message meets all conditions. With `load` none does: only the store knows the load of a message.
 
         Args:
             message: The message.
@@ -94,7 +108,8 @@ class MessageFilter:
 
         """
         return (
-            (self.destination is None or message.destination == self.destination)
+            self.load is None
+            and (self.destination is None or message.destination == self.destination)
             and (self.since is None or message.due_time >= self.since)
             and (self.until is None or message.due_time < self.until)
             and (self.id_prefix is None or message.message_id.startswith(self.id_prefix))

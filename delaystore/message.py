@@ -165,6 +165,8 @@ MAX_MESSAGE_ID_BYTES: Final = 255
 """AMQP 0-9-1 sends message-id as a short string."""
 MAX_KEY_BYTES: Final = 255
 """As many as every database can keep unique."""
+MAX_LOAD_ID_BYTES: Final = 255
+"""Printable ASCII, which every database compares alike."""
 MAX_DESTINATION_BYTES: Final = 255
 """AMQP 0-9-1's limit for a routing key. The transport checks the names within an address."""
 MAX_ADDRESS_BYTES: Final = 1600
@@ -404,6 +406,12 @@ def check_key(key: str) -> None:
     """Raise InvalidMessageError unless `key` is text of 1 to 255 bytes without control characters."""
     _check_text(key, "key", MAX_KEY_BYTES)
     _refuse_control_characters(key, "key")
+
+
+def is_load_id(load_id: object) -> bool:
+    """Whether a load can have that id: 1 to 255 printable ASCII characters."""
+    is_text = isinstance(load_id, str) and load_id.isascii() and load_id.isprintable()
+    return is_text and 0 < len(str(load_id)) <= MAX_LOAD_ID_BYTES
 
 
 def check_destination(destination: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ def stage(
                 file.write(converted.rejected)
             if file is not None or not rejects.count:
                 sink.write(converted.staged)
-        staged = sink.finish()
+        staged = replace(sink.finish(), rejected=rejects.count)
         if file is not None and rejects.count:
             staging.renew()  # an attempt that outlives its load must not leave a file behind
         return AttemptReport(staged, rejects, None if file is None else file.close())

@@ -11,13 +11,12 @@ from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
+from delaystore.message import MAX_LOAD_ID_BYTES, KeyRule, OnKey, check_destination, is_load_id, new_message_id
 from delaystore.processes import actor_name, user_at_host
 from delaystore.renames import LOAD_OPTIONS
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
 
-MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
 """The default rule for a key of a waiting message."""
 _UNNAMED: Final = "unnamed-"
@@ -111,6 +110,8 @@ class WriteOptions(StoreOptions):
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
     transport: str | None = None
     lease_seconds: int = 120
+    again: bool = False
+    """Load a cancelled load again."""
     noted_as: Change = field(default_factory=lambda: replacing(Way.LOAD))
     """Who replaces messages, and how, as the load's entry in the audit trail names them."""
 
@@ -149,6 +150,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         transport=given.text("transport"),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
+        again=given.choice("again", YesOrNo.FALSE) is YesOrNo.TRUE,
     )
     given.nothing_left()
     _check_load_id(read.load_id)
@@ -215,7 +217,7 @@ def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRul
 def _check_load_id(load_id: str | None) -> None:
     if load_id is None:
         return
-    if not load_id.isprintable() or not load_id.isascii() or len(load_id) > MAX_LOAD_ID_BYTES:
+    if not is_load_id(load_id):
         raise ConfigurationError(
             f"the load id {load_id[:_SHOWN]!r} cannot be used; "
             f"take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"

@@ -28,7 +28,7 @@ from delaystore.bulk.rejects import (
     reject_folder,
 )
 from delaystore.bulk.rows import FileRows, header, parquet_columns, read_rows
-from delaystore.bulk.staging import LoadKey, LoadOwner, LoadState, LoadStore, Staging, open_load_store
+from delaystore.bulk.staging import LoadKey, LoadOwner, LoadState, LoadStore, Staging, cancelled_error, open_load_store
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 from delaystore.message import new_message_id
 
@@ -148,9 +148,14 @@ class LoadRequest:
 def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None:
     """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
 
-    Raises StoreError for a store that cannot be reached, LoadError where rejected rows cannot be read.
+    Raises StoreError for a store that cannot be reached, LoadError where rejected rows cannot be read, and
+    ConfigurationError for a load that was cancelled, unless it is to be loaded again.
     """
     status = next(iter(store.loads(request.load_id)), None)
+    if status is not None and status.cancelled_at is not None:
+        if request.given.again:
+            return None
+        raise cancelled_error(status)
     if status is None or status.state is not LoadState.FINISHED:
         return None
     return LoadReport(

@@ -9,7 +9,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "Failed messages": "errors",
     "Destinations": "destinations pause resume limit",
     "Run": "serve dispatch ingress control web",
-    "Monitor": "status health endpoints operations changes",
+    "Monitor": "status health endpoints operations loads changes",
     "Move data": "load migrate cascade",
 }
 """The sections of `delaystore --help`, with their commands."""
@@ -43,6 +43,7 @@ FILTERS: Final = (
     "--due-after",
     "--due-before",
     "--id-prefix",
+    "--load",
     "--header",
     "--failing",
     "--paused",
@@ -63,7 +64,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "load": {
         "Rows": "--map --destination --format --unknown-columns --time-zone --ambiguous-time",
         "Ids and keys": "--load-id --id-columns --on-duplicate --key-column --on-key --max-wait",
-        "Control": "--rejects-dir --dry-run --cleanup --create",
+        "Control": "--rejects-dir --dry-run --cleanup --create --again",
         "Spark": "--master --conf --spark-log",
     },
     "dispatch": {
@@ -128,7 +129,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "send": (
         "File",
         "--map --format --load-id --id-columns --key-column --on-duplicate --unknown-columns --time-zone "
-        "--ambiguous-time --rejects-dir --dry-run",
+        "--ambiguous-time --rejects-dir --dry-run --again",
         "delaystore load --help",
     ),
     "serve": (
@@ -188,6 +189,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "errors show": ("errors show invoice-7",),
     "errors replay": ("errors replay --destination bilng --to billing --dry-run", "errors replay --kind Unroutable"),
     "errors discard": ("errors discard --destination bilng --failed-before 2027-01-01T00:00Z",),
+    "loads list": ("loads list",),
+    "loads show": ("loads show reminders-2027",),
+    "loads cancel": ("loads cancel reminders-2027 --dry-run",),
+    "loads pause": ("loads pause reminders-2027 --for 2d",),
+    "loads resume": ("loads resume reminders-2027",),
     "operations list": ("operations list",),
     "operations resume": ("operations resume spring-offers",),
     "operations abandon": ("operations abandon spring-offers",),
@@ -254,6 +260,13 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "errors show": {1: "The message is not among the first 10,000"},
     "errors replay": {0: "All replayed", 1: "Some matching messages stay in the error queue"},
     "errors discard": {0: "All deleted", 1: _DECLINED},
+    "loads show": {1: "The load does not exist"},
+    "loads cancel": {
+        0: "All waiting messages cancelled",
+        1: "A message is being dispatched, the load does not exist, the operation was abandoned, or you declined",
+    },
+    "loads pause": {1: "The load does not exist"},
+    "loads resume": {1: "The load does not exist, or is not paused"},
     "operations resume": {1: "A message is being dispatched, or the operation was abandoned or does not exist"},
     "operations abandon": {1: "The operation does not exist, or had ended before"},
     "cascade create": {1: "A policy could not be set; with --passive: a part is missing"},

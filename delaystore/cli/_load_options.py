@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WORDS: Final = re.compile("(?=[A-Z])")
 _OPTIONS: Final = (
     "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
-    "unknownColumns", "timeZone", "ambiguousTime", "rejects",
+    "unknownColumns", "timeZone", "ambiguousTime", "rejects", "again",
 )  # fmt: skip
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
 _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
@@ -151,6 +151,8 @@ class RowOptions:
         ),
     ] = None
 
+    again: Annotated[bool, typer.Option("--again", help="Load a load id again that was cancelled.")] = False
+
     def rules(self) -> dict[str, str | None]:
         """The options of a load, but those about keys; None: not given, or the default."""
         return {
@@ -162,6 +164,7 @@ class RowOptions:
             "timeZone": self.time_zone,
             "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
             "rejects": self.rejects_dir,
+            "again": "true" if self.again else None,
         }
 
     def given(
@@ -201,6 +204,7 @@ RowsOfFile = Annotated[
         "time_zone",
         "ambiguous_time",
         "rejects_dir",
+        "again",
     ),
 ]
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""

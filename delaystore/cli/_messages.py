@@ -62,7 +62,7 @@ class ListOptions(FilterOptions):
     @property
     def are_searched(self) -> bool:
         """Whether messages are read to find matching ones, which no index has."""
-        return bool(self.id_prefix or self.header or self.failing or self.paused)
+        return bool(self.id_prefix or self.load or self.header or self.failing or self.paused)
 
 
 def list_messages(

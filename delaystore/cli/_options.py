@@ -209,6 +209,7 @@ class FilterOptions:
     id_prefix: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins with this text.")
     ] = None
+    load: Annotated[str | None, typer.Option(metavar="LOAD_ID", help="Only messages that this load has stored.")] = None
     header: Annotated[
         list[str] | None,
         typer.Option(
@@ -228,6 +229,7 @@ class FilterOptions:
             since=None if self.due_after is None else parse_instant(self.due_after, "--due-after"),
             until=None if self.due_before is None else parse_instant(self.due_before, "--due-before"),
             id_prefix=self.id_prefix,
+            load=self.load,
             headers=dict(headers),
             failing=self.failing or None,
             paused=self.paused or None,

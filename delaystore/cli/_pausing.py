@@ -1,7 +1,7 @@
 """`delaystore pause`, `resume`, `limit`, `destinations` and `changes`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from time import monotonic
@@ -52,15 +52,11 @@ def pause(
     late, and not lost. Other destinations continue as usual. This command and the dispatchers park due messages. If you
     interrupt the command, the destination is paused anyway.
     """
-    if until is not None and for_ is not None:
-        raise ConfigurationError("--until and --for are both given; pass one of them")
-    span = None if for_ is None else parse_duration(for_, "--for")
-    instant = None if until is None else parse_instant(until, "--until")
+    end = pause_end(until, for_)
     with where.open() as opened:
         operations = acting(opened, actor)
-        if span is not None:
-            instant = _after(opened.store.now(), span)
-        with _watched("parking", "it is paused, and dispatchers park the rest") as show:
+        instant = end(opened.store.now)
+        with watched("parking", "it is paused, and dispatchers park the rest") as show:
             parked = operations.pause(destination, until=instant, progress=show)
         nothing = _nothing_waits(operations, destination)
     if as_json:
@@ -88,7 +84,7 @@ def resume(
         operations = acting(opened, actor)
         found = next((each for each in operations.destinations() if each.name == destination), None)
         was_paused = found is not None and (found.paused or found.resuming)
-        with _watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as show:
+        with watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as show:
             shown = operations.resume(destination, progress=show)
     if as_json:
         print_document({"destination": destination, "was_paused": was_paused, "shown": shown})
@@ -145,6 +141,15 @@ def parse_rate(text: str, option: str) -> float | None:
     return check_max_rate(float(found[1]) / _SECONDS[found[2] or "s"], option)
 
 
+def pause_end(until: str | None, for_: str | None) -> Callable[[Callable[[], datetime]], datetime | None]:
+    """The end of a pause by its options, as a function of the store's clock. Raises ConfigurationError."""
+    if until is not None and for_ is not None:
+        raise ConfigurationError("--until and --for are both given; pass one of them")
+    span = None if for_ is None else parse_duration(for_, "--for")
+    instant = None if until is None else parse_instant(until, "--until")
+    return lambda now: instant if span is None else _after(now(), span)
+
+
 def _after(now: datetime, span: timedelta) -> datetime:
     """When a pause of `span` ends; ConfigurationError where that is at once, or beyond all dates."""
     if not span:
@@ -158,7 +163,7 @@ def _after(now: datetime, span: timedelta) -> datetime:
 
 
 @contextmanager
-def _watched(step: str, left: str) -> Iterator["CountListener"]:
+def watched(step: str, left: str) -> Iterator["CountListener"]:
     """What shows progress. After a signal it ends the block: names the rest, `left`, and raises typer.Exit."""
     from delaystore.cli._progress import ProgressBar
 

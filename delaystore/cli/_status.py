@@ -191,6 +191,8 @@ def _facts(report: StoreReport, criteria: "HealthCriteria") -> Iterator[tuple[st
     for name, some, shown in (("paused", seen.paused, _paused), ("limited", seen.limited, _limited)):
         if some:
             yield name, named([shown(each) for each in some])
+    if seen.paused_loads:
+        yield "paused load", named(seen.paused_loads)
     if report.problem is None or seen.error_queue_depth is not None:
         yield "error queue", _error_queue(seen)
     yield from _rejected(seen)

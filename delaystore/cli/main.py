@@ -23,6 +23,7 @@ from delaystore.cli._health import health
 from delaystore.cli._help import HelpedRoot, explain, variables
 from delaystore.cli._ingress import ingress_app
 from delaystore.cli._load import load
+from delaystore.cli._loads import loads_app
 from delaystore.cli._messages import count, list_messages, receive, show
 from delaystore.cli._migrate import migrate_app
 from delaystore.cli._options import ENVIRONMENT_PREFIX
@@ -33,7 +34,7 @@ from delaystore.cli._serve import serve, web
 from delaystore.cli._setup import endpoints, setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
-from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.errors import ConfigurationError, DelaystoreError, UnknownLoadError
 from delaystore.registry import missing
 from delaystore.renames import COMMANDS, renamed_option, renamed_variable
 
@@ -69,6 +70,9 @@ def _errors_in_one_line() -> Iterator[None]:
         if renamed := _renamed_option(error):
             raise _failure(renamed) from None
         raise _failure(_wrong_call(error)) from None
+    except UnknownLoadError as error:
+        print_note(f"not found: {error}")
+        raise typer.Exit(1) from None
     except DelaystoreError as error:
         raise _failure(str(error)) from None
     except ModuleNotFoundError as error:
@@ -197,6 +201,7 @@ add_commands(
 )
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
+app.add_typer(loads_app, name="loads")
 app.add_typer(cascade_app, name="cascade")
 app.add_typer(ingress_app, name="ingress")
 app.add_typer(migrate_app, name="migrate")

@@ -15,7 +15,7 @@ from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore, OperableTransaction
-from delaystore.stores.records import Allowance, Destination, postponed_until, retried_at
+from delaystore.stores.records import Allowance, Destination, number_of_load, postponed_until, retried_at
 
 logger = logging.getLogger("delaystore.dispatcher")
 CHECK_EVERY: Final = 5.0
@@ -175,7 +175,7 @@ class KnownDestinations:
             return
         begun = time.monotonic()
         with self._store_calls.call("asking which destinations are paused"):
-            found = store.destinations()
+            found = store.destinations_and_loads()
         self._not_before = begun + READ_EVERY
         changed, self.all = found != self.all, found
         if changed:
@@ -229,10 +229,11 @@ class PauseAndLimitFilter:
             return messages
         now = tx.now()
         paused, limited = self._destinations.paused(now), self._destinations.limited
+        of_paused_loads = _of_paused_loads(batch.operable, messages, paused)
         going: list[DelayedMessage] = []
         waiting: defaultdict[str, list[DelayedMessage]] = defaultdict(list)
         for message in messages:
-            if message.destination in paused:
+            if message.destination in paused or message.message_id in of_paused_loads:
                 batch.paused.append(message)
             elif message.destination not in limited:
                 going.append(message)
@@ -299,6 +300,17 @@ class PauseAndLimitFilter:
             self._limits.want(destination, len(rest) - len(times))
             batch.again = True
         return messages[: allowance.granted]
+
+
+def _of_paused_loads(
+    tx: OperableTransaction, messages: Sequence[DelayedMessage], paused: Collection[str]
+) -> Collection[str]:
+    """The ids of those messages whose load is paused; asks the store only if a load is."""
+    numbers = {number for name in paused if (number := number_of_load(name)) is not None}
+    if not numbers:
+        return ()
+    loads = tx.loads_of([message.message_id for message in messages])
+    return {message_id for message_id, number in loads.items() if number in numbers}
 
 
 def _in_order(messages: Sequence[DelayedMessage], some: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:

@@ -164,6 +164,8 @@ class Settler:
     def _remove(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         batch.begin("settle")
         arrived = batch.arrived
+        if batch.moved and batch.operable is not None:
+            batch.operable.note_moved([failure.message for failure in batch.moved])
         if arrived:
             batch.claims_lost = len(arrived) - tx.remove_many(arrived)
 

@@ -11,6 +11,7 @@ from delaystore.operations._search import CountListener, EndpointAccess, Export,
 from delaystore.operations.changes import OperationListener
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
 from delaystore.operations.failed_message import ErrorFilter, ErrorGroup, ErrorReport, FailedMessage
+from delaystore.operations.loads import Loads
 from delaystore.operations.overview import HealthCriteria, Overview, Recent
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Export",
     "FailedMessage",
     "HealthCriteria",
+    "Loads",
     "OperationListener",
     "Operations",
     "Overview",

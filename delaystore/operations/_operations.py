@@ -1,6 +1,6 @@
 """What operators do with waiting messages."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from delaystore.operations.changes import (
     reschedule_action,
 )
 from delaystore.operations.error_queue import ErrorQueue
+from delaystore.operations.loads import Loads
 from delaystore.operations.overview import Inquiry, Overview
 from delaystore.processes import actor_name
 from delaystore.stores.abc import ManagementOutcome, Page
@@ -273,6 +274,9 @@ class Operations:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:
             access.wake_up(found.due_time)
+        load_id = found.wanted.load
+        if found.kind is OperationKind.CANCEL and load_id is not None and found.wanted == MessageFilter(load=load_id):
+            self.loads.end_pause_of_cancelled(load_id)
         return found
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
@@ -351,6 +355,11 @@ class Operations:
         store = self._access.operable()
         with self._access.call("listing operations"):
             return store.operations(limit)
+
+    @property
+    def loads(self) -> Loads:
+        """The loads of the endpoint as units."""
+        return Loads(self._access, self.begin_cancel, self.run)
 
     # one message
 
@@ -436,7 +445,7 @@ class Operations:
                 raise InvalidMessageError(f"until {until.isoformat()} is in the past; give a later time")
             change = self._access.actor.change(ChangeAction.PAUSE)
             store.pause(destination, by=self.by, until=until, change=change)
-        return self._in_steps("parking messages", lambda: store.park(now), progress)
+        return self._access.in_steps("parking messages", lambda: store.park(now), progress)
 
     def resume(self, destination: str, *, progress: CountListener | None = None) -> int:
         """Let messages for a destination go again, also parked ones.
@@ -453,7 +462,7 @@ class Operations:
         store = self._access.operable()
         with self._access.call("resuming a destination"):
             store.resume(destination, by=self.by, change=self._access.actor.change(ChangeAction.RESUME))
-        shown = self._in_steps("showing parked messages", store.unpark, progress)
+        shown = self._access.in_steps("showing parked messages", store.unpark, progress)
         self._access.wake_up(None)
         return shown
 
@@ -470,18 +479,6 @@ class Operations:
         with self._access.call("limiting a destination"):
             change = self._access.actor.change(ChangeAction.LIMIT)
             store.limit_rate(destination, max_rate, by=self.by, change=change)
-
-    def _in_steps(self, purpose: str, step: Callable[[], int], listener: CountListener | None) -> int:
-        """Take steps until one changes no message; returns how many messages all of them have changed."""
-        total = 0
-        while True:
-            with self._access.call(purpose):
-                changed = step()
-            if not changed:
-                return total
-            total += changed
-            if listener is not None:
-                listener(total)
 
     def destinations(self) -> Sequence[Destination]:
         """The destinations that are paused, limited, or resuming, by name."""

@@ -61,6 +61,28 @@ class EndpointAccess:
         self.prepare()
         return self.store
 
+    def in_steps(self, purpose: str, step: Callable[[], int], listener: "CountListener | None") -> int:
+        """Take steps until one changes no message.
+
+        Args:
+            purpose: What each step does, for the log.
+            step: Returns how many messages it has changed.
+            listener: Called after each step with how many messages all of them have changed.
+
+        Returns:
+            That number in the end.
+
+        """
+        total = 0
+        while True:
+            with self.call(purpose):
+                changed = step()
+            if not changed:
+                return total
+            total += changed
+            if listener is not None:
+                listener(total)
+
     @property
     def messages(self) -> MessageChanges:
         """Changes of single messages."""

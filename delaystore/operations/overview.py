@@ -23,7 +23,7 @@ from delaystore.operations._search import EndpointAccess
 from delaystore.processes import off_the_loop, on_a_loop
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram, field, percentiles, record
-from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore, StoreWithLoads
 from delaystore.stores.records import Activity, Destination, DispatcherRecord, IngressRecord, Operation, OperationState
 from delaystore.text import counted, duration_text, overdue_text, up_to
 from delaystore.transports.abc import Transport
@@ -99,6 +99,7 @@ class Overview:
         failing: Waiting messages that failed before; counted up to 10,000, at least this number where not `exact`.
         parked: Due messages of paused destinations, counted as `failing`.
         destinations: Destinations that are paused, limited or resuming.
+        paused_loads: The ids of paused loads.
         operations: Operations that run, or may be resumed.
         dispatchers: Dispatchers that live.
         ingresses: Ingresses that live, and for each queue that has none any more the last one.
@@ -123,6 +124,7 @@ class Overview:
     failing: Count | None = None
     parked: Count | None = None
     destinations: Sequence[Destination] | None = None
+    paused_loads: Sequence[str] | None = None
     operations: Sequence[Operation] | None = None
     dispatchers: Sequence[DispatcherRecord] | None = None
     ingresses: Sequence[IngressRecord] | None = None
@@ -209,6 +211,7 @@ class Overview:
             "error_queue_depth": self.error_queue_depth,
             "error_queue_seen": field(self.error_queue_seen),
             "destinations": field(self.destinations),
+            "paused_loads": field(self.paused_loads),
             "operations": field(self.operations),
             "dispatchers": field(self.dispatchers),
             "ingresses": None if self.ingresses is None else [self._ingress(each) for each in self.ingresses],
@@ -414,6 +417,8 @@ def _questions(
         yield "dispatchers", "which dispatchers run", store.dispatchers
         yield "ingresses", "which ingresses run", store.ingresses
         yield "destinations", "which destinations are paused or limited", store.destinations
+        if isinstance(store, StoreWithLoads):
+            yield "paused_loads", "which loads are paused", store.paused_loads
         yield (
             "operations",
             "which operations run",

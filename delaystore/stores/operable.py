@@ -27,6 +27,7 @@ from delaystore.stores.records import (
     DispatcherRecord,
     FailedDelivery,
     IngressRecord,
+    Load,
     Operation,
 )
 
@@ -103,6 +104,30 @@ class OperableTransaction(DelayedMessageStore):
 
         Returns:
             How many messages were there, and still claimed.
+
+        """
+
+    def loads_of(self, message_ids: Sequence[str]) -> Mapping[str, int]:  # noqa: ARG002 - for overriders
+        """The numbers of the loads that have stored messages; see `name_of_load`.
+
+        The default is for stores that no load can fill.
+
+        Args:
+            message_ids: Ids of messages.
+
+        Returns:
+            The number by message_id, of messages that a load has stored.
+
+        """
+        return {}
+
+    def note_moved(self, messages: Sequence[DelayedMessage]) -> None:
+        """Note for their loads that claimed messages are in the error queue; `remove_many` removes them afterwards.
+
+        The default does nothing.
+
+        Args:
+            messages: Messages that this transaction has claimed.
 
         """
 
@@ -293,10 +318,17 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     def destinations(self) -> Sequence[Destination]:
         """The destinations that are paused, limited, or resuming, by name.
 
-        It is one small read: dispatchers call it twice a second.
+        It is one small read.
 
         A pause whose time is over, by the store's clock, shows as resuming, whether `unpark` has ended it yet or not.
         """
+
+    def destinations_and_loads(self) -> Sequence[Destination]:
+        """As `destinations`, with paused and resuming loads by their `name_of_load`.
+
+        Dispatchers call it twice a second. The default is for stores that no load can fill.
+        """
+        return self.destinations()
 
     @abstractmethod
     def pause(self, destination: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
@@ -519,5 +551,82 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 
         Returns:
             How many were deleted; 0: there are no more.
+
+        """
+
+
+class StoreWithLoads(OperableDelayedMessageStore):
+    """A store that loads fill: it knows which load has stored a message.
+
+    All methods raise StoreSetupError where the tables are of an earlier release.
+    """
+
+    @abstractmethod
+    def loads(self, limit: int = 20) -> Sequence[Load]:
+        """List the loads that were begun last. It counts few messages of each, so that it is quick.
+
+        Args:
+            limit: The largest number of loads.
+
+        Returns:
+            The loads, the newest first.
+
+        """
+
+    @abstractmethod
+    def load(self, load_id: str) -> Load | None:
+        """Look up a load, and count its messages.
+
+        Args:
+            load_id: Its id.
+
+        Returns:
+            The load; None: there is none of that id.
+
+        """
+
+    @abstractmethod
+    def paused_loads(self) -> Sequence[str]:
+        """The ids of paused loads, in order."""
+
+    @abstractmethod
+    def cancel_load(self, load_id: str, *, by: str) -> None:
+        """Note that a load is cancelled as a whole, unless it is a stream; an operation cancels its messages.
+
+        A run of the load that has not stored anything yet loses it, and stores nothing. The load
+        is not run again unless its user says that this is meant.
+
+        Args:
+            load_id: Its id.
+            by: Who cancels it.
+
+        """
+
+    @abstractmethod
+    def pause_load(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> bool:
+        """Have every dispatcher keep the messages of a load from now on, as `pause` does for a destination.
+
+        Args:
+            load_id: Its id.
+            by: Who pauses it.
+            until: When it resumes on its own, an aware datetime; None: never. It replaces the end of another pause.
+            change: The audit entry to note; None: none.
+
+        Returns:
+            False: there is no load of that id, or it is of an earlier release.
+
+        """
+
+    @abstractmethod
+    def resume_load(self, load_id: str, *, by: str, change: Change | None = None) -> bool:
+        """Let the messages of a load go again, as `resume` does for a destination.
+
+        Args:
+            load_id: Its id.
+            by: Who resumes it.
+            change: The audit entry to note; None: none.
+
+        Returns:
+            False: it was not paused, and nothing is noted.
 
         """

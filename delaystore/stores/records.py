@@ -71,7 +71,8 @@ class Operation:
         ended: When it was done or abandoned.
         state: Whether it runs.
         after: The message_id behind which the next step begins; None: no step was made yet.
-        examined: Waiting messages that its steps have looked at.
+        examined: Waiting messages that its steps have looked at: those of the filter's load, or with its id prefix, if
+            it names one; otherwise all.
         changed: Messages that its steps have changed.
         held: Matching messages that a dispatcher had claimed, and that were left alone.
         held_ids: Their ids, HELD_KEPT at most.
@@ -103,6 +104,95 @@ class Operation:
     def resume_command(self) -> str:
         """The command that goes on with it."""
         return f"delaystore operations resume {self.operation_id}"
+
+
+class LoadPhase(StrEnum):
+    """How far a load is."""
+
+    STAGING = "staging"
+    """Its rows are being read, or made visible; none is."""
+    ABANDONED = "abandoned"
+    """Its process has died before it stored anything. Run it again, or let a clean-up remove its remains."""
+    WAITING = "waiting"
+    """Messages of it wait."""
+    DONE = "done"
+    """It was stored, and none of its messages waits any more."""
+    CANCELLED = "cancelled"
+    """It was cancelled as a whole. Messages that were being dispatched then may still wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A load of files or of a DataFrame, or a stream with all its batches: all messages that it has stored.
+
+    Attributes:
+        load_id: Its id; of a stream the id of its query.
+        is_stream: Whether it is a stream.
+        state: How far it is.
+        paused: Whether its messages are parked.
+        paused_until: When it resumes on its own; None: never, or it is not paused.
+        began: When its last run began, by the store's clock.
+        finished: When its messages were stored last; None: they are not.
+        stored: Messages that it has stored in all.
+        rejected: Rows that could not be messages; None: it is of an earlier release.
+        exact: Whether the next fields are exact. False: `waiting` is a lower bound, `delivered` is None, and the due
+            times are those with which messages were stored.
+        waiting: Messages that wait.
+        delivered: Messages that were delivered.
+        cancelled: Messages that were cancelled, singly or together.
+        replaced: Messages in whose place another one was stored, by another load or under their key.
+        failed: Messages that were moved to the error queue.
+        failing: Waiting messages that have failed before.
+        first_due: The first due time of waiting messages; None: none waits.
+        last_due: Their last due time.
+        cancelled_at: When it was cancelled as a whole; None: it was not.
+        cancelled_by: Who cancelled it.
+
+    """
+
+    load_id: str
+    is_stream: bool
+    state: LoadPhase
+    paused: bool = False
+    paused_until: datetime | None = None
+    began: datetime
+    finished: datetime | None = None
+    stored: int = 0
+    rejected: int | None = None
+    exact: bool = True
+    waiting: int = 0
+    delivered: int | None = 0
+    cancelled: int = 0
+    replaced: int = 0
+    failed: int = 0
+    failing: int = 0
+    first_due: datetime | None = None
+    last_due: datetime | None = None
+    cancelled_at: datetime | None = None
+    cancelled_by: str | None = None
+
+
+class LoadChange(StrEnum):
+    """How messages of a load have left the store without a delivery."""
+
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    FAILED = "failed"
+    """Moved to the error queue."""
+
+
+_PAUSED_LOAD: Final = "\x01load "
+"""Followed by the load's number: the name of its pause among destinations. No destination has a control character."""
+
+
+def name_of_load(number: int) -> str:
+    """The name under which a load is paused among destinations."""
+    return f"{_PAUSED_LOAD}{number}"
+
+
+def number_of_load(name: str) -> int | None:
+    """The number of the load that is paused under `name`; None: a destination is."""
+    return int(name.removeprefix(_PAUSED_LOAD)) if name.startswith(_PAUSED_LOAD) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +539,10 @@ class Change:
         if self.action is ChangeAction.LIMIT:
             detail = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
         return self._entry(at, f"{destination}{detail}", 0, destination=destination)
+
+    def of_load(self, at: datetime, load_id: str, until: datetime | None = None) -> AuditEntry:
+        """The entry of a load that is paused, perhaps until a time, or resumed."""
+        return self._entry(at, f"load {load_id}" + ("" if until is None else f" until {time_text(until)}"), 0)
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
         """The entry of an operation on many messages: as it begins, when it has changed none yet, and as it ends."""

@@ -737,6 +737,9 @@ def test_only_loads_without_a_name_are_forgotten(
     assert len(list_loads(options(database_url))) == 5
     monkeypatch.setattr(_registry, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
+    assert len(list_loads(options(database_url))) == 5  # a message of each waits
+    store.cancel("a-00000")
+    assert cleanup(options(database_url)).loads == ()
     assert {status.load_id for status in list_loads(options(database_url))} == by_users
 
 

@@ -24,7 +24,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.schema import OperatingTables, delayed_table
-from delaystore.stores.sql.urls import OPERATING_SUFFIXES
+from delaystore.stores.sql.urls import LOADS, OPERATING_SUFFIXES
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
 
@@ -170,7 +170,7 @@ def test_any_name_is_quoted(database_url: str, name: str) -> None:
     with hostile.transaction() as transaction:
         assert transaction.remove_many(transaction.fetch_due(now, 10)) == 1
     assert hostile.count() == 1
-    own = {name, f"{name}_version", *(f"{name}{suffix}" for suffix in OPERATING_SUFFIXES)} | (
+    own = {name, f"{name}_version", f"{name}{LOADS}", *(f"{name}{suffix}" for suffix in OPERATING_SUFFIXES)} | (
         {f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set()
     )
     assert set(inspect(hostile.engine).get_table_names()) == own
@@ -209,7 +209,7 @@ def test_a_schema_of_its_own(postgresql_url: str) -> None:
     with opened(postgresql_url, schema="my schema", table="delayed") as each:
         each.store(message(each.now(), 60))
         assert each.count() == 1
-    suffixes = ("", "_shelves", "_version", *OPERATING_SUFFIXES)
+    suffixes = ("", "_shelves", "_version", LOADS, *OPERATING_SUFFIXES)
     assert set(inspect(engine).get_table_names("my schema")) == {f"delayed{suffix}" for suffix in suffixes}
     engine.dispose()
 

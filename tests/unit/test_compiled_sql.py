@@ -39,7 +39,6 @@ from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.staging._dialects import (
     STAGING_DIALECTS,
     distinct_ids,
-    registry_table,
     staging_table,
     there_already,
     twice,
@@ -56,6 +55,7 @@ from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_o
 from delaystore.stores.sql.dialects.base import OWN
 from delaystore.stores.sql.dialects.mysql import INSERT_LOCK_TIMEOUT
 from delaystore.stores.sql.faults import quoted_name
+from delaystore.stores.sql.schema import OperatingTables
 from delaystore.transports.sql_queue._receiving import LeasedTable, LockedTable, OpenTable
 from delaystore.transports.sql_queue._tables import QueueTables, queue_table
 
@@ -109,7 +109,7 @@ class FoundRow(tuple[Any, ...]):
     """(next_attempt, message_id) of a row."""
 
     __slots__ = ()
-    seq, done, there = 1, True, True
+    seq, done, there, told, load_number = 1, True, True, None, None
     message_id, body, headers, properties = "m1", b"", None, None
 
 
@@ -383,7 +383,7 @@ def test_staging(engine: Engine) -> None:
     name = store_dialect_of(engine)
     staging = staging_table(live, TOKEN, name, dialect.prefixes)
     staged = select(*(staging.c[name] for name in NAMES)).where(staging.c.attempt.in_([1]))
-    book.add("registry", *created(registry_table(live, name)))
+    book.add("registry", *created(OperatingTables(live, name).loads))
     book.add("staging", *created(staging))
     book.run("begin", lambda c: dialect.begin_writing(c))
     book.run("take time", lambda c: dialect.take_time(c))
@@ -397,5 +397,5 @@ def test_staging(engine: Engine) -> None:
     book.add("distinct ids", distinct_ids(staged))
     book.add("twice", twice(staged))
     book.add("waiting already", waiting_already(staged, live))
-    book.add("registry insert", dialect.insert(registry_table(live, name)))
+    book.add("registry insert", dialect.insert(OperatingTables(live, name).loads))
     book.compare("staging")

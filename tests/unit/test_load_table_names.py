@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import create_mock_engine
 from sqlalchemy.schema import CreateTable
 
-from delaystore.bulk.staging._dialects import registry_table, staging_table
+from delaystore.bulk.staging._dialects import staging_table
 from delaystore.stores.sql.dialects import DIALECTS, STORE_DIALECTS
-from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.schema import OperatingTables, delayed_table
 from delaystore.stores.sql.urls import is_load_table, load_table_name, loads_table_name
 
 TOKEN = "0123456789abcdef0123"
@@ -43,5 +43,5 @@ def test_tables_of_loads_know_transactions_whatever_the_servers_default(database
     engine = create_mock_engine(f"{database}+pymysql://", lambda *_: None)
     dialect = STORE_DIALECTS[database]
     live = delayed_table("sales_delayed", None, dialect)
-    for table in (registry_table(live, dialect), staging_table(live, TOKEN, dialect)):
+    for table in (OperatingTables(live, dialect).loads, staging_table(live, TOKEN, dialect)):
         assert "ENGINE=InnoDB" in str(CreateTable(table).compile(dialect=engine.dialect))

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import StoreOptions
-from delaystore.bulk.staging._dialects import STAGING_DIALECTS, registry_table, staging_table
+from delaystore.bulk.staging._dialects import STAGING_DIALECTS, staging_table
 from delaystore.errors import DelaystoreError
 from delaystore.settings import TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
@@ -18,6 +18,7 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.dialects import dialect_of
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.faults import Fault, quoted_name, quoted_table
+from delaystore.stores.sql.schema import OperatingTables
 from delaystore.stores.sql.setup import load_tables
 from delaystore.stores.sql.urls import database_url
 
@@ -34,7 +35,8 @@ class LoadDatabase:
         self.store = store
         self.dialect = dialect_of(store.engine, STAGING_DIALECTS)
         self.live = store.table
-        self.registry = registry_table(self.live, self.dialect)
+        tables = OperatingTables(self.live, self.dialect)
+        self.registry, self.load_changes = tables.loads, tables.load_changes
 
     def staging(self, token: str) -> Table:
         """The staging of that run."""
@@ -61,11 +63,8 @@ class LoadDatabase:
             return inspect(connection).has_table(table.name, schema=table.schema)
 
     def set_up(self) -> None:
-        """Make the store's tables and the registry, where they are missing."""
+        """Make or upgrade the store's tables, the registry among them."""
         self.store.setup_infrastructure()
-        if not self.has(self.registry):
-            with self._setting_up() as connection:
-                self.registry.create(connection, checkfirst=True)
 
     def create_staging(self, token: str) -> None:
         """Make the staging of a run, unless another process of the same run was quicker."""

@@ -16,7 +16,6 @@ from sqlalchemy import (
     Column,
     Connection,
     Insert,
-    Integer,
     Select,
     Table,
     cast,
@@ -33,7 +32,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from delaystore.bulk.options import MAX_LOAD_ID_BYTES, OnDuplicate
+from delaystore.bulk.options import OnDuplicate
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.message import MAX_KEY_BYTES
 from delaystore.stores.sql.codec import (
@@ -46,7 +45,6 @@ from delaystore.stores.sql.codec import (
     MESSAGE_KEY,
     NAMES,
     ExactText,
-    UtcDateTime,
     completed,
 )
 from delaystore.stores.sql.dialects import SqlDialect
@@ -55,39 +53,12 @@ from delaystore.stores.sql.dialects.mysql import MySqlDialect
 from delaystore.stores.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores.sql.dialects.sqlite import SqliteDialect
 from delaystore.stores.sql.faults import execute_as_it_stands, quoted_name, quoted_table
-from delaystore.stores.sql.urls import TOKEN_LENGTH, load_table_name, loads_table_name
+from delaystore.stores.sql.urls import load_table_name
 
-# The tables of loads: the registry, and one for each run of a load.
+# The table in which a run of a load is staged.
 
 ATTEMPT: Final = "attempt"
 """The staging's column for the task attempt that wrote a row."""
-
-
-def registry_table(live: Table, dialect: SqlDialect) -> Table:
-    """A row for each load, or stream. `batch`, `finished_at`, `stored`, `skipped` are of the load that was finished
-    last.
-
-    `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
-    """
-    return quoted_table(
-        loads_table_name(live.name, dialect),
-        live.schema,
-        Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
-        Column("is_stream", Integer, nullable=False),
-        Column("batch", BigInteger),
-        Column("token", ExactText(TOKEN_LENGTH)),
-        Column("host", ExactText(255), nullable=False),
-        Column("pid", Integer, nullable=False),
-        Column("place", ExactText(255)),
-        Column("process_started", BigInteger),
-        Column("began", UtcDateTime, nullable=False),
-        Column("heartbeat", UtcDateTime, nullable=False),
-        Column("lease_until", UtcDateTime, nullable=False),
-        Column("finished_at", UtcDateTime),
-        Column("stored", BigInteger),
-        Column("skipped", BigInteger),
-        **INNODB,
-    )
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Index, Select, Table, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Index, Integer, Select, Table, func, insert, literal, select, update
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import REJECTED, OnDuplicate
@@ -25,13 +25,14 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.records import Change
+from delaystore.stores.records import Change, LoadChange
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns
+from delaystore.stores.sql.codec import LOAD, MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.operating.operations import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
 
 TRIES: Final = 5
@@ -49,6 +50,10 @@ _WAITING: Final = "already waiting in the store"
 _TWICE: Final = "twice in the load"
 _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
+
+
+_COLUMNS: Final = [*NAMES, LOAD]
+"""The columns that a row of a load has in the table of messages."""
 
 
 class Rules(NamedTuple):
@@ -74,6 +79,8 @@ class Promotion:
         self._database, self._registry = database, Registry(database)
         self._token, self._lease, self._key = token, lease, key
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
+        self._rejected = sum(attempt.rejected for attempt in attempts)
+        self._number = 0
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
         self._partition: PendingPartition | None = None
@@ -103,7 +110,7 @@ class Promotion:
         with self._holding():
             pass
         try:
-            with translated_errors(), partitions.filled(self._fill, fewest) as self._partition:
+            with translated_errors(), partitions.filled(self._fill, fewest, _COLUMNS, self._number) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
             self._partition = None  # `_run` decides about others' messages
@@ -119,7 +126,7 @@ class Promotion:
         self._lock_load(connection)
         self._earliest = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
-        statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
+        statement = insert(table).from_select(_COLUMNS, staged, include_defaults=False)
         return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _run(self) -> FinishedLoad:
@@ -206,25 +213,35 @@ class Promotion:
         earliest = self._check(connection) if self._partition is None else self._earliest
         stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
-            self._replaced = self._count_replaced(connection)
+            self._replaced = self._count_replaced(bound)
             stored, keyed, left_out = self._store(bound)
             self._note_replaced(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
-        return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+        finished = FinishedLoad(self._key, bound.now(), stored, expected - stored)
+        self._registry.finish(connection, finished, self._rejected, self._due_times(connection))
+        return finished
 
-    def _count_replaced(self, connection: Connection) -> int:
-        """How many waiting messages rows without a key are about to replace; 0 where that is not noted.
+    def _due_times(self, connection: Connection) -> Sequence[Any]:
+        """The first and the last due time of the load's messages; none where it has none."""
+        if not self._expected:
+            return ()
+        time = self._staging.c.due_time
+        return connection.execute(select(func.min(time), func.max(time)).where(self._chosen())).one()
+
+    def _count_replaced(self, bound: BoundSqlStore) -> int:
+        """How many waiting messages rows without a key are about to replace; the loads that stored them note it.
 
         A new bulk partition replaces no message_id, so its rows are not compared with the waiting messages.
         """
-        replaces = self._on_duplicate is OnDuplicate.REPLACE and self._partition is None
-        if self._noted_as is None or not replaces:
+        if self._on_duplicate is not OnDuplicate.REPLACE or self._partition is not None:
             return 0
         live, ids = self._database.live, select(self._staging.c.message_id).where(self._has_no_key())
-        counted = select(func.count()).select_from(live).where(live.c.message_id.in_(ids))
-        return int(connection.execute(counted).scalar_one())
+        counted = select(live.c[LOAD], func.count().label("messages")).where(live.c.message_id.in_(ids))
+        counts = {row[0]: row.messages for row in bound.connection.execute(counted.group_by(live.c[LOAD]))}
+        LoadChanges(bound).note({number: n for number, n in counts.items() if number is not None}, LoadChange.REPLACED)
+        return sum(counts.values())
 
     def _note_replaced(self, bound: BoundSqlStore) -> None:
         """Note how many waiting messages were replaced, as one entry of the audit trail.
@@ -256,11 +273,16 @@ class Promotion:
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
             raise _FinishedError(finished)
+        if row is not None and row.cancelled_at is not None:
+            raise LoadLostError(
+                f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored"
+            )
         if row is None or row.token != self._token:
             raise LoadLostError(
                 f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
                 "nothing of it was stored; run it again"
             )
+        self._number = row.number
 
     def _check(self, connection: Connection) -> datetime | None:
         """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
@@ -304,7 +326,7 @@ class Promotion:
         parent = None if partitions is None else partitions.parent
         try:
             staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
-            statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
+            statement = dialect.promoting(live, _COLUMNS, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
@@ -352,6 +374,9 @@ class Promotion:
                     raise
                 is_stored = False
             stored, left_out = stored + is_stored, left_out + (not is_stored)
+        live = self._database.live
+        of_load = update(live).values({live.c[LOAD]: self._number})
+        connection.execute(of_load.where(live.c.message_id.in_(select(staging.c.message_id).where(self._has_key()))))
         self._replaced += len(replaced)
         return stored, left_out
 
@@ -412,8 +437,8 @@ class Promotion:
 
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
-        staging = self._staging
-        return select(*message_columns(staging)).where(self._has_no_key())
+        staging, number = self._staging, literal(self._number, Integer)
+        return select(*message_columns(staging), number.label(LOAD)).where(self._has_no_key())
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)

@@ -1,12 +1,14 @@
 """The registry of loads: which process has which, which are finished, and the remains of abandoned ones."""
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from operator import gt, lt
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, case, delete, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.bulk.options import is_unnamed
@@ -14,6 +16,7 @@ from delaystore.bulk.staging._database import LoadDatabase
 from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwner, LoadState, LoadStatus
 from delaystore.errors import ConfigurationError, LoadInProgressError
 from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.schema import is_of_load
 
 # The registry of loads: which process has which, and which are finished.
 
@@ -28,14 +31,22 @@ class Registry:
 
     def __init__(self, database: LoadDatabase) -> None:
         self._database = database
-        self._table = database.registry
+        self._table, self._changes = database.registry, database.load_changes
 
-    def take(self, key: LoadKey, token: str, owner: LoadOwner, lease: timedelta) -> FinishedLoad | None:
+    def take(
+        self, key: LoadKey, token: str, owner: LoadOwner, lease: timedelta, *, again: bool = False
+    ) -> FinishedLoad | None:
         """Have the load for the run `token`, from now until its lease ends; a finished one is returned.
 
-        Raises LoadInProgressError while another run has it.
+        Raises LoadInProgressError while another run has it, and ConfigurationError for a cancelled one, unless `again`:
+        then it is another load of the same id.
         """
         with self._locking(key, owner) as (connection, row, now):
+            if row.cancelled_at is not None:
+                if not again:
+                    raise cancelled_error(status_of(row, now))
+                connection.execute(delete(self._table).where(self._table.c.load_id == key.load_id))
+                row = self._locked_or_new(connection, key, owner, now) or row
             if (finished := finished_load(row, key)) is not None:
                 return finished
             if row.token not in (None, token) and not is_abandoned(row, now):
@@ -86,6 +97,8 @@ class Registry:
         if not connection.execute(self._update(key.load_id).where(same).values(values)).rowcount:
             values |= {"token": token, "began": now, **_values_of(owner)}
             connection.execute(self._update(key.load_id).values(values))
+            without = self._update(key.load_id).where(self._table.c.number.is_(None))  # an earlier release has made it
+            connection.execute(without.values(number=new_number()))
 
     def _locked_or_new(self, connection: Connection, key: LoadKey, owner: LoadOwner, now: datetime) -> _RowOf | None:
         """The load's row, locked; made if there is none. None: another process has it locked."""
@@ -93,7 +106,8 @@ class Registry:
         known = select(table.c.load_id).where(table.c.load_id == key.load_id)
         if connection.execute(known).first() is None:
             times = {"began": now, "heartbeat": now, "lease_until": now}
-            values = {"load_id": key.load_id, "is_stream": int(key.batch is not None), **_values_of(owner), **times}
+            kind = {"is_stream": int(key.batch is not None), "number": new_number()}
+            values = {"load_id": key.load_id, **kind, **_values_of(owner), **times}
             try:
                 connection.execute(self._database.dialect.insert(table), values)
             except IntegrityError as error:  # another process was quicker
@@ -122,13 +136,24 @@ class Registry:
         change = self._update(load_id).where(self._table.c.token == token)
         connection.execute(change.values(heartbeat=now, lease_until=now + lease))
 
-    def finish(self, connection: Connection, key: LoadKey, stored: int, skipped: int, now: datetime) -> FinishedLoad:
-        """Note that the load is finished, in the transaction that stores it; its row is locked. A stream goes on."""
-        values = {"heartbeat": now, "finished_at": now, "stored": stored, "skipped": skipped, "batch": key.batch}
+    def finish(self, connection: Connection, load: FinishedLoad, rejected: int, due: Sequence[Any]) -> None:
+        """Note that the load is finished, in the transaction that stores it; its row is locked. A stream goes on.
+
+        `due`: the first and the last due time of its messages; none where it has no messages.
+        """
+        columns, key, now = self._table.c, load.key, load.finished_at
+        values = {"heartbeat": now, "finished_at": now, "batch": key.batch} | {
+            "stored": load.stored,
+            "skipped": load.skipped,
+            "messages": func.coalesce(columns.messages, 0) + load.stored,
+            "rejected": func.coalesce(columns.rejected, 0) + rejected,
+        }
         if key.batch is None:
             values["token"] = None
+        for column, due_time, is_further in zip((columns.first_due, columns.last_due), due, (lt, gt), strict=False):
+            new = literal(due_time, column.type)
+            values[column.name] = case((column.is_(None) | is_further(new, column), new), else_=column)
         connection.execute(self._update(key.load_id).values(values))
-        return FinishedLoad(key, now, stored, skipped)
 
     def release(self, connection: Connection, row: _RowOf) -> None:
         """Take the load from its run; one that never finished anything is forgotten."""
@@ -146,24 +171,47 @@ class Registry:
                 self.release(bound.connection, row)
 
     def forget_unnamed(self, before: datetime) -> None:
-        """Forget the loads without a name, and that were finished before then."""
+        """Forget the loads without a name that were finished before then, and of which no message waits."""
         table = self._table
-        finished = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
+        finished = select(table.c.load_id, table.c.number).where(table.c.is_stream == 0, table.c.finished_at < before)
         with self._database.writing() as bound:
-            for load_id in bound.connection.scalars(finished).all():
-                if is_unnamed(load_id):
+            for load_id, number in bound.connection.execute(finished).all():
+                if is_unnamed(load_id) and not self._waits(bound.connection, number):
                     bound.connection.execute(delete(table).where(table.c.load_id == load_id))
+                    bound.connection.execute(delete(self._changes).where(self._changes.c.load_number == number))
 
     def rows(self, connection: Connection, load_id: str | None = None) -> Sequence[_RowOf]:
         """All loads, the newest last; or the one of that id, if there is one."""
         wanted = select(self._table).order_by(self._table.c.began, self._table.c.load_id)
         return connection.execute(wanted if load_id is None else wanted.where(self._table.c.load_id == load_id)).all()
 
+    def _waits(self, connection: Connection, number: int | None) -> bool:
+        """Whether a message of the load waits, by its index."""
+        if number is None:
+            return False
+        live = self._database.live
+        found = select(live.c.message_id).where(is_of_load(live, number)).order_by(live.c.message_id).limit(1)
+        return connection.execute(found).first() is not None
+
     def _of_run(self, connection: Connection, token: str) -> _RowOf | None:
         return connection.execute(select(self._table).where(self._table.c.token == token)).first()
 
     def _update(self, load_id: str) -> Any:
         return update(self._table).where(self._table.c.load_id == load_id)
+
+
+def new_number() -> int:
+    """A number for a load, which its messages have; the registry refuses one that is taken."""
+    return secrets.randbelow(2**31)
+
+
+def cancelled_error(load: LoadStatus) -> ConfigurationError:
+    """The refusal to run a load that was cancelled."""
+    at = "" if load.cancelled_at is None else f" at {_shown(load.cancelled_at)}"
+    return ConfigurationError(
+        f"the load {load.load_id!r} was cancelled by {load.cancelled_by}{at}, and is not loaded again; choose another "
+        "load id, or pass the option again"
+    )
 
 
 def finished_load(row: _RowOf, key: LoadKey) -> FinishedLoad | None:
@@ -194,6 +242,8 @@ def status_of(row: _RowOf, now: datetime) -> LoadStatus:
         finished_at=row.finished_at,
         stored=row.stored,
         skipped=row.skipped,
+        cancelled_at=row.cancelled_at,
+        cancelled_by=row.cancelled_by,
     )
 
 

@@ -158,7 +158,8 @@ class SqlStaging(Staging):
         self._key = key
         with self._opened() as database:
             database.set_up()
-            finished = Registry(database).take(key, self._token, self._owner_now(), self._lease)
+            again = isinstance(self._options, WriteOptions) and self._options.again
+            finished = Registry(database).take(key, self._token, self._owner_now(), self._lease, again=again)
             clean_up(database, self._token)
             if finished is None:
                 database.create_staging(self._token)

@@ -85,7 +85,8 @@ class LoadStatus:
     """A load as the registry has it.
 
     `batch`, `finished_at`, `stored`, `skipped`: of a stream, those of the last finished batch. `host` and `pid`: of
-    the process that runs or ran it; `heartbeat`: its last sign of life.
+    the process that runs or ran it; `heartbeat`: its last sign of life. `cancelled_at`, `cancelled_by`: when the load
+    was cancelled as a whole, and by whom; None: it was not.
     """
 
     load_id: str
@@ -98,6 +99,8 @@ class LoadStatus:
     finished_at: datetime | None
     stored: int | None
     skipped: int | None
+    cancelled_at: datetime | None = None
+    cancelled_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +150,14 @@ class FinishedLoad:
 class StagedAttempt:
     """The rows that one task attempt has staged; it travels to the driver in Spark's commit message.
 
-    `skipped`: how many of `count` waited already; 0 where only the promotion finds that out.
+    `skipped`: how many of `count` waited already; 0 where only the promotion finds that out. `rejected`: how many rows
+    were no messages.
     """
 
     attempt: str
     count: int
     skipped: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,21 +90,24 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class DestinationChange:
-    """A change of a destination. `about`: shown while it runs; `notice`: afterwards; `done`: the messages' state
-    then.
+class PauseChange:
+    """A pause, or its end, of a destination or a load.
+
+    `about`: shown while it runs; `notice`: afterwards; `done`: the messages' state then; `path`: the screen that shows
+    it.
     """
 
     about: str
     notice: str
     done: str
     do: Callable[[Operations, Callable[[int], None]], int]
+    path: str = "/destinations"
 
 
-def paused(name: str, until: datetime | None) -> DestinationChange:
+def paused(name: str, until: datetime | None) -> PauseChange:
     """Pause it. Raises InvalidMessageError for a name that is none."""
     check_destination(name)
-    return DestinationChange(
+    return PauseChange(
         f"Pausing {name}",
         f"{name} is paused.",
         "parked",
@@ -112,15 +115,44 @@ def paused(name: str, until: datetime | None) -> DestinationChange:
     )
 
 
-def resumed(name: str) -> DestinationChange:
+def resumed(name: str) -> PauseChange:
     """Resume it. Raises InvalidMessageError for a name that is none."""
     check_destination(name)
-    return DestinationChange(
+    return PauseChange(
         f"Resuming {name}",
         f"{name} is resumed.",
         "shown again",
         lambda operations, progress: operations.resume(name, progress=progress),
     )
+
+
+def load_paused(load_id: str, until: datetime | None) -> PauseChange:
+    """Pause a load."""
+    return PauseChange(
+        f"Pausing the load {load_id}",
+        f"The load {load_id} is paused.",
+        "parked",
+        lambda operations, progress: operations.loads.pause(load_id, until=until, progress=progress),
+        "/loads",
+    )
+
+
+def load_resumed(load_id: str) -> PauseChange:
+    """Resume a load."""
+    return PauseChange(
+        f"Resuming the load {load_id}",
+        f"The load {load_id} is resumed.",
+        "shown again",
+        lambda operations, progress: operations.loads.resume(load_id, progress=progress),
+        "/loads",
+    )
+
+
+def pause_notice(change: PauseChange, job: BackgroundJob) -> str:
+    """The result in words: that a message was parked or shown says that the change is made."""
+    if job.result is not None:
+        return f"{change.notice} {job.result}."
+    return change.notice if job.done else f"{change.about} is in progress; the store has not answered yet."
 
 
 async def rows_of(request: Request) -> tuple[list[Row], Overview]:
@@ -144,11 +176,11 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     return rows, overview
 
 
-async def begin_change(request: Request, change: DestinationChange) -> BackgroundJob:
+async def begin_change(request: Request, change: PauseChange) -> BackgroundJob:
     """Begin it in the background, and wait a moment for its end. Raises the error that it failed by."""
     site = site_of(request)
     operations = site.operations(request)
-    job = BackgroundJob(about=change.about, by=operations.by, path="/destinations")
+    job = BackgroundJob(about=change.about, by=operations.by, path=change.path)
 
     def do(progress: Callable[[int], None]) -> str:
         count = change.do(operations, progress)

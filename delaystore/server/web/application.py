@@ -23,7 +23,7 @@ from delaystore.server.web.api.document import CALLS
 from delaystore.server.web.errors import answer_error, answer_fault, answer_refusal
 from delaystore.server.web.http import API, STATIC, Hardening, Signer, href
 from delaystore.server.web.pages import Pages, Screen
-from delaystore.server.web.screens import bulk, destinations, errors, messages, overview
+from delaystore.server.web.screens import bulk, destinations, errors, loads, messages, overview
 from delaystore.server.web.store_calls import CachedOverview
 from delaystore.server.web.users import TOKENS_VARIABLE, accounts_from_environment, accounts_of, tokens_of
 
@@ -32,6 +32,7 @@ SCREENS: Final = (
     Screen("Overview", "/"),
     Screen("Messages", "/messages"),
     Screen("Bulk", "/bulk"),
+    Screen("Loads", "/loads"),
     Screen("Errors", "/errors"),
     Screen("Destinations", "/destinations"),
     Screen("Changes", "/changes"),
@@ -49,6 +50,8 @@ LOOKS: Final = (
     ("/errors/messages", errors.messages),
     ("/errors/message", errors.one),
     ("/destinations", destinations.listed),
+    ("/loads", loads.listed),
+    ("/load", loads.one),
     ("/cascade", overview.show_cascade),
     ("/changes", overview.show_changes),
     ("/job", overview.show_job),
@@ -65,6 +68,9 @@ CHANGES: Final = (
     ("/destinations/pause", destinations.pause),
     ("/destinations/resume", destinations.resume),
     ("/destinations/limit", destinations.limit),
+    ("/loads/cancel", loads.cancel),
+    ("/loads/pause", loads.pause),
+    ("/loads/resume", loads.resume),
 )
 
 

@@ -19,6 +19,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
     TransportError,
+    UnknownLoadError,
 )
 from delaystore.server.web._site import TooManyJobsError, pages_of
 from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
@@ -57,6 +58,7 @@ _STATUS: Final = (
     (StoreUnavailableError, 503),
     (StoreError, 503),
     (TransportError, 503),
+    (UnknownLoadError, 404),
     (ConfigurationError, 400),
 )
 _LATER: Final = (429, 503)

@@ -18,7 +18,7 @@ from delaystore.text import parse_duration, parse_time
 
 Fields = ImmutableMultiDict[str, Any]
 _FilterT = TypeVar("_FilterT")
-FILTERS: Final = ("destination", "since", "until", "id_prefix", "header", "failing", "paused")
+FILTERS: Final = ("destination", "since", "until", "id_prefix", "load", "header", "failing", "paused")
 """The fields of a filter."""
 _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False, "true": True, "false": False}
 
@@ -74,6 +74,7 @@ def filter_of(fields: Fields) -> MessageFilter:
         since=time_of(text_of(fields, "since"), "due from"),
         until=time_of(text_of(fields, "until"), "due before"),
         id_prefix=text_of(fields, "id_prefix") or None,
+        load=text_of(fields, "load") or None,
         headers=headers,
         failing=_answer(fields, "failing"),
         paused=_answer(fields, "paused"),

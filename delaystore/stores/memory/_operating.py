@@ -103,8 +103,9 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             operation = waiting.operations.get(operation_id)
             if operation is None or operation.state is not OperationState.RUNNING:
                 return operation
-            after = operation.after
-            looked_at = heapq.nsmallest(examine, (each for each in waiting.entries if after is None or each > after))
+            after, prefix = operation.after, operation.wanted.id_prefix or ""
+            ids = (each for each in waiting.entries if each.startswith(prefix) and (after is None or each > after))
+            looked_at = [] if operation.wanted.load is not None else heapq.nsmallest(examine, ids)
             matching = [each for each in looked_at if operation.wanted.matches(waiting.entries[each].message)]
             held = [each for each in matching if waiting.entries[each].is_claimed(now)]
             for message_id in set(matching).difference(held):

@@ -53,7 +53,15 @@ from delaystore.message import (
 from delaystore.stores.abc import COUNTED, Count, ManagedDelayedMessageStore, Page
 from delaystore.stores.records import GRID, TICK
 from delaystore.stores.shared import check_number, seconds_of, start_of
-from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, Json, UtcDateTime, in_order, message_columns
+from delaystore.stores.sql.codec import (
+    FAILURES,
+    FAILURES_OF,
+    MESSAGE_KEY,
+    Json,
+    UtcDateTime,
+    in_order,
+    message_columns,
+)
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
 from delaystore.stores.sql.dialects.base import LocatedRows, row_with
 from delaystore.stores.sql.dialects.sqlite import owned

@@ -2,12 +2,13 @@
 
 import builtins
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Delete, Update
+from sqlalchemy import Connection, Delete, Update, select
 from typing_extensions import override
 
 from delaystore.errors import (
@@ -30,17 +31,18 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
-from delaystore.stores.records import AuditEntry, Change, FailedDelivery
+from delaystore.stores.records import AuditEntry, Change, ChangeAction, FailedDelivery, LoadChange, name_of_load
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import LookUp, Settling
+from delaystore.stores.sql.codec import LOAD
 from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
-from delaystore.stores.sql.operating.operations import AuditTrail
+from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import paused_names, promised_times
 
@@ -329,12 +331,15 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
 
         Elsewhere who resumes one of the destinations waits for the end of the transaction.
         """
-        named = {message.destination for message in messages if stored_id(message) is None}
-        if not named:
+        known = {each.message_id: each for each in messages if stored_id(each) is None}
+        if not known:
             return []
+        loads = {message_id: name_of_load(number) for message_id, number in self.loads_of(list(known)).items()}
+        named = {each.destination for each in known.values()} | {*loads.values()}
         resumes_not = paused_names(self._sql.operating_tables, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
-        chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
+        is_paused = {name for name, each in known.items() if not paused.isdisjoint((each.destination, loads.get(name)))}
+        chosen = {name: each for name, each in known.items() if name in is_paused}
         claimed = {"ids": list(chosen), **self._claims.identity()}
         ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
         if ours and self._claims.is_alone_in_writing:
@@ -344,6 +349,21 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             self._execute(self._sql.park_claimed, claimed)
             self._unsettled.difference_update(ours)
         return ours
+
+    @override
+    def loads_of(self, message_ids: Sequence[str]) -> Mapping[str, int]:
+        """By the primary key; no message has a load in tables of an earlier release."""
+        table, number = self._sql.table, self._sql.table.c[LOAD]
+        if not message_ids or not LoadChanges(self).has_loads:
+            return {}
+        these = self._dialect.among(table.c.message_id, "ids"), number.is_not(None)
+        found = select(table.c.message_id, number).where(*these)
+        return {row.message_id: row.load_number for row in self._execute(found, {"ids": [*message_ids]})}
+
+    @override
+    def note_moved(self, messages: Sequence[DelayedMessage]) -> None:
+        left = Counter(self.loads_of([each.message_id for each in messages]).values())
+        LoadChanges(self).note(left, LoadChange.FAILED)
 
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
         with translated_errors():
@@ -488,9 +508,15 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         """Change the message of `values["id"]`, and note `change` with the message as it was before."""
         table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
-        now = self.now()
+        now, number = self.now(), None
+        if statement is self._sql.cancel and LoadChanges(self).has_loads:
+            number = table.c[LOAD]
         with translated_errors():
-            outcome = _OUTCOMES[dialect.change_unclaimed(self.connection, table, statement, values, now)]
+            done, load = dialect.change_unclaimed(self.connection, table, statement, values, now, number)
+        outcome = _OUTCOMES[done]
+        if load is not None:
+            is_replaced = change is not None and change.action is ChangeAction.REPLACE
+            LoadChanges(self).note({load: 1}, LoadChange.REPLACED if is_replaced else LoadChange.CANCELLED)
         if change is not None and before is not None and outcome is ManagementOutcome.DONE:
             self._note([change.of_message(now, before, due_time)])
         return outcome

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Engine,
@@ -23,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.util import memoized_property
 
-from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
+from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_LOAD_ID_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.stores.sql.codec import (
     COLUMNS,
     FAILURES,
@@ -44,8 +45,10 @@ from delaystore.stores.sql.faults import Fault, quoted_table
 from delaystore.stores.sql.setup import HEAD, current_version, version_table_name
 from delaystore.stores.sql.urls import (
     TEST_CLOCK,
+    TOKEN_LENGTH,
     default_table_name,
     derived_name,
+    loads_table_name,
     operating_table_names,
     partitions_table_name,
 )
@@ -97,6 +100,14 @@ def partitions_table(live: Table, dialect: StoreDialect) -> Table:
     return quoted_table(name, live.schema, Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False))
 
 
+def is_of_load(table: Table, number: int) -> ColumnElement[bool]:
+    """Whether the load of that number has stored a row.
+
+    The number stands in the statement itself: so PostgreSQL leaves out the bulk partitions of other loads.
+    """
+    return table.c[LOAD] == literal(number, table.c[LOAD].type, literal_execute=True)
+
+
 NAME_BYTES = 255
 """Length of the name of a person, a dispatcher, or an operation."""
 ABOUT_BYTES = 4000
@@ -108,6 +119,8 @@ class OperatingTables:
 
     A row of `destinations` says that it is paused, limited, or resuming; `_allowances` has its bucket.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
+    `loads` has a row for each load of files, DataFrames or a stream; `load_changes` how many of its messages left the
+    store without a delivery.
     """
 
     def __init__(self, live: Table, dialect: StoreDialect) -> None:
@@ -141,10 +154,23 @@ class OperatingTables:
         """The audit trail."""
         return quoted_table(self._names[4], self._live.schema, *_changes(), **self._dialect.table_options)
 
+    @memoized_property
+    def loads(self) -> Table:
+        """Loads of files, DataFrames and streams."""
+        name, number = loads_table_name(self._live.name, self._dialect), Column("number", Integer)
+        index = Index(derived_name(self._live.name, "_loads_number", self._dialect), number, unique=True)
+        return quoted_table(name, self._live.schema, *_loads(), number, index, **self._dialect.table_options)
+
+    @memoized_property
+    def load_changes(self) -> Table:
+        """How many messages of loads were cancelled, replaced, expired, or moved to the error queue."""
+        return quoted_table(self._names[5], self._live.schema, *_load_changes(), **self._dialect.table_options)
+
     @property
     def all(self) -> list[Table]:
         """All of them."""
-        return [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
+        beside = [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
+        return [*beside, self.loads, self.load_changes]
 
 
 # Types that several columns share: SQLAlchemy asks the dialect about each instance of a type, for each engine.
@@ -243,6 +269,45 @@ def _changes() -> list[Column[Any]]:
         Column("operation_id", _NAME),
         Column("old_due_time", _TIME),
         Column("new_due_time", _TIME),
+    ]
+
+
+def _loads() -> list[Column[Any]]:
+    """`batch`, `finished_at`, `stored`, `skipped` are of the load, or of the batch of a stream, that was finished last.
+
+    `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
+    The columns from `messages` on are about all of the load; releases before 0.2.0 leave them NULL.
+    """
+    return [
+        Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
+        Column("is_stream", Integer, nullable=False),
+        Column("batch", BigInteger),
+        Column("token", ExactText(TOKEN_LENGTH)),
+        Column("host", ExactText(255), nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("place", ExactText(255)),
+        Column("process_started", BigInteger),
+        Column("began", _TIME, nullable=False),
+        Column("heartbeat", _TIME, nullable=False),
+        Column("lease_until", _TIME, nullable=False),
+        Column("finished_at", _TIME),
+        Column("stored", BigInteger),
+        Column("skipped", BigInteger),
+        Column("messages", BigInteger),
+        Column("rejected", BigInteger),
+        Column("first_due", _TIME),
+        Column("last_due", _TIME),
+        Column("cancelled_at", _TIME),
+        Column("cancelled_by", _NAME),
+    ]
+
+
+def _load_changes() -> list[Column[Any]]:
+    return [
+        Column("load_number", Integer, primary_key=True, autoincrement=False),
+        Column("change_id", ExactText(36), primary_key=True),
+        Column("action", ExactText(20), nullable=False),
+        Column("messages", BigInteger, nullable=False),
     ]
 
 

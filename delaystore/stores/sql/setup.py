@@ -241,7 +241,10 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
         "delaystore_shelves": partitions_table_name(table.name, dialect) if dialect.bulk is not None else None,
         "delaystore_opening": None if dialect.bulk is None else dialect.bulk.open_to_senders,
-        "delaystore_beside": operating_table_names(table.name, dialect),
+        "delaystore_beside": operating_table_names(table.name, dialect)[:5],  # those of version 0004
+        "delaystore_loads": loads_table_name(table.name, dialect),
+        "delaystore_loads_number": derived_name(table.name, "_loads_number", dialect),
+        "delaystore_load_changes": operating_table_names(table.name, dialect)[5],
         "delaystore_began": derived_name(table.name, "_operations_began", dialect),
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),

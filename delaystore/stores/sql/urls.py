@@ -110,7 +110,14 @@ PARTITIONS: Final = "_shelves"
 """The table whose children are the partitions."""
 PARTITION: Final = "_shelf_"
 """Followed by a token: a partition."""
-OPERATING_SUFFIXES: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
+OPERATING_SUFFIXES: Final = (
+    "_destinations",
+    "_dispatchers",
+    "_activity",
+    "_operations",
+    "_changes",
+    "_load_changes",
+)
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"
 """The end of a table's name whose store goes by a test's clock; no other table's name ends so."""

@@ -14,8 +14,17 @@ CREATE TABLE `my schema`.`sales_delayed_loads` (
 	finished_at DATETIME(6),
 	`stored` BIGINT,
 	skipped BIGINT,
+	messages BIGINT,
+	rejected BIGINT,
+	first_due DATETIME(6),
+	last_due DATETIME(6),
+	cancelled_at DATETIME(6),
+	cancelled_by VARBINARY(255),
+	number INTEGER,
 	PRIMARY KEY (load_id)
 )ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+;
+CREATE UNIQUE INDEX sales_delayed_loads_number ON `my schema`.`sales_delayed_loads` (number)
 
 -- # staging
 CREATE TABLE `my schema`.`sales_delayed_load_0123456789abcdef0123` (
@@ -111,4 +120,4 @@ WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTC
 -- {'param_1': 10}
 
 -- # registry insert
-INSERT INTO `my schema`.`sales_delayed_loads` (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, `stored`, skipped) VALUES (%(load_id)s, %(is_stream)s, %(batch)s, %(token)s, %(host)s, %(pid)s, %(place)s, %(process_started)s, %(began)s, %(heartbeat)s, %(lease_until)s, %(finished_at)s, %(stored)s, %(skipped)s)
+INSERT INTO `my schema`.`sales_delayed_loads` (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, `stored`, skipped, messages, rejected, first_due, last_due, cancelled_at, cancelled_by, number) VALUES (%(load_id)s, %(is_stream)s, %(batch)s, %(token)s, %(host)s, %(pid)s, %(place)s, %(process_started)s, %(began)s, %(heartbeat)s, %(lease_until)s, %(finished_at)s, %(stored)s, %(skipped)s, %(messages)s, %(rejected)s, %(first_due)s, %(last_due)s, %(cancelled_at)s, %(cancelled_by)s, %(number)s)

@@ -14,8 +14,17 @@ CREATE TABLE "my schema"."sales_delayed_loads" (
 	finished_at TIMESTAMP WITH TIME ZONE,
 	stored BIGINT,
 	skipped BIGINT,
+	messages BIGINT,
+	rejected BIGINT,
+	first_due TIMESTAMP WITH TIME ZONE,
+	last_due TIMESTAMP WITH TIME ZONE,
+	cancelled_at TIMESTAMP WITH TIME ZONE,
+	cancelled_by VARCHAR COLLATE "C",
+	number INTEGER,
 	PRIMARY KEY (load_id)
 )
+;
+CREATE UNIQUE INDEX sales_delayed_loads_number ON "my schema"."sales_delayed_loads" (number)
 
 -- # staging
 CREATE UNLOGGED TABLE "my schema"."sales_delayed_load_0123456789abcdef0123" (
@@ -107,4 +116,4 @@ WHERE "my schema"."sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTC
 -- {'param_1': 10}
 
 -- # registry insert
-INSERT INTO "my schema"."sales_delayed_loads" (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, stored, skipped) VALUES (%(load_id)s::VARCHAR COLLATE "C", %(is_stream)s::INTEGER, %(batch)s::BIGINT, %(token)s::VARCHAR COLLATE "C", %(host)s::VARCHAR COLLATE "C", %(pid)s::INTEGER, %(place)s::VARCHAR COLLATE "C", %(process_started)s::BIGINT, %(began)s::TIMESTAMP WITH TIME ZONE, %(heartbeat)s::TIMESTAMP WITH TIME ZONE, %(lease_until)s::TIMESTAMP WITH TIME ZONE, %(finished_at)s::TIMESTAMP WITH TIME ZONE, %(stored)s::BIGINT, %(skipped)s::BIGINT) ON CONFLICT DO NOTHING
+INSERT INTO "my schema"."sales_delayed_loads" (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, stored, skipped, messages, rejected, first_due, last_due, cancelled_at, cancelled_by, number) VALUES (%(load_id)s::VARCHAR COLLATE "C", %(is_stream)s::INTEGER, %(batch)s::BIGINT, %(token)s::VARCHAR COLLATE "C", %(host)s::VARCHAR COLLATE "C", %(pid)s::INTEGER, %(place)s::VARCHAR COLLATE "C", %(process_started)s::BIGINT, %(began)s::TIMESTAMP WITH TIME ZONE, %(heartbeat)s::TIMESTAMP WITH TIME ZONE, %(lease_until)s::TIMESTAMP WITH TIME ZONE, %(finished_at)s::TIMESTAMP WITH TIME ZONE, %(stored)s::BIGINT, %(skipped)s::BIGINT, %(messages)s::BIGINT, %(rejected)s::BIGINT, %(first_due)s::TIMESTAMP WITH TIME ZONE, %(last_due)s::TIMESTAMP WITH TIME ZONE, %(cancelled_at)s::TIMESTAMP WITH TIME ZONE, %(cancelled_by)s::VARCHAR COLLATE "C", %(number)s::INTEGER) ON CONFLICT DO NOTHING

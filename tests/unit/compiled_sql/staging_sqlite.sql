@@ -14,8 +14,17 @@ CREATE TABLE "sales_delayed_loads" (
 	finished_at DATETIME,
 	stored BIGINT,
 	skipped BIGINT,
+	messages BIGINT,
+	rejected BIGINT,
+	first_due DATETIME,
+	last_due DATETIME,
+	cancelled_at DATETIME,
+	cancelled_by TEXT,
+	number INTEGER,
 	PRIMARY KEY (load_id)
 )
+;
+CREATE UNIQUE INDEX sales_delayed_loads_number ON "sales_delayed_loads" (number)
 
 -- # staging
 CREATE TABLE "sales_delayed_load_0123456789abcdef0123" (
@@ -117,4 +126,4 @@ WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attem
 -- {'param_1': 10, 'param_2': 0}
 
 -- # registry insert
-INSERT INTO "sales_delayed_loads" (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, stored, skipped) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO "sales_delayed_loads" (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, stored, skipped, messages, rejected, first_due, last_due, cancelled_at, cancelled_by, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING

@@ -13,6 +13,8 @@ CREATE TABLE `my schema`.`sales_delayed` (
 	failures LONGTEXT,
 	failures_of VARBINARY(255),
 	failing_at DATETIME(6) GENERATED ALWAYS AS (CASE WHEN failure_count > 0 THEN next_attempt END) VIRTUAL,
+	not_after DATETIME(6),
+	load_number INTEGER,
 	PRIMARY KEY (message_id)
 )ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 ;
@@ -21,6 +23,8 @@ CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, mes
 CREATE INDEX sales_delayed_failing ON `my schema`.`sales_delayed` (failing_at, message_id)
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON `my schema`.`sales_delayed` (message_key)
+;
+CREATE INDEX sales_delayed_load ON `my schema`.`sales_delayed` (load_number, message_id)
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages

@@ -12,6 +12,8 @@ CREATE TABLE "my schema"."sales_delayed" (
 	first_sent TIMESTAMP WITH TIME ZONE,
 	failures VARCHAR,
 	failures_of VARCHAR COLLATE "C",
+	not_after TIMESTAMP WITH TIME ZONE,
+	load_number INTEGER,
 	PRIMARY KEY (message_id)
 )
 ;
@@ -20,6 +22,8 @@ CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, mes
 CREATE INDEX sales_delayed_failing ON "my schema"."sales_delayed" (next_attempt, message_id) WHERE failure_count > 0
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON "my schema"."sales_delayed" (message_key) WHERE message_key IS NOT NULL
+;
+CREATE INDEX sales_delayed_load ON "my schema"."sales_delayed" (load_number, message_id) WHERE load_number IS NOT NULL
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -303,11 +307,12 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id)
+FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS told)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.told
+FROM changed) AS told
 -- {'id': 'm1'}
 
 -- # reschedule
@@ -317,11 +322,12 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE "my schema"."sales_delayed" SET due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(param_1)s::INTEGER WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id)
+FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS told)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.told
+FROM changed) AS told
 -- {'param_1': 0, 'id': 'm1'}
 
 -- # notify

@@ -14,6 +14,8 @@ CREATE TABLE "sales_delayed" (
 	first_sent DATETIME,
 	failures TEXT,
 	failures_of TEXT,
+	not_after DATETIME,
+	load_number INTEGER,
 	PRIMARY KEY (message_id)
 )
 ;
@@ -24,6 +26,8 @@ CREATE INDEX sales_delayed_due ON "sales_delayed" (next_attempt, message_id)
 CREATE INDEX sales_delayed_failing ON "sales_delayed" (next_attempt, message_id) WHERE failure_count > 0
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON "sales_delayed" (message_key) WHERE message_key IS NOT NULL
+;
+CREATE INDEX sales_delayed_load ON "sales_delayed" (load_number, message_id) WHERE load_number IS NOT NULL
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -240,11 +244,11 @@ BEGIN
 (block)
 
 -- # cancel
-DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
+DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) RETURNING NULL AS anon_1
 -- {'id': 'm1'}
 
 -- # reschedule
-UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
+UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) RETURNING NULL AS anon_1
 -- {'failure_count': 0, 'id': 'm1'}
 
 -- # notify

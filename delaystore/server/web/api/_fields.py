@@ -126,6 +126,18 @@ class Pause(DestinationFields, frozen=True, kw_only=True):
     until: TimeField | None = None
 
 
+class LoadFields(RequestFields, frozen=True, kw_only=True):
+    """A load by its id."""
+
+    load_id: str
+
+
+class PauseLoad(LoadFields, frozen=True, kw_only=True):
+    """A load, and until when it is paused."""
+
+    until: TimeField | None = None
+
+
 class Limit(DestinationFields, frozen=True, kw_only=True):
     """A destination, and its limit in messages per second; null: no limit."""
 

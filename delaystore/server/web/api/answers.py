@@ -194,6 +194,10 @@ DestinationAnswer = answer_of(
 Destinations = struct("Destinations", "All known destinations.", {"destinations": many(DestinationAnswer)})
 
 
+LoadAnswer = answer_of(records.Load)
+LoadsAnswer = struct("Loads", "The last loads.", {"loads": many(LoadAnswer)})
+
+
 class Limited(msgspec.Struct):
     """The limit of a destination in messages per second."""
 
@@ -230,6 +234,7 @@ OverviewAnswer = struct(
         "error_queue_depth": NaturalNumber | None,
         "error_queue_seen": Annotated[datetime | None, Meta(description="When the broker said so.")],
         "destinations": list[Any] | None,
+        "paused_loads": list[str] | None,
         "operations": list[Any] | None,
         "dispatchers": list[Any] | None,
         "ingresses": list[Any] | None,

@@ -50,7 +50,7 @@ async def begin(request: Request) -> Response:
         raise Refusal(400, f"The kind must be cancel or reschedule, not {kind[:80]!r}.")
     site = site_of(request)
     site.jobs.check_room()
-    return _accepted(request, await site.run(request, lambda operations: follow(site, operations, begin(operations))))
+    return accepted(request, await site.run(request, lambda operations: follow(site, operations, begin(operations))))
 
 
 async def listed(request: Request) -> Response:
@@ -70,7 +70,7 @@ async def resume(request: Request) -> Response:
     site, operation = site_of(request), await _asked_for(request)
     if operation.state is not OperationState.RUNNING:
         raise Refusal(409, f"The operation has already ended: {operation.state}.")
-    return _accepted(request, follow(site, site.operations(request), operation))
+    return accepted(request, follow(site, site.operations(request), operation))
 
 
 async def abandon(request: Request) -> Response:
@@ -90,7 +90,8 @@ async def _asked_for(request: Request) -> Operation:
     return found
 
 
-def _accepted(request: Request, operation: Operation) -> Response:
+def accepted(request: Request, operation: Operation) -> Response:
+    """The answer to a call that has begun or resumed an operation."""
     place = href(request, f"{API}/operations/{operation.operation_id}")
     return JSONResponse(_document(request, operation), 202, {"Location": place})
 

@@ -24,13 +24,13 @@ async def pause(request: Request) -> Response:
     """Have every dispatcher keep messages for it."""
     given = await fields_of(request, Pause)
     until = None if given.until is None else time_in(given.until, "until")
-    return _changed(await begin_change(request, paused(given.destination, until)))
+    return changed(await begin_change(request, paused(given.destination, until)))
 
 
 async def resume(request: Request) -> Response:
     """Let them go again."""
     given = await fields_of(request, DestinationFields)
-    return _changed(await begin_change(request, resumed(given.destination)))
+    return changed(await begin_change(request, resumed(given.destination)))
 
 
 async def limit(request: Request) -> Response:
@@ -41,7 +41,8 @@ async def limit(request: Request) -> Response:
     return JSONResponse({"destination": given.destination, "max_rate": given.max_rate})
 
 
-def _changed(job: BackgroundJob) -> Response:
+def changed(job: BackgroundJob) -> Response:
+    """The answer to a call that pauses or resumes."""
     return JSONResponse({"count": job.done, "complete": not job.running}, 202 if job.running else 200)
 
 

@@ -132,6 +132,7 @@ CALLS: Final = (
             "since": {**TIME, "description": "Due at this time or later; without an offset it is UTC."},
             "until": {**TIME, "description": "Due before this time."},
             "id_prefix": TEXT,
+            "load": TEXT,
             "header": {"type": "array", "items": TEXT, "description": "NAME=VALUE, as often as wanted."},
             "failing": FLAG,
             "paused": FLAG,

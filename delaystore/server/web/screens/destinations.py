@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
-from delaystore.server.web._changes import DestinationChange, begin_change, paused, resumed, rows_of
+from delaystore.server.web._changes import PauseChange, begin_change, pause_notice, paused, resumed, rows_of
 from delaystore.server.web._site import site_of
 from delaystore.server.web.forms import fields_of, id_of, text_of, time_of
 
@@ -47,13 +47,9 @@ async def limit(request: Request) -> Response:
     return site.pages.then(request, "/destinations", None, notice)
 
 
-async def _change(request: Request, change: DestinationChange) -> Response:
+async def _change(request: Request, change: PauseChange) -> Response:
     job = await begin_change(request, change)
-    if job.result is not None:
-        notice = f"{change.notice} {job.result}."
-    else:  # that a message was parked, or shown, says that the change is made: a store may hang before
-        notice = change.notice if job.done else f"{change.about} is in progress; the store has not answered yet."
-    return site_of(request).pages.then(request, "/destinations", None, notice)
+    return site_of(request).pages.then(request, "/destinations", None, pause_notice(change, job))
 
 
 def _rate(text: str) -> float | None:

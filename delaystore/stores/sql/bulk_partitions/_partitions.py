@@ -60,8 +60,10 @@ class PendingPartition:
         limits: PartitionLimits,
         *,
         stays: bool,
+        columns: Sequence[str],
     ) -> None:
         self._partitioning, self._table, self._limits, self._stays = partitioning, table, limits, stays
+        self._columns = columns
         self.connection = connection
         """The one on which it was filled; in no transaction."""
         self.rows = rows
@@ -98,7 +100,7 @@ class PendingPartition:
             return
         if self._stays:
             log.info("%d messages get no partition: all places are taken, or others have the tables locked", self.rows)
-        _insert(table)
+        _insert(table, self._columns)
 
     def _secure(self, table: PartitionTable) -> None:
         """Let no session change it any more; if its rows are not all there, one has.
@@ -155,12 +157,12 @@ def _has(table: PartitionTable, message_id: str) -> bool:
     return table.execute("SELECT FROM ONLY {partition} WHERE message_id = :id", id=message_id).first() is not None
 
 
-def _insert(table: PartitionTable) -> None:
+def _insert(table: PartitionTable, columns: Sequence[str]) -> None:
     """The partition is dropped later: no session may wait for that, or be waited for."""
     announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
-    names = ", ".join(NAMES)  # what others have added to the table may be computed
+    names = ", ".join(columns)  # what others have added to the table may be computed
     table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{partition}} ORDER BY message_id")  # noqa: S608
     table.execute("DELETE FROM ONLY {partition}")
 
@@ -176,6 +178,10 @@ def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequ
     return table.execute(found).scalars().all()
 
 
+_KNOWS_LOADS: Final = (
+    "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = CAST(:partition AS REGCLASS) AND attname = 'load_number')"
+)
+"""Whether the tables have the column; those of an earlier release have not."""
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
 _PARTITIONS: Final = (
@@ -215,10 +221,13 @@ class PartitionManager:
             return fewest_rows(connection, self._partitioning, self.limits)
 
     @contextmanager
-    def filled(self, fill: Fill, fewest: int) -> Iterator[PendingPartition]:
+    def filled(
+        self, fill: Fill, fewest: int, columns: Sequence[str] = NAMES, load: int | None = None
+    ) -> Iterator[PendingPartition]:
         """A new partition, filled and announced; dropped after the block unless it was attached.
 
-        With fewer rows than `fewest` it never is: its rows are inserted.
+        With fewer rows than `fewest` it never is: its rows are inserted. `columns`: those that `fill` writes. `load`:
+        the number of the load of all rows; None: they have none. Searches for other loads leave the partition out.
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
         partitioning, limits = self._partitioning, self.limits
@@ -227,12 +236,12 @@ class PartitionManager:
             # Our lock of the partition's name is held until it is attached or given up. If this process dies, the
             # session's end frees the lock, and the next clean-up drops the partition.
             with self._connections.connect() as connection, self._needing(connection, table):
-                rows = self._fill(connection, table, fill)
+                rows = self._fill(connection, table, fill, load)
                 stays = rows >= fewest and await_older_transactions(connection, limits.timeout)
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no partition of %s: %s", rows, partitioning.live.fullname, others)
-                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays)
+                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays, columns=columns)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to clean up
                 self._give_up(table)
@@ -289,7 +298,7 @@ class PartitionManager:
                     release()
                 connection.commit()
 
-    def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
+    def _fill(self, connection: Connection, table: Table, fill: Fill, load: int | None) -> int:
         """One transaction: a partition is announced with all its rows and indexes, or is not there."""
         partition, dialect = PartitionTable(connection, self._partitioning, table), self._partitioning.dialect
         partition.execute(SENDS_NOTHING)
@@ -298,6 +307,9 @@ class PartitionManager:
         name = quoted_name(table, connection.dialect)
         for option in dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=name))
+        if partition.execute(_KNOWS_LOADS).scalar():
+            of_load = "IS NULL" if load is None else f"= {load}"
+            partition.execute(f"ALTER TABLE {{partition}} ADD CHECK (load_number {of_load})")
         rows = fill(connection, table)
         partition.execute("ALTER TABLE {partition} ADD PRIMARY KEY (message_id)")
         order = ", ".join(column.name for column in in_order(table))

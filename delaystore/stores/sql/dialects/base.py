@@ -426,11 +426,18 @@ class StoreDialect(SqlDialect):
 
     @abstractmethod
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
-    ) -> bool | None:
+        self,
+        connection: Connection,
+        table: Table,
+        change: StatementChange,
+        values: dict[str, Any],
+        now: datetime,
+        told: ColumnElement[Any] | None = None,
+    ) -> tuple[bool | None, Any]:
         """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
 
-        Never waits. True: it is done; False: the row is claimed; None: there is none.
+        Never waits. True: it is done; False: the row is claimed; None: there is none. With it, the value that the
+        column `told` of a changed row had, if one is named; `change` leaves that as it is, or deletes the row.
         """
 
     @abstractmethod

@@ -423,21 +423,29 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
-    ) -> bool | None:
+        self,
+        connection: Connection,
+        table: Table,
+        change: StatementChange,
+        values: dict[str, Any],
+        now: datetime,
+        told: ColumnElement[Any] | None = None,
+    ) -> tuple[bool | None, Any]:
         """By the row lock, without waiting: at most a second where another transaction just stores that message_id."""
-        claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
+        columns = [table.c.message_id, *([] if told is None else [told])]
+        claim = select(*columns).where(row_with(table)).with_for_update(nowait=True)
         try:
             if self._is_free(connection, table, values["id"]):
-                return None
-            if connection.execute(claim, {"id": values["id"]}).first() is None:
-                return None
+                return None, None
+            row = connection.execute(claim, {"id": values["id"]}).first()
+            if row is None:
+                return None, None
         except OperationalError as error:
             if self.fault(error) is Fault.LOCKED:
-                return False
+                return False, None
             raise
         connection.execute(change.where(row_with(table)), values)
-        return True
+        return True, None if told is None else row[1]
 
     @override
     def change_unclaimed_of(

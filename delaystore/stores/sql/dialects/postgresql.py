@@ -490,11 +490,17 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
-    ) -> bool | None:
+        self,
+        connection: Connection,
+        table: Table,
+        change: StatementChange,
+        values: dict[str, Any],
+        now: datetime,
+        told: ColumnElement[Any] | None = None,
+    ) -> tuple[bool | None, Any]:
         """One statement: lock the row unless it is locked, change the locked row, and return it as it was."""
-        row = connection.execute(_changing_unclaimed(table, change), values).one()
-        return bool(row.done) if row.done or row.there else None
+        row = connection.execute(_changing_unclaimed(table, change, told), values).one()
+        return (bool(row.done) if row.done or row.there else None), row.told
 
     @override
     def change_unclaimed_of(
@@ -644,11 +650,12 @@ def _lock_number(name: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _changing_unclaimed(table: Table, change: StatementChange) -> Executable:
+def _changing_unclaimed(table: Table, change: StatementChange, told: ColumnElement[Any] | None) -> Executable:
     """Built once for each: to build it takes as long as to run it."""
     free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
     is_free = table.c.message_id.in_(select(free.c.message_id))
-    changed = change.where(is_free).returning(table.c.message_id).cte("changed")
+    value = (null() if told is None else told).label("told")
+    changed = change.where(is_free).returning(table.c.message_id, value).cte("changed")
     done = exists(select(changed.c.message_id)).label("done")
     there = exists(select(table.c.message_id).where(row_with(table))).label("there")
-    return select(done, there)
+    return select(done, there, select(changed.c.told).scalar_subquery().label("told"))

@@ -93,6 +93,10 @@ _ADDED_COLUMNS: Final = (
     (LOAD, "INTEGER"),
 )
 """Columns that later versions of the schema have added to messages."""
+_HAS_LOAD_CHECK: Final = (
+    "SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = CAST(:partition AS REGCLASS) AND contype = 'c' "
+    "AND pg_get_constraintdef(oid) LIKE '%load_number%')"
+)
 _PARTITION_INDEXES: Final[Mapping[str, str]] = {
     "due": "(next_attempt, message_id)",
     "failing": "(next_attempt, message_id) WHERE failure_count > 0",
@@ -244,6 +248,9 @@ class PostgreSqlTables(StoreDialect, BulkTables):
             for column_name, kind in _ADDED_COLUMNS:
                 if column_name not in there:  # or its lock would wait for an index that is being built
                     execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN {column_name} {kind}")
+            if not connection.execute(text(_HAS_LOAD_CHECK), {"partition": name}).scalar():
+                # its messages are older than loads, and searches for a load leave it out
+                execute_as_it_stands(connection, f"ALTER TABLE {name} ADD CHECK (load_number IS NULL)")
             lacking = text(_LACKING.format(table="CAST(CAST(:partition AS REGCLASS) AS OID)"))
             for which in connection.execute(lacking, {"partition": name}).scalars().all():
                 execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_PARTITION_INDEXES[which]}")

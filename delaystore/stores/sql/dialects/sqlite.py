@@ -29,6 +29,7 @@ from sqlalchemy import (
     delete,
     func,
     literal_column,
+    null,
     select,
 )
 from sqlalchemy.dialects import sqlite
@@ -290,14 +291,21 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def change_unclaimed(
-        self, connection: Connection, table: Table, change: StatementChange, values: dict[str, Any], now: datetime
-    ) -> bool | None:
+        self,
+        connection: Connection,
+        table: Table,
+        change: StatementChange,
+        values: dict[str, Any],
+        now: datetime,
+        told: ColumnElement[Any] | None = None,
+    ) -> tuple[bool | None, Any]:
         """The lease is part of the statement's predicate."""
-        statement = change.where(row_with(table), _unclaimed(table))
-        if connection.execute(statement, values | {"now": now}).rowcount:
-            return True
+        changed = change.where(row_with(table), _unclaimed(table)).returning(null() if told is None else told)
+        row = connection.execute(changed, values | {"now": now}).first()
+        if row is not None:
+            return True, row[0]
         there = select(table.c.message_id).where(row_with(table))
-        return None if connection.execute(there, {"id": values["id"]}).first() is None else False
+        return (None if connection.execute(there, {"id": values["id"]}).first() is None else False), None
 
     @override
     def change_unclaimed_of(

@@ -1,6 +1,6 @@
 """Paused and limited destinations, and the parking of their messages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,10 +12,10 @@ from sqlalchemy.exc import IntegrityError
 
 from delaystore.calls import call_paused
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, check_destination, utc
-from delaystore.stores.records import Allowance, Change, Destination, postponed_until
+from delaystore.stores.records import Allowance, Change, Destination, name_of_load, number_of_load, postponed_until
 from delaystore.stores.shared import Bucket, DestinationState, allowed, check_max_rate, check_number, shown_by
 from delaystore.stores.sql._statements import is_parked, is_postponed
-from delaystore.stores.sql.codec import UtcDateTime
+from delaystore.stores.sql.codec import LOAD, UtcDateTime
 from delaystore.stores.sql.operating._search import BoundParts, OperatorQueries, fitting, values_of
 from delaystore.stores.sql.operating.operations import AuditTrail
 from delaystore.stores.sql.rows import has_position, position_of_row
@@ -45,6 +45,10 @@ class DestinationQueries(OperatorQueries):
 
     def all(self) -> Sequence[Destination]:
         """By name, as they are now."""
+        return [each for each in self.with_loads() if number_of_load(each.name) is None]
+
+    def with_loads(self) -> Sequence[Destination]:
+        """As `all`, with paused and resuming loads by their `name_of_load`."""
         return [_state_of(row).at(now).destination for row, now in self._rows()]
 
     def _rows(self) -> Sequence[tuple[Any, datetime]]:
@@ -69,21 +73,31 @@ class DestinationQueries(OperatorQueries):
         """Paused from now on."""
         check_destination(destination)
         until = None if until is None else utc(until, "until")
-        known = self._locked(destination, by)
-        self._put(known.paused(until))
+        at = self.put_pause(destination, by, until)
         if change is not None:
-            AuditTrail(self._bound).note([change.of_destination(known.destination.changed, destination, until=until)])
+            AuditTrail(self._bound).note([change.of_destination(at, destination, until=until)])
 
     def resume(self, destination: str, *, by: str, change: Change | None = None) -> bool:
         """Whether it was paused. Waits for passes of dispatchers that have just parked messages for it."""
         check_destination(destination)
-        known = self._locked(destination, by)
+        at = self.end_pause(destination, by)
+        if at is not None and change is not None:
+            AuditTrail(self._bound).note([change.of_destination(at, destination)])
+        return at is not None
+
+    def put_pause(self, name: str, by: str, until: datetime | None) -> datetime:
+        """Pause a destination, or a load by its `name_of_load`; returns when."""
+        known = self._locked(name, by)
+        self._put(known.paused(until))
+        return known.destination.changed
+
+    def end_pause(self, name: str, by: str) -> datetime | None:
+        """The inverse of `put_pause`; None: it was not paused."""
+        known = self._locked(name, by)
         if not known.destination.paused:
-            return False
+            return None
         self._put(known.resumed(known.destination.changed))
-        if change is not None:
-            AuditTrail(self._bound).note([change.of_destination(known.destination.changed, destination)])
-        return True
+        return known.destination.changed
 
     def limit(self, destination: str, max_rate: float | None, *, by: str, change: Change | None = None) -> None:
         """None: no limit."""
@@ -241,7 +255,8 @@ class _Step(OperatorQueries):
         order = [table.c.next_attempt, table.c.message_id]
         behind = [] if after is None else [self._dialect.behind(order, values_of(order, after))]
         examine = LOOKED_AT * at_most
-        columns = [*order, table.c.due_time, table.c.destination]
+        load = table.c[LOAD] if self.has_loads else null().label(LOAD)
+        columns = [*order, table.c.due_time, table.c.destination, load]
         search = select(*columns).where(*behind, *matches).order_by(*order).limit(examine)
         rows = self._execute(search).all()
         wanted = [row for row in rows if has_position(row) and is_wanted(row)]
@@ -319,7 +334,7 @@ class Parking:
             next_attempt = sql.table.c.next_attempt
             last = bound.parts.dialect.without_value_in_plan(literal(until, UtcDateTime))
             due = [next_attempt <= last, next_attempt < literal(PARKED, UtcDateTime)]
-            step.take(up_to, at_most, due, lambda row: row.destination in paused, sql.park)
+            step.take(up_to, at_most, due, lambda row: _is_paused(row, paused), sql.park)
             return step
 
     def unpark(self, at_most: int, ahead: timedelta | None) -> int:
@@ -359,7 +374,7 @@ class Parking:
                 _Step(bound),
             )
             matches, after = [is_parked(sql.table)], up_to or _FIRST_PARKED
-            step.take(after, at_most, matches, lambda row: row.destination not in paused, sql.unpark)
+            step.take(after, at_most, matches, lambda row: not _is_paused(row, paused), sql.unpark)
             return _shown_by_now(bound, step)
 
     def _show_postponed(self, at_most: int, ahead: timedelta, up_to: Position | None) -> _Step:
@@ -386,6 +401,12 @@ class Parking:
 
             step.take(up_to, at_most, matches, is_wanted, sql.unpark, still)
             return _shown_by_now(bound, step)
+
+
+def _is_paused(row: Any, paused: Collection[str]) -> bool:
+    """Whether the destination or the load of a message is among the `paused` names."""
+    of_load = row.load_number is not None and name_of_load(row.load_number) in paused
+    return of_load or row.destination in paused
 
 
 def _shown_by_now(bound: BoundParts, step: _Step) -> _Step:

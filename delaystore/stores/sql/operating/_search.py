@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
+    false,
     func,
     insert,
     literal,
@@ -24,11 +25,13 @@ from sqlalchemy import (
     update,
 )
 
+from delaystore.errors import StoreSetupError
 from delaystore.filters import MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
 from delaystore.stores.shared import check_number, seconds_of, start_of
+from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Rows
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import LOOK_AHEAD, begins_with, is_parked
@@ -36,6 +39,7 @@ from delaystore.stores.sql.codec import UtcDateTime, decode_mapping
 from delaystore.stores.sql.dialects import StoreDialect
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, position_of_row, to_shown_message
+from delaystore.stores.sql.schema import is_of_load
 
 
 class BoundParts(Protocol):
@@ -71,6 +75,33 @@ class OperatorQueries:
         with translated_errors():
             self._dialect.begin_writing(self._bound.connection)
 
+    @property
+    def has_loads(self) -> bool:
+        """Whether the tables know the loads of messages; False: they are of an earlier release."""
+        return self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
+
+    def require_loads(self) -> None:
+        """Raise StoreSetupError where `has_loads` is False."""
+        if not self.has_loads:
+            raise StoreSetupError(
+                f"the table {self._sql.table.fullname!r} is of an earlier release, which knew no loads; "
+                "run `delaystore setup` to upgrade it"
+            )
+
+    def number_of(self, load_id: str) -> int | None:
+        """The number of a load; None: there is none of that id, or it is of an earlier release."""
+        self.require_loads()
+        loads = self._tables.loads
+        number: int | None = self._execute(select(loads.c.number).where(loads.c.load_id == load_id)).scalar()
+        return number
+
+    def of_load(self, wanted: MessageFilter) -> list[ColumnElement[bool]]:
+        """The condition about the load, whose number is looked up; none where the filter names none."""
+        if wanted.load is None:
+            return []
+        number = self.number_of(wanted.load)
+        return [false() if number is None else is_of_load(self._sql.table, number)]
+
     def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Change the row that has the `known` values, or add it. No other caller writes it."""
         if not self._execute(update(table).where(*columns_match(table, known)).values(**values)).rowcount:
@@ -87,7 +118,7 @@ _LONGEST_PATTERN: Final = 1000
 
 
 def conditions(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> list[ColumnElement[bool]]:
-    """All conditions of `wanted`; of headers only the texts that a row must have to be worth decoding."""
+    """All conditions of `wanted` but `of_load`; of headers only the texts that a row must have to be worth decoding."""
     found = list(_of_columns(wanted, table, dialect))
     for name, value in wanted.headers.items():
         found += _of_header(name, value, table.c.headers)
@@ -185,21 +216,22 @@ class SearchQueries(OperatorQueries):
         return Page([*page.messages, *rest.messages], rest.next_key)
 
     def _page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
-        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        walked = self._walked(wanted, after, examine)
         found = self._matching(wanted, walked, limit)
         if len(found) <= limit:
             return Page([to_shown_message(row) for row in found], walked.end)
         end = next((number for number in range(limit, 0, -1) if has_position(found[number - 1])), None)
         if end is None:
             return self._page(wanted, after, 2 * limit, examine)
-        return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
+        last = position_of_row(found[end - 1])
+        return Page([to_shown_message(row) for row in found[:end]], last if wanted.load is None else _by_id(last))
 
     def count(
         self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
     ) -> tuple[int, Position | None]:
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
         check_number(examine, "examine")
-        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        walked = self._walked(wanted, after, examine)
         table = self._sql.table
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
@@ -207,6 +239,21 @@ class SearchQueries(OperatorQueries):
             return int(self._execute(counted).scalar_one()), walked.end
         rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
         return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
+
+    def _walked(self, wanted: MessageFilter, after: Position | None, examine: int) -> Walk[Position]:
+        """The next messages to look at: those of a load in the order of their ids, as its index has them."""
+        if wanted.load is None:
+            return self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        key = self._sql.table.c.message_id
+        behind = [*self.of_load(wanted), *([] if after is None else [key > literal(after.message_id, key.type)])]
+        return walk(
+            lambda statement: self._execute(statement).all(),
+            select(self._sql.table.c.next_attempt, key).order_by(key),
+            behind,
+            examine,
+            lambda row: _by_id(position_of_row(row)) if has_position(row) else None,
+            lambda end: key <= literal(end.message_id, key.type),
+        )
 
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
@@ -231,6 +278,8 @@ class SearchQueries(OperatorQueries):
         """The first `limit` and one of the rows that match, whole, in the order of positions."""
         table = self._sql.table
         order = self._dialect.failing_order(table) if wanted.failing else [table.c.next_attempt, table.c.message_id]
+        if wanted.load is not None:
+            order = [table.c.message_id]
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
             return self._execute(self._sql.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
@@ -281,6 +330,11 @@ class SearchQueries(OperatorQueries):
         check_number(at_most, "at_most")
         some = statement.limit(at_most).subquery("some")
         return int(self._execute(select(func.count()).select_from(some)).scalar_one())
+
+
+def _by_id(position: Position) -> Position:
+    """The position of a message where messages are in the order of their ids alone."""
+    return Position(EARLIEST_DUE_TIME, position.message_id)
 
 
 def _beginning(wanted: MessageFilter, after: Position | None) -> Position | None:

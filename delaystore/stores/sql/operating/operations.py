@@ -1,12 +1,13 @@
 """Operations on many messages, in steps, and the audit trail."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, null, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
@@ -17,6 +18,7 @@ from delaystore.stores.records import (
     HELD_KEPT,
     AuditEntry,
     Change,
+    LoadChange,
     MessageBefore,
     Operation,
     OperationKind,
@@ -24,7 +26,8 @@ from delaystore.stores.records import (
 )
 from delaystore.stores.shared import check_new, check_number, count_of_begun, taken
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
+from delaystore.stores.sql._statements import begins_with
+from delaystore.stores.sql.codec import LOAD, MESSAGE_KEY, decode_mapping
 from delaystore.stores.sql.operating._search import OperatorQueries, Walk, conditions, fitting, values_of, walk
 from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
 
@@ -93,6 +96,31 @@ class AuditTrail(OperatorQueries):
     @property
     def _has_all_columns(self) -> bool:
         return self._bound.parts.version.is_from(setup.AUDITED, self._bound.connection)
+
+
+class LoadChanges(OperatorQueries):
+    """How messages of loads have left the store without a delivery."""
+
+    def note(self, left: Mapping[int, int], how: LoadChange) -> None:
+        """Note how many messages of each load, by its number, have left the store without a delivery.
+
+        It only adds rows, so transactions that do this at the same time do not wait for each other.
+        """
+        rows = [
+            {"load_number": number, "change_id": new_message_id(), "action": how.value, "messages": count}
+            for number, count in sorted(left.items())
+        ]
+        if rows:
+            self._execute(insert(self._tables.load_changes), rows)
+
+    def summed(self, numbers: Collection[int]) -> Mapping[int, Mapping[str, int]]:
+        """By the load's number, how many of its messages have left the store in each way."""
+        table, found = self._tables.load_changes, dict[int, dict[str, int]]()
+        summed = select(table.c.load_number, table.c.action, func.sum(table.c.messages).label("messages"))
+        these = summed.where(table.c.load_number.in_(sorted(numbers)))
+        for row in self._execute(these.group_by(table.c.load_number, table.c.action)):
+            found.setdefault(row.load_number, {})[row.action] = int(row.messages)
+        return found
 
 
 def before_of(row: Any) -> MessageBefore:
@@ -214,11 +242,15 @@ class OperationQueries(OperatorQueries):
         operation = self._one(operation_id, locked=True)
         if operation is None or operation.state is not OperationState.RUNNING:
             return operation
-        walked = self._ids(operation.after, examine)
+        walked = self._ids(operation, examine)
         wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.table, self._dialect)]
         examined = examine if walked.end else self._count(walked)
-        matching = self._matching(operation.wanted, wanted)
+        loads = self._matching(operation, wanted)
+        matching = list(loads)
         changed = self._change(operation, matching, wanted)
+        if operation.kind is OperationKind.CANCEL:
+            left = Counter(number for each in changed if (number := loads[each]) is not None)
+            LoadChanges(self._bound).note(left, LoadChange.CANCELLED)
         held = self._still_there([each for each in matching if each not in changed], wanted)
         advanced = replace(
             operation,
@@ -233,12 +265,16 @@ class OperationQueries(OperatorQueries):
         self._note_progress(operation, advanced, change)
         return self._put(advanced)
 
-    def _ids(self, after: str | None, examine: int) -> Walk[str]:
-        key = self._sql.table.c.message_id
+    def _ids(self, operation: Operation, examine: int) -> Walk[str]:
+        """The next messages by their ids: of a load, or with a prefix, no others."""
+        key, wanted, after = self._sql.table.c.message_id, operation.wanted, operation.after
+        behind = [*self.of_load(wanted), *([] if after is None else [key > after])]
+        if wanted.id_prefix is not None:
+            behind += begins_with(key, wanted.id_prefix)
         return walk(
             lambda statement: self._execute(statement).scalars().all(),
             select(key).order_by(key),
-            [] if after is None else [key > after],
+            behind,
             examine,
             lambda found: found if _is_id(found) else None,
             lambda end: key <= literal(end, key.type),
@@ -249,11 +285,13 @@ class OperationQueries(OperatorQueries):
         counted = select(func.count()).select_from(table).where(*walked.conditions)
         return int(self._execute(counted).scalar_one())
 
-    def _matching(self, wanted: MessageFilter, matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
-        table = self._sql.table
-        asked: list[ColumnElement[Any]] = [table.c.message_id, *([table.c.headers] if wanted.headers else [])]
+    def _matching(self, operation: Operation, matches: Sequence[ColumnElement[bool]]) -> Mapping[str, int | None]:
+        """The number of the load of each matching message, where messages leave the store; None: it has none."""
+        table, wanted = self._sql.table, operation.wanted
+        number = table.c[LOAD] if operation.kind is OperationKind.CANCEL and self.has_loads else null()
+        asked = [table.c.message_id, number, *([table.c.headers] if wanted.headers else [])]
         rows: Sequence[Any] = self._execute(select(*asked).where(*matches).order_by(table.c.message_id)).all()
-        return [row[0] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[1]))]
+        return {row[0]: row[1] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[2]))}
 
     def _change(
         self, operation: Operation, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]

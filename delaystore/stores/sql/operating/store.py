@@ -12,7 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import StoreError
-from delaystore.stores.operable import STEP, OperableDelayedMessageStore
+from delaystore.stores.operable import STEP, StoreWithLoads
 from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
@@ -20,6 +20,7 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.operating._destinations import DestinationQueries, Parking
 from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
 from delaystore.stores.sql.operating._search import BoundParts, SearchQueries
+from delaystore.stores.sql.operating.loads import LoadQueries
 from delaystore.stores.sql.operating.operations import AuditTrail, OperationQueries
 
 log = logging.getLogger("delaystore.stores")
@@ -30,7 +31,7 @@ CLEAN_UP_EVERY: Final = 60.0
 """Seconds between two heartbeats that also delete old reports and audit entries."""
 
 
-class OperableSqlStore(OperableDelayedMessageStore):
+class OperableSqlStore(StoreWithLoads):
     """The operable part of SqlDelayedMessageStore."""
 
     _is_operable = False
@@ -67,6 +68,7 @@ class OperableSqlStore(OperableDelayedMessageStore):
     operation = in_transaction(OperationQueries.get, of=OperationQueries, opened_by="_one_call")
     operations = in_transaction(OperationQueries.last, of=OperationQueries, opened_by="_one_call")
     destinations = in_transaction(DestinationQueries.all, of=DestinationQueries, opened_by="_one_call")
+    destinations_and_loads = in_transaction(DestinationQueries.with_loads, of=DestinationQueries, opened_by="_one_call")
     pause = in_transaction(DestinationQueries.pause, of=DestinationQueries, opened_by="_one_call")
     resume = in_transaction(DestinationQueries.resume, of=DestinationQueries, opened_by="_one_call")
     limit_rate = in_transaction(DestinationQueries.limit, of=DestinationQueries, opened_by="_one_call")
@@ -76,6 +78,12 @@ class OperableSqlStore(OperableDelayedMessageStore):
     activity = in_transaction(DispatcherReports.activity, of=DispatcherReports, opened_by="_one_call")
     retire_ingress = in_transaction(IngressReports.retire, of=IngressReports, opened_by="_one_call")
     ingresses = in_transaction(IngressReports.all, of=IngressReports, opened_by="_one_call")
+    loads = in_transaction(LoadQueries.all, of=LoadQueries, opened_by="_one_call")
+    load = in_transaction(LoadQueries.get, of=LoadQueries, opened_by="_one_call")
+    paused_loads = in_transaction(LoadQueries.paused, of=LoadQueries, opened_by="_one_call")
+    cancel_load = in_transaction(LoadQueries.cancel, of=LoadQueries, opened_by="_one_call")
+    pause_load = in_transaction(LoadQueries.pause, of=LoadQueries, opened_by="_one_call")
+    resume_load = in_transaction(LoadQueries.resume, of=LoadQueries, opened_by="_one_call")
     changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
 
     @cached_property

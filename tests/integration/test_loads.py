@@ -1,0 +1,214 @@
+"""Loads as units, on each database: counts, cancel, pause and resume, and what these do not reach."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from delaystore import DelayedDelivery, MessageFilter
+from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.staging import LoadKey
+from delaystore.dispatcher import Dispatcher
+from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
+from delaystore.message import DelayedMessage, KeyRule, OnKey
+from delaystore.operations import Operations
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.records import LoadPhase, OperationState
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
+from delaystore.testing import RecordingTransport
+from delaystore.transports.abc import Outcome, OutcomeKind
+from tests.dispatching import wait_until
+from tests.integration.loading import load, row, rows, staged, staging_of
+from tests.integration.sql_stores import url_for
+
+pytestmark = pytest.mark.long_runs("partitions", "mariadb")
+
+HOUR = timedelta(hours=1)
+SPRING = MessageFilter(load="spring")
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "partitions", "mariadb"])
+def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty database of each kind; PostgreSQL also with a bulk partition for each load."""
+    if request.param == "partitions":
+        limits = PartitionLimits(fewest_rows=1, smallest_table=0)
+        monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", limits)
+    return url_for(request, "postgresql" if request.param == "partitions" else request.param)
+
+
+@pytest.fixture
+def operations(store: SqlDelayedMessageStore, database_url: str) -> Iterator[Operations]:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(database_url)) as delivery:
+        yield delivery.operations.acting_as("ada")
+
+
+def due(store: SqlDelayedMessageStore, messages: Sequence[DelayedMessage], seconds: float = -1) -> list[DelayedMessage]:
+    at = store.now() + timedelta(seconds=seconds)
+    return [replace(each, due_time=at, next_attempt=at) for each in messages]
+
+
+def ids(operations: Operations, wanted: MessageFilter) -> list[str]:
+    return [each.message_id for each in operations.export(wanted)]
+
+
+def test_a_load_finds_its_messages_and_no_others(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    store.store_many(rows(30, "single"))
+    load(database_url, "spring", rows(25, "s"))
+    load(database_url, "autumn", rows(20, "a"))
+    assert ids(operations, SPRING) == [each.message_id for each in rows(25, "s")]
+    assert operations.preview(MessageFilter(load="autumn", id_prefix="a-0001")).count == 10
+    assert operations.preview(MessageFilter(load="winter")).count == 0
+    found = operations.loads.get("spring")
+    assert (found.state, found.stored, found.waiting, found.delivered) == (LoadPhase.WAITING, 25, 25, 0)
+    assert (found.first_due, found.last_due) == (row("m", 0).due_time, row("m", 24).due_time)
+    assert [each.load_id for each in operations.loads.list()] == ["autumn", "spring"]
+    with pytest.raises(ConfigurationError, match="there is no load 'winter'"):
+        operations.loads.get("winter")
+
+
+def test_counts_add_up_however_messages_leave(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(20, "s")))
+    store.cancel("s-00000")
+    assert operations.cancel_one("s-00001").value == "done"
+    operations.cancel(MessageFilter(id_prefix="s-0000"))
+    load(database_url, "again", due(store, rows(12, "s"))[10:], OnDuplicate.REPLACE)
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 10
+    found = operations.loads.get("spring")
+    assert (found.cancelled, found.replaced, found.delivered, found.waiting) == (10, 2, 8, 0)
+    assert found.state is LoadPhase.DONE
+    assert operations.loads.get("again").delivered == 2
+
+
+def test_a_cancel_reaches_all_that_waits_and_nothing_else(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    store.store_many(rows(10, "single"))
+    load(database_url, "spring", [*due(store, rows(5, "due")), *rows(30, "s")])
+    Dispatcher(store, RecordingTransport()).dispatch_due()
+    ended = operations.loads.cancel("spring")
+    assert (ended.state, ended.changed) == (OperationState.DONE, 30)
+    found = operations.loads.get("spring")
+    assert (found.state, found.delivered, found.cancelled, found.waiting) == (LoadPhase.CANCELLED, 5, 30, 0)
+    assert found.cancelled_by == "ada"
+    assert store.count() == 10
+    assert operations.loads.cancel("spring").changed == 0
+
+
+def test_a_cancelled_load_is_loaded_again_only_if_that_is_meant(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(5))
+    operations.loads.cancel("spring")
+    with pytest.raises(ConfigurationError, match=r"the load 'spring' was cancelled by ada at .*pass the option again"):
+        load(database_url, "spring", rows(5))
+    assert load(database_url, "spring", rows(7), again=True).stored == 7
+    found = operations.loads.get("spring")
+    assert (found.state, found.stored, found.cancelled, found.waiting) == (LoadPhase.WAITING, 7, 0, 7)
+
+
+def test_a_load_that_is_cancelled_while_it_is_staged_stores_nothing(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    staging = staging_of(database_url)
+    assert staging.begin(LoadKey("spring")) is None
+    attempt = staged(staging, rows(5))
+    assert operations.loads.get("spring").state is LoadPhase.STAGING
+    operations.loads.cancel("spring")
+    with pytest.raises(LoadLostError, match="'spring' was cancelled by ada; nothing of it was stored"):
+        staging.promote([attempt], OnDuplicate.ERROR)
+    assert store.count() == 0
+
+
+def test_a_paused_load_is_kept_while_others_go(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", [*due(store, rows(4, "due")), *due(store, rows(3, "soon"), 3)])
+    load(database_url, "autumn", due(store, rows(6, "a")))
+    assert operations.loads.pause("spring") == 4
+    assert operations.loads.get("spring").paused
+    assert operations.destinations() == []
+    transport = RecordingTransport()
+    dispatcher = Dispatcher(store, transport)
+
+    def are_parked() -> bool:
+        dispatcher.dispatch_due()
+        return operations.preview(MessageFilter(load="spring", paused=True)).count == 7
+
+    wait_until(are_parked)
+    assert {each.message_id[0] for each in transport.sent} == {"a"}
+    assert operations.loads.resume("spring") == 7
+    dispatcher.dispatch_due()
+    assert len(transport.sent) == 13
+    found = operations.loads.get("spring")
+    assert (found.paused, found.delivered) == (False, 7)
+    actions = [(each.action, each.about) for each in operations.changes()]
+    assert actions == [("resume", "load spring"), ("pause", "load spring")]
+
+
+def test_a_pause_of_a_load_can_end_by_itself(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(3)))
+    with pytest.raises(InvalidMessageError, match="is in the past"):
+        operations.loads.pause("spring", until=store.now() - HOUR)
+    operations.loads.pause("spring", until=store.now() + timedelta(seconds=0.5))
+    transport = RecordingTransport()
+    dispatcher = Dispatcher(store, transport)
+    while len(transport.sent) < 3:
+        store.unpark()
+        dispatcher.dispatch_due()
+
+
+def test_a_resumed_load_stays_with_a_paused_destination(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(3)))
+    operations.loads.pause("spring")
+    operations.pause("billing")
+    assert operations.loads.resume("spring") == 0
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 0
+    assert operations.resume("billing") == 3
+
+
+def test_a_cancel_ends_the_pause_of_a_load(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(3)))
+    operations.loads.pause("spring")
+    assert operations.loads.cancel("spring").changed == 3
+    assert not operations.loads.get("spring").paused
+    assert all(not each.paused for each in store.destinations())
+
+
+def test_a_load_is_put_off_with_its_messages(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(5))
+    at = store.now() + HOUR
+    assert operations.reschedule(SPRING, at=at).changed == 5
+    found = operations.loads.get("spring")
+    assert found.first_due == found.last_due == at
+
+
+def test_messages_with_keys_belong_to_their_load(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    rule = KeyRule(OnKey.REPLACE)
+    load(database_url, "spring", [row("a", key="1"), row("b", key="2"), row("c")], key_rule=rule)
+    assert ids(operations, SPRING) == ["a", "b", "c"]
+    assert operations.loads.cancel("spring").changed == 3
+
+
+def test_moved_messages_are_failed_ones(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(3)))
+    transport = RecordingTransport({"billing": Outcome(OutcomeKind.UNROUTABLE, "no such queue")})
+    Dispatcher(store, transport).dispatch_due()
+    found = operations.loads.get("spring")
+    assert (found.failed, found.delivered, found.waiting) == (3, 0, 0)
