@@ -151,7 +151,7 @@ def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, a
 
 
 def _print_not_reached(load: Load) -> None:
-    """Say on standard error what a cancel could not reach any more."""
+    """Say on standard error which messages the cancel did not reach."""
     numbers = {"delivered": load.delivered or 0, "in the error queue": load.failed, "waiting still": load.waiting}
     parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
     if parts:

@@ -65,7 +65,7 @@ class EndpointAccess:
         """Take steps until one changes no message.
 
         Args:
-            purpose: What each step does, for the log.
+            purpose: The purpose of each step, for the log.
             step: Returns how many messages it has changed.
             listener: Called after each step with how many messages all of them have changed.
 

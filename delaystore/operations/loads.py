@@ -15,8 +15,8 @@ from delaystore.stores.records import ChangeAction, Load, Operation
 class Loads:
     """The loads of an endpoint; made by `Operations.loads`.
 
-    A load is what one run of `delaystore load`, `send --file` or `df.write` has stored, or a stream with all its
-    batches. To search, count or reschedule its messages, use `MessageFilter(load=load_id)`.
+    A load is all messages that one run of `delaystore load`, `send --file` or `df.write` has stored, or a stream with
+    all its batches. To search, count or reschedule its messages, use `MessageFilter(load=load_id)`.
 
     Args:
         access: The endpoint.

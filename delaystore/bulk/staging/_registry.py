@@ -171,7 +171,7 @@ class Registry:
                 self.release(bound.connection, row)
 
     def forget_unnamed(self, before: datetime) -> None:
-        """Forget the loads without a name that were finished before then, and of which no message waits."""
+        """Forget the loads without a name that were finished before then, unless a message of theirs waits."""
         table = self._table
         finished = select(table.c.load_id, table.c.number).where(table.c.is_stream == 0, table.c.finished_at < before)
         with self._database.writing() as bound:

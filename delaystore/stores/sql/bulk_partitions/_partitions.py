@@ -226,8 +226,9 @@ class PartitionManager:
     ) -> Iterator[PendingPartition]:
         """A new partition, filled and announced; dropped after the block unless it was attached.
 
-        With fewer rows than `fewest` it never is: its rows are inserted. `columns`: those that `fill` writes. `load`:
-        the number of the load of all rows; None: they have none. Searches for other loads leave the partition out.
+        With fewer rows than `fewest` it never is: its rows are inserted. `columns`: the columns that `fill` writes.
+        `load`: the number of the load of all rows; None: they have none. Searches for other loads leave the partition
+        out.
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
         partitioning, limits = self._partitioning, self.limits

@@ -110,7 +110,7 @@ class LoadQueries(OperatorQueries):
         )
 
     def _counts(self, row: Any, *, exact: bool) -> Mapping[str, Any]:
-        """What is counted of its waiting messages: all of them, or, unless it must be `exact`, as many as COUNTED."""
+        """The counts of its waiting messages: of all of them, or, unless it must be `exact`, of as many as COUNTED."""
         table, stored = self._sql.table, row.messages or 0
         if row.number is None:  # of an earlier release, whose messages do not have the number of their load
             return {"exact": False, "waiting": 0}
