@@ -24,7 +24,7 @@ from delaystore.dispatcher.observer import DispatchObserver
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
-from delaystore.operations import ErrorQueue, Operations, Overview
+from delaystore.operations import ErrorQueue, Loads, Operations, Overview
 from delaystore.processes import WouldBlockError, in_thread, renew_in_children, without_pauses
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -104,6 +104,25 @@ class AsyncErrorQueue:
         await self._call_delivery(lambda _: self._errors.note(action, about, count))
 
 
+class AsyncLoads:
+    """`Loads` for asyncio, with the same calls, arguments and errors."""
+
+    def __init__(self, call_delivery: Callable[..., Awaitable[Any]], loads: Loads) -> None:
+        self._call_delivery = call_delivery
+        self._loads = loads
+
+    list = awaited(Loads.list)
+    get = awaited(Loads.get)
+    begin_cancel = awaited(Loads.begin_cancel)
+    cancel = awaited(Loads.cancel)
+    pause = awaited(Loads.pause)
+    resume = awaited(Loads.resume)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call `method` of the Loads behind this one."""
+        return await self._call_delivery(lambda _: method(self._loads, *arguments, **named))
+
+
 class AsyncOperations:
     """`Operations` for asyncio, with the same calls, arguments and errors.
 
@@ -178,6 +197,11 @@ class AsyncOperations:
         while (chunk := await self._call(lambda _: chunks.next())) is not None:
             for message in chunk:
                 yield message
+
+    @property
+    def loads(self) -> AsyncLoads:
+        """As `Operations.loads`, awaited."""
+        return AsyncLoads(self._call_delivery, self._operations.loads)
 
     @property
     def errors(self) -> AsyncErrorQueue:
