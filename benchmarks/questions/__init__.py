@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.questions import (
+    cancel_load,
     delays_migrate,
     dispatch_bare,
     dispatch_millions,
@@ -55,6 +56,7 @@ QUESTIONS: Final[Sequence[Question]] = (
     lateness_waiting.QUESTION,
     lateness_burst.QUESTION,
     pause_million.QUESTION,
+    cancel_load.QUESTION,
     rate_limit.QUESTION,
     ingress_bare.QUESTION,
     ingress_plugin.QUESTION,
