@@ -159,7 +159,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "none.csv"], "there is no file 'none.csv'"),
         (["q", "--file", "."], "'.' is a folder; name one file, or load all with `delaystore load`"),
         (["q", "--file", "s3a://bucket/a.csv"], "is no file of this computer; `delaystore load` reads it"),
-        (["q", "--file", "a.csv.zst"], "compressed as only Spark knows it"),
+        (["q", "--file", "a.csv.lz4"], "compressed as only Spark knows it"),
         (["q", "--file", "a.txt"], "does not say how it is written"),
         (["q", "--file", "a.csv", "--map", "body=text"], "the files have no column 'text'"),
         (["--file", "a.csv"], "name one destination (string), or set DESTINATION; the columns are"),
@@ -194,7 +194,7 @@ def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: lis
     parquet.write_table(pa.table(columns, ["message_id", "due_time", "body", "body"]), "twice.parquet")
     Path("local.csv").write_text(f"{HEADER}a,2027-03-01T08:00:00,x\n")
     Path("delays.csv").write_text("message_id,delay,body\na,1h,x\n")
-    for name in ("a.txt", "a.csv.zst", "a.parquet"):
+    for name in ("a.txt", "a.csv.lz4", "a.parquet"):
         Path(name).write_text("x")
     line = run.refused("send", *arguments)
     assert says in line
