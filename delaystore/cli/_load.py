@@ -4,7 +4,7 @@ import shlex
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,7 +15,7 @@ from delaystore.cli._load_options import (
     options_as_typed,
     parse_columns,
     parse_kind,
-    parse_separator,
+    read_with,
     require_existing,
 )
 from delaystore.cli._options import (
@@ -78,7 +78,7 @@ def load(
     from delaystore.bulk.files import find_files
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
-    found = replace(find_files(files or (), parse_kind(kind)), separator=parse_separator(separator))
+    found = read_with(find_files(files or (), parse_kind(kind)), separator)
     check_spark_can_run()
     from delaystore.bulk.request import LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -241,11 +241,18 @@ def parse_kind(name: str | None) -> "Kind | None":
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
 
 
-def parse_separator(given: str | None) -> str | None:
-    """What --separator says; None: nothing."""
-    from delaystore.bulk.csv_files import separator_of
+def read_with(files: "DataFiles", separator: str | None, sheet: str | None = None) -> "DataFiles":
+    """The files, to be read as --separator and --sheet say; None: as they are.
 
-    return None if given is None else separator_of(given)
+    ConfigurationError for one that is of another kind of file.
+    """
+    from delaystore.bulk.csv_files import separator_of
+    from delaystore.bulk.files import Kind
+
+    for option, given, kind in (("--separator", separator, Kind.CSV), ("--sheet", sheet, Kind.XLSX)):
+        if given is not None and files.kind is not kind:
+            raise ConfigurationError(f"{option} goes with {kind} files only; leave it out")
+    return replace(files, separator=None if separator is None else separator_of(separator), sheet=sheet)
 
 
 def report_form(files: "DataFiles") -> None:

@@ -18,7 +18,7 @@ from delaystore.cli._load_options import (
     options_as_typed,
     parse_columns,
     parse_kind,
-    parse_separator,
+    read_with,
     report_dry_run,
     report_form,
     report_load,
@@ -285,16 +285,14 @@ def send_file(
     None: the user's own.
     """
     _check_arrow()
-    from delaystore.bulk.files import Kind, check_files
+    from delaystore.bulk.files import check_files
     from delaystore.bulk.options import replacing
     from delaystore.bulk.rejects import check_reject_folder
     from delaystore.bulk.request import DryRun, LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
 
     with _found(file, kind) as given:
-        found = replace(given, separator=parse_separator(separator), sheet=sheet)
-        if sheet is not None and found.kind is not Kind.XLSX:
-            raise ConfigurationError("--sheet goes with a workbook (.xlsx) only; leave it out")
+        found = read_with(given, separator, sheet)
         request = LoadRequest(found, options, parse_columns(mapping))
         request.given = replace(request.given, noted_as=replacing(Way.CLI, by))
         with closing(open_load_store(request.given)) as store:

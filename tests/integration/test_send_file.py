@@ -313,10 +313,11 @@ def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine,
 
 @pytest.mark.usefixtures("run")
 def test_the_commands_of_the_document_run(sqlite_url: str, tmp_path: Path) -> None:
-    _, commands, _ = blocks("docs/how-to/load-files.md", "bash")
-    done = shell(commands, tmp_path)
+    _, commands, of_excel, _ = blocks("docs/how-to/load-files.md", "bash")
+    done = shell(commands + of_excel, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert waiting(sqlite_url) == {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
+    expected = {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
+    assert waiting(sqlite_url) == expected | dict.fromkeys(("22", "23", "24"), b"good morning")
 
 
 @pytest.fixture

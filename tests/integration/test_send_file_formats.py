@@ -88,6 +88,14 @@ def test_rejected_rows_are_corrected_and_sent_again(run: CommandLine, sqlite_url
     assert run("show", "b", "--json").document["headers"] == {"colour": "blue"}
 
 
+def test_a_rejected_line_of_json_is_named_by_its_number(run: CommandLine, sqlite_url: str) -> None:
+    good = json.dumps({"message_id": "a", "due_time": DUE, "body": "x"})
+    Path("a.jsonl").write_text(f"{good}\n\nnothing\n{good.replace(DUE, 'soon')}\n")
+    assert run("send", "q", "--file", "a.jsonl", "--rejects-dir", "bad").code == 0
+    assert waiting(sqlite_url) == {"a": b"x"}
+    assert [(row["_line"], row["body"]) for row in rejected()] == [(3, "nothing"), (4, "x")]
+
+
 def test_a_row_whose_id_came_before_is_rejected_alone(run: CommandLine, sqlite_url: str) -> None:
     lines = [f"{number % 12_000},{DUE},row {number}" for number in range(12_002)]
     Path("a.csv").write_text("\n".join([",".join(FIELDS), *lines]))
@@ -158,9 +166,10 @@ def test_a_sheet_can_be_named(run: CommandLine, sqlite_url: str) -> None:
             [],
             "the header line has two columns body, which are read as Body2 and body3; rename or drop one",
         ),
-        ("good.xlsx", ["--separator", "xx"], "--separator must be one character, or one of comma, semicolon, tab"),
+        ("empty.csv", ["--separator", "xx"], "--separator must be one character, or one of comma, semicolon, tab"),
         ("empty.csv", [], "the files have no rows"),
-        ("empty.csv", ["--sheet", "x"], "--sheet goes with a workbook (.xlsx) only"),
+        ("empty.csv", ["--sheet", "x"], "--sheet goes with xlsx files only; leave it out"),
+        ("good.xlsx", ["--separator", ";"], "--separator goes with csv files only; leave it out"),
         ("binary.csv", [], "'binary.csv' is not UTF-8 (line 1)"),
         ("wide.csv", [], "'wide.csv' has NUL characters in its header line"),
         ("short.csv.gz", [], "the file 'short.csv.gz' cannot be read: Compressed file ended before"),
