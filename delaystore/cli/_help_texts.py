@@ -58,7 +58,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "Message": "--header --headers-json --property --message-id --body-file --json-body",
         "Key": "--key --on-key --max-wait",
         "Control": "--native --create --actor",
-        "File": "--file",
+        "File": "--file --sheet",
     },
     "load": {
         "Rows": "--map --destination --format --separator --unknown-columns --time-zone --zone-column --ambiguous-time",
@@ -127,7 +127,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "send": (
         "File",
-        "--map --format --separator --sheet --load-id --id-columns --key-column --on-duplicate --unknown-columns "
+        "--map --format --separator --load-id --id-columns --key-column --on-duplicate --unknown-columns "
         "--time-zone --zone-column --ambiguous-time --rejects-dir --dry-run",
         "delaystore load --help",
     ),

@@ -94,15 +94,15 @@ def send(
     ] = None,
     json_body: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Body as JSON text, which is checked; sets content_type=application/json."),
+        typer.Option(metavar="JSON", help="Body as JSON text; sets content_type."),
     ] = None,
     native: Annotated[
         bool,
-        typer.Option("--native", help="Use RabbitMQ's native delay if it fits; needs ?delays=NAME in --transport."),
+        typer.Option("--native", help="Use RabbitMQ's native delay (?delays=NAME) if it fits."),
     ] = False,
     file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="CSV, JSON lines, Parquet or Excel (.xlsx); - is standard input."),
+        typer.Option(metavar="FILE", help="CSV, JSON lines, Parquet, .xlsx; - is standard input."),
     ] = None,
     mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
     kind: Annotated[str | None, of_load.format_option("send", "csv, json, parquet or xlsx")] = None,
@@ -124,8 +124,7 @@ def send(
     message. With --transport it refuses a message that the transport cannot carry, and warns if the queue does not
     exist. If the endpoint has no tables, send fails; --create creates them.
 
-    With --file each row is a message, by the rules of `delaystore load` but without Spark, all or none: for up to about
-    100,000 rows.
+    --file sends up to about 100,000 rows, as `delaystore load` without Spark.
     """
     if file is not None:
         one = {
