@@ -379,6 +379,19 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     assert notes == ([few] if arguments[0] == "a.csv" and "does not start" in says else [])
 
 
+@pytest.mark.usefixtures("java")
+def test_a_load_reports_how_csv_files_are_written(run: CommandLine) -> None:
+    Path("a.csv").write_text(csv_of(1).replace(",", "\t"), encoding="utf-16")
+    tried = run("load", "a.csv", "--destination", "q")
+    assert tried.err.startswith("note: CSV with the separator '\\t' (tab), UTF-16\n")
+    assert "Spark does not start" in tried.err
+    line = run.refused("load", "a.csv", "--destination", "q", "--separator", "comma")
+    assert "its header line is one column, 'message_id\\tdue_time\\tbody', with the separator ','" in line
+    Path("a.xlsx").write_text("x")
+    line = run.refused("load", "a.xlsx", "--destination", "q")
+    assert "'a.xlsx' is a workbook of Excel, which Spark does not read; send it with `delaystore send --file`" in line
+
+
 def test_an_interrupt_after_the_commit_leaves_the_rejects(
     run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
