@@ -26,6 +26,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "asyncmy": "asyncmy",
         "aiomysql": "aiomysql",
         "pyarrow": "parquet",
+        "python_calamine": "excel",
         "pyspark": "spark",
         "adbc_driver_manager": "spark",
         "adbc_driver_postgresql": "spark",

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from delaystore.bulk.conversion import Conversion
+from delaystore.bulk.conversion import Conversion, FirstRows
 from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.rejects import RejectFolder, Rejects, count_rejects
 from delaystore.bulk.staging.abc import FinishedLoad, StagedAttempt, Staging
@@ -31,13 +31,20 @@ class AttemptReport:
 
 
 def stage(
-    batches: Iterator[pa.RecordBatch], conversion: Conversion, staging: Staging, folder: RejectFolder | None
+    batches: Iterator[pa.RecordBatch],
+    conversion: Conversion,
+    staging: Staging,
+    folder: RejectFolder | None,
+    first_rows: FirstRows | None = None,
 ) -> AttemptReport:
-    """Stage the rows of `batches`. Without a folder for rejects, rows after the first reject are only checked."""
+    """Stage the rows of `batches`. Without a folder for rejects, rows after the first reject are only checked.
+
+    `first_rows`: as of `Conversion.convert`.
+    """
     with nullcontext() if folder is None else folder.file() as file, staging.attempt() as sink:
         rejects = Rejects()
         for batch in batches:
-            converted = conversion.convert(batch)
+            converted = conversion.convert(batch, first_rows)
             rejects += count_rejects(converted.rejected)
             if file is not None and converted.rejected is not None:
                 file.write(converted.rejected)

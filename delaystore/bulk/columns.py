@@ -89,6 +89,17 @@ STAGED: Final = _schema((*SENT, MessageColumn(MESSAGE_KEY, ExactText(MAX_KEY_BYT
 MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay", "body_base64")
 UNREADABLE: Final = "delaystore_unreadable"
 """The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
+REASON: Final = "_reason"
+"""The last column of rejected rows."""
+LINE: Final = "_line"
+"""The column of a row's line in its file; of a workbook, its row in the sheet."""
+FILE: Final = "_file"
+"""The column of a row's file, where a load has several."""
+FIRST_AT: Final = "; first at line "
+"""In a reason, before the line of another row; reasons are counted without it."""
+OF_REJECTS: Final = frozenset({REASON, LINE, FILE})
+"""Columns that a file of rejected rows has beside the input's: no load takes them for a message's, or unknown."""
+_OURS: Final = OF_REJECTS | {UNREADABLE}
 _NAMED: Final = 10
 """Columns named in an error."""
 
@@ -126,10 +137,10 @@ class Columns:
 
     def unknown(self) -> Iterator[Column]:
         """Columns that are not a message's, in order."""
-        return (column for name, column in self._by_name.items() if name not in (*MESSAGE_COLUMNS, UNREADABLE))
+        return (column for name, column in self._by_name.items() if name not in (*MESSAGE_COLUMNS, *_OURS))
 
     def __str__(self) -> str:
-        return listed([column for name, column in self._by_name.items() if name != UNREADABLE])
+        return listed([column for name, column in self._by_name.items() if name not in _OURS])
 
 
 def listed(columns: list[Column]) -> str:
@@ -177,6 +188,11 @@ def is_known(kind: pa.DataType) -> bool:
 def check_header_type(kind: pa.DataType, path: str) -> None:
     """Raise ConfigurationError, naming `path`, for a type that no message header can hold."""
     _check(kind, path, _HEADERS, "which no message header can hold; cast it to string, or timestamp")
+
+
+def check_header_column(kind: pa.DataType, path: str) -> None:
+    """As `check_header_type`, for a column that becomes a header: dates, times and intervals become text."""
+    _check(kind, path, _JSON, "which no message header can hold; cast it to string, or timestamp")
 
 
 def check_json_type(kind: pa.DataType, path: str) -> None:

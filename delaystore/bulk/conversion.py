@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import Final
 
 import pyarrow as pa
@@ -11,12 +12,16 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from delaystore.bulk.columns import (
+    FIRST_AT,
+    LINE,
     MESSAGE_COLUMNS,
+    REASON,
     STAGED,
     UNREADABLE,
     Column,
     Columns,
     check_fields,
+    check_header_column,
     check_header_type,
     check_json_type,
     check_key_type,
@@ -46,6 +51,7 @@ from delaystore.bulk.fields import (
     named_properties,
     struct_entries,
     written_times,
+    zoned_times,
 )
 from delaystore.bulk.options import UnknownColumns, WriteOptions
 from delaystore.bulk.values import Faults, LocalClock, values
@@ -113,8 +119,6 @@ def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
 
 # Batches of rows as people have them, to batches as a store keeps them.
 
-REASON: Final = "reason"
-"""The last column of rejected rows."""
 _MAX_BATCH_BYTES: Final = 2**31 - 1
 """Maximum of the offsets of Arrow's `binary`."""
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
@@ -125,12 +129,38 @@ MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 class ConvertedBatch:
     """The result of a batch.
 
-    `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
-    column; None: there are none.
+    `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, without the REASON of
+    an earlier load, and with REASON as the last column; None: there are none.
     """
 
     staged: pa.RecordBatch
     rejected: pa.RecordBatch | None
+
+
+_TWICE: Final = "message_id is twice in the load"
+
+
+class FirstRows:
+    """The first good row of each message_id in a load, which keeps them all in memory."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int | None] = {}
+
+    def reasons(self, batch: pa.RecordBatch, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
+        """`reasons` of the batch's rows, and those of rows good so far whose id came before. None: all are good."""
+        ids = staged.column("message_id").to_pylist()
+        lines = batch.column(LINE).to_pylist() if LINE in batch.schema.names else repeat(None)
+        found = [None] * len(ids) if reasons is None else reasons.to_pylist()
+        for number, (message_id, line, reason) in enumerate(zip(ids, lines, found, strict=False)):
+            if reason is not None:
+                continue
+            if message_id not in self._lines:
+                self._lines[message_id] = line
+            elif (first := self._lines[message_id]) is None:
+                found[number] = _TWICE
+            else:
+                found[number] = f"{_TWICE}{FIRST_AT}{first}"
+        return pa.array(found, pa.string()) if any(found) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +176,11 @@ class Conversion:
     unreadable: int | None = None
     transport: TransportCheck | None = None
 
-    def convert(self, batch: pa.RecordBatch) -> ConvertedBatch:
+    def convert(self, batch: pa.RecordBatch, first_rows: FirstRows | None = None) -> ConvertedBatch:
         """`batch`, whose columns are those of the schema that was planned for.
 
-        A valid row becomes the row that the SQL store writes for the same DelayedMessage. LoadError: the batch is
-        too large.
+        A valid row becomes the row that the SQL store writes for the same DelayedMessage. `first_rows`: the rows so
+        far; a row is rejected if one of them has its id. None: no check. LoadError: the batch is too large.
         """
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise LoadError(
@@ -162,11 +192,12 @@ class Conversion:
         made = [self.columns[name](batch, faults) for name in STAGED.names]
         staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
         reasons = self._uncarried(staged, faults.reasons())
+        if first_rows is not None:
+            reasons = first_rows.reasons(batch, staged, reasons)
         if reasons is None:
             return ConvertedBatch(staged, None)
-        rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
-        if self.unreadable is not None:
-            rejected = rejected.remove_column(self.unreadable)
+        kept = [name for name in batch.schema.names if name.lower() not in (UNREADABLE, REASON)]
+        rejected = batch.select(kept).filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
         return ConvertedBatch(staged.filter(reasons.is_null()), rejected)
 
     def _uncarried(self, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
@@ -194,14 +225,15 @@ def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -
     """
     columns = Columns(schema)
     keys = _keys(columns, options)
+    zones = _zones(columns, options)
     made: dict[str, MakeColumn] = {
-        "due_time": _times(columns, options, began),
+        "due_time": _times(columns, zones, options, began),
         "destination": _destinations(columns, options),
         "message_id": _ids(columns, keys, options.load_id),
     }
     key = _message_key(columns, options)
     made[MESSAGE_KEY] = absent if key is None else partial(given_keys, key.index)
-    unknown = _unknown(columns, [*keys, *([] if key is None else [key])], options)
+    unknown = _unknown(columns, [*keys, *([] if key is None else [key])], zones, options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
     made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
@@ -233,15 +265,26 @@ def _message_key(columns: Columns, options: WriteOptions) -> Column | None:
     return column
 
 
-def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
-    """Columns that are not a message's. Id columns are never refused, and are among them."""
-    unknown = list(columns.unknown())
+def _zones(columns: Columns, options: WriteOptions) -> Column | None:
+    if options.zone_column is None:
+        return None
+    column = columns.get(options.zone_column)
+    if column is None:
+        raise ConfigurationError(f"the zone column {options.zone_column} is not there; the columns are {columns}")
+    if not types.is_string(column.type):
+        raise column.wrong("a time zone must be string, such as Europe/Berlin; cast it")
+    return column
+
+
+def _unknown(columns: Columns, keys: Sequence[Column], zones: Column | None, options: WriteOptions) -> list[Column]:
+    """Columns that are not a message's. Id columns are never refused, and are among them; time zones are not."""
+    unknown = [column for column in columns.unknown() if column != zones]
     if options.unknown_columns is UnknownColumns.ERROR:
         strangers = [column for column in unknown if column not in keys]
         if strangers:
             raise ConfigurationError(
                 f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
-                "them, or set the option unknownColumns to headers or body"
+                "them, or set the option unknownColumns to headers or body, or to ignore to leave them out"
             )
     return unknown
 
@@ -287,10 +330,15 @@ def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
     return partial(destinations, column.index, options.destination)
 
 
-def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
+def _times(columns: Columns, zones: Column | None, options: WriteOptions, began: datetime) -> MakeColumn:
     column, delay = columns.get("due_time"), columns.get("delay")
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both give the due time; drop one")
+    if zones is not None and (delay is not None or (column is not None and is_instant(column.type))):
+        raise ConfigurationError(
+            f"the option zoneColumn is for local times, and column {(delay or column or zones).name} has none; leave "
+            "it out"
+        )
     if delay is not None:
         if not any(is_such(delay.type) for is_such in _DELAYS):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
@@ -303,18 +351,20 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if is_instant(column.type):
         return partial(instants, column.index)
+    if zones is not None and (types.is_string(column.type) or is_local_time(column.type)):
+        return partial(zoned_times, column.index, zones.index, clock, options.ambiguous_time)
     if types.is_string(column.type):
         return partial(written_times, column.index, clock)
     if not is_local_time(column.type):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
-        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
+        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin, or zoneColumn")
     return partial(local_times, column.index, clock)
 
 
 def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
     for other in unknown:
-        check_header_type(other.type, other.name)
+        check_header_column(other.type, other.name)
     sources: list[EntrySource] = []
     column = columns.get("headers")
     if column is not None and not types.is_null(column.type):

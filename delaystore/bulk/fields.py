@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.bulk.columns import Column
+from delaystore.bulk.options import AmbiguousTime
 from delaystore.bulk.values import (
     EARLIEST,
     EPOCH,
@@ -36,7 +37,7 @@ from delaystore.bulk.values import (
     of_maps,
     readable,
 )
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, check_headers, check_properties
 from delaystore.stores.sql.codec import encode_mapping, untagged
 from delaystore.text import AmbiguousJsonError, DeepJsonError, parse_json, parse_time
@@ -129,6 +130,8 @@ _FARTHEST: Final = LATEST - EARLIEST
 """No delay is longer, in microseconds."""
 _FARTHEST_SECONDS: Final = _FARTHEST // _SECOND + 1
 _DECIMAL_MICROSECOND: Final = Decimal("0.000001")
+_NO_OFFSET: Final = "due_time has no time zone (see the option timeZone)"
+_NO_ZONE: Final = "time zone is unknown; write it as in Europe/Berlin or UTC"
 _NO_NUMBER: Final = "delay is not a finite number of seconds, such as 90 or 0.5"
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,9})?)\s*", re.ASCII | re.IGNORECASE)
 
@@ -140,11 +143,52 @@ def instants(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
 
 def local_times(index: int, clock: LocalClock, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The column due_time, of timestamps without a time zone."""
-    return _due(clock.instants(batch.column(index).cast(pa.int64()), faults), faults)
+    return _due(_shown(batch.column(index), clock, faults), faults)
 
 
 def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The column due_time, of text as `parse_time` reads it; `clock`: for times without an offset."""
+    return _due(_written(batch.column(index), clock, faults), faults)
+
+
+def zoned_times(
+    index: int, zones: int, clock: LocalClock | None, ambiguous: AmbiguousTime, batch: pa.RecordBatch, faults: Faults
+) -> pa.Array:
+    """The column due_time, local times or text, by the clocks of each row's time zone, zone by zone.
+
+    `zones`: the column of their names; `clock`: of rows without a name, None: these need an offset.
+    """
+    times = batch.column(index)
+    read = _written if pa.types.is_string(times.type) else _shown
+    names = readable(batch.column(zones), "time zone", faults).dictionary_encode(null_encoding="encode")
+    found, rows = [pa.array([], pa.int64())], [pa.array([], pa.int64())]
+    reasons = [pa.array([], pa.string())]
+    for number, name in enumerate(names.dictionary.to_pylist()):
+        rows.append(pc.indices_nonzero(pc.equal(names.indices, number)).cast(pa.int64()))
+        part = Faults()
+        try:
+            of_zone = clock if name is None else LocalClock.of(name, ambiguous)
+            found.append(read(times.take(rows[-1]), of_zone, part))
+        except ConfigurationError:
+            found.append(pa.nulls(len(rows[-1]), pa.int64()))
+            part.add(pa.repeat(True, len(rows[-1])), _NO_ZONE)
+        wrong = part.reasons()
+        reasons.append(pa.nulls(len(rows[-1]), pa.string()) if wrong is None else wrong)
+    order = pc.sort_indices(pa.concat_arrays(rows))
+    faults.add_reasons(pa.concat_arrays(reasons).take(order))
+    return _due(pa.concat_arrays(found).take(order), faults)
+
+
+def _shown(times: pa.Array, clock: LocalClock | None, faults: Faults) -> pa.Array:
+    """Microseconds after 1970 of timestamps without a time zone."""
+    if clock is None:
+        faults.add(times.is_valid(), _NO_OFFSET)
+        return pa.nulls(len(times), pa.int64())
+    return clock.instants(times.cast(pa.int64()), faults)
+
+
+def _written(times: pa.Array, clock: LocalClock | None, faults: Faults) -> pa.Array:
+    """Microseconds after 1970 of texts."""
 
     def instant(text: str) -> int:
         try:
@@ -156,10 +200,10 @@ def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, f
         if time.utcoffset() is not None:
             return microseconds(time)
         if clock is None:
-            raise UnfitValueError("due_time has no time zone (see the option timeZone)")
+            raise UnfitValueError(_NO_OFFSET)
         return clock.instant(time.replace(tzinfo=None))
 
-    return _due(by_value(readable(batch.column(index), "due_time", faults), instant, pa.int64(), faults), faults)
+    return by_value(readable(times, "due_time", faults), instant, pa.int64(), faults)
 
 
 def delays(index: int, began: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:

@@ -1,14 +1,11 @@
 """The files that are meant, their kind, and the facts known before they are read."""
 
-import csv
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from glob import glob
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,8 +13,10 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import parquet
 
+from delaystore.bulk.csv_files import CsvForm, count_csv, csv_form
+from delaystore.bulk.workbooks import sheet_rows
 from delaystore.errors import ConfigurationError
-from delaystore.migrations.records.files import numbered_lines, open_file
+from delaystore.migrations.records.files import numbered_lines
 
 # Which files are meant, and of what kind they are. Nothing here needs Spark.
 
@@ -29,6 +28,8 @@ class Kind(StrEnum):
     JSON = "json"
     """A JSON object a line."""
     PARQUET = "parquet"
+    XLSX = "xlsx"
+    """A workbook of Excel; Spark has no reader of it."""
 
 
 _KINDS: Final = {
@@ -37,10 +38,11 @@ _KINDS: Final = {
     ".jsonl": Kind.JSON,
     ".ndjson": Kind.JSON,
     ".parquet": Kind.PARQUET,
+    ".xlsx": Kind.XLSX,
 }
-UNKNOWN_COMPRESSIONS: Final = frozenset({".zst", ".lz4", ".snappy", ".deflate"})
+UNKNOWN_COMPRESSIONS: Final = frozenset({".lz4", ".snappy", ".deflate"})
 """What Python cannot open."""
-_COMPRESSED: Final = UNKNOWN_COMPRESSIONS | {".gz", ".bz2"}
+_COMPRESSED: Final = UNKNOWN_COMPRESSIONS | {".gz", ".bz2", ".zst"}
 _GLOB: Final = frozenset("*?[")
 
 
@@ -48,8 +50,9 @@ _GLOB: Final = frozenset("*?[")
 class DataFiles:
     """The files to read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
 
-    `local`: each file on this computer; `elsewhere`: whether there are others. `checked`: whether local CSV files were
-    read through; `line_end`: the end of their lines then.
+    `local`: each file on this computer; `elsewhere`: whether there are others. `separator`: of CSV files, None: it is
+    found; `sheet`: of a workbook, None: the first. `form`: how local CSV files are written, once `check_files` has read
+    them through; `rows`: how many rows all files have then; None: not known.
     """
 
     paths: tuple[str, ...]
@@ -57,8 +60,15 @@ class DataFiles:
     size: int = 0
     local: tuple[Path, ...] = ()
     elsewhere: bool = False
-    checked: bool = False
-    line_end: str | None = None
+    separator: str | None = None
+    sheet: str | None = None
+    form: CsvForm | None = None
+    rows: int | None = None
+
+    @property
+    def are_several(self) -> bool:
+        """Whether a row's file is not known without its name."""
+        return self.elsewhere or len(self.local) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,11 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
     if len(by_kind) > 1:
         examples = ", ".join(f"{name!r} is {each}" for each, name in sorted(by_kind.items()))
         raise ConfigurationError(f"the files are of several kinds ({examples}); load one kind at a time")
-    ((only, _),) = by_kind.items()
+    ((only, example),) = by_kind.items()
+    if only is Kind.XLSX:
+        raise ConfigurationError(
+            f"{example!r} is a workbook of Excel, which Spark does not read; send it with `delaystore send --file`"
+        )
     return DataFiles(
         paths=tuple(dict.fromkeys(file.given for file in found)),
         kind=only,
@@ -230,15 +244,7 @@ def _kind_of(name: str) -> Kind:
     return found
 
 
-# Checks of CSV files before Spark reads them: it says nothing of an unclosed quote, or of bytes that are no UTF-8.
-#
-# The dialect is that of RFC 4180: a quote in a quoted field is doubled, and a backslash is nothing but a letter.
-
-_NAMES: Final = {"\r\n": "CR LF", "\n": "LF", "\r": "CR"}
-OTHER_COLUMNS: Final = "the line is not readable, or has other columns"
-"""Why a row of a CSV file is rejected that has more fields than the header, or fewer."""
-_LONGEST: Final = 2**31 - 1
-"""Of a field, in characters; more than Spark can hold."""
+# What is known of files before Spark reads them.
 
 
 def can_be_checked(path: Path) -> bool:
@@ -246,91 +252,36 @@ def can_be_checked(path: Path) -> bool:
     return path.suffix.lower() not in UNKNOWN_COMPRESSIONS
 
 
-def check_csv(path: Path) -> str | None:
-    """Read through the file: the end of its lines; None: it has one line at most, without an end.
+def check_files(files: DataFiles) -> DataFiles:
+    """The files, those of CSV read through, with their form and the number of their rows.
 
-    ConfigurationError, with the line, for what Spark would change or lose in silence: text that is no UTF-8, a quote
-    that is not closed, text behind a closing quote, rows that end unlike the first.
+    Spark says nothing of an unclosed quote, or of bytes that are no text. Files elsewhere are left to Spark.
+    ConfigurationError as `csv_rows`, and where files are written differently.
     """
-    try:
-        return _check(path)
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            f"{str(path)!r} is not UTF-8 (line {_first_not_utf8(path)}); convert it, as by iconv -t UTF-8"
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigurationError(f"the file {str(path)!r} cannot be read: {error}") from None
+    if files.kind is not Kind.CSV or files.form is not None:
+        return files
+    forms = {path: csv_form(path, files.separator) for path in files.local if can_be_checked(path)}
+    rows = sum(count_csv(path, form) for path, form in forms.items())
+    if not forms:
+        return files
+    return replace(files, form=_common(forms), rows=None if files.elsewhere or len(forms) < len(files.local) else rows)
 
 
-def count_csv(path: Path) -> int:
-    """How many rows a file that can be checked has, without its header. Raises OSError, ValueError and their kin."""
-    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, long_fields():
-        return max(0, sum(1 for row in csv.reader(stream) if row) - 1)
-
-
-def _check(path: Path) -> str | None:
-    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, long_fields():
-        line = ""
-
-        def lines() -> Iterator[str]:
-            nonlocal line
-            for read in stream:
-                line = read
-                yield line
-
-        rows = csv.reader(lines(), strict=True)
-        begin, end = 1, None
-        try:
-            for _ in rows:
-                found = next((each for each in _NAMES if line.endswith(each)), None)  # None: the file ends there
-                if end is None:
-                    end = found
-                elif found != end and found is not None:
-                    raise ConfigurationError(
-                        f"{str(path)!r} has two kinds of line ends (its first row: {_NAMES[end]}, line "
-                        f"{rows.line_num}: {_NAMES[found]}); use one kind"
-                    )
-                begin = rows.line_num + 1
-        except csv.Error:
+def _common(forms: Mapping[Path, CsvForm]) -> CsvForm:
+    """How all files are written; a file without a header line, or without line ends, is written as the others."""
+    known = {path: form for path, form in forms.items() if form.header} or forms
+    form = next((form for form in known.values() if form.line_end is not None), next(iter(known.values())))
+    for path, other in known.items():
+        if str(other) != str(form):
             raise ConfigurationError(
-                f"{str(path)!r} is no CSV in the row that begins at line {begin}: a quote is not closed, or there is "
-                f"text behind a closing quote (line {rows.line_num}); double the quotes inside of quoted fields"
-            ) from None
-    return end
-
-
-def common_end(paths: Iterable[Path]) -> str | None:
-    """Check all files: the end of their lines; None: they have no ends. ConfigurationError also if they differ."""
-    known: dict[str, Path] = {}
-    for path in paths:
-        if (end := check_csv(path)) is not None:
-            known.setdefault(end, path)
-    if len(known) > 1:
-        examples = ", ".join(f"{str(path)!r}: {_NAMES[end]}" for end, path in known.items())
-        raise ConfigurationError(
-            f"the files have different line ends ({examples}); load them separately, or use one kind"
-        )
-    return next(iter(known), None)
-
-
-@contextmanager
-def long_fields() -> Iterator[None]:
-    """Lift the csv module's limit of a field's length, which is one for the whole process."""
-    before = csv.field_size_limit(_LONGEST)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _first_not_utf8(path: Path) -> int:
-    with open_file(path) as binary:
-        for number, line in enumerate(binary, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return 1
+                f"the files are written differently ({str(path)!r}: {other}; others: {form}); load them separately"
+            )
+        if other.line_end not in (None, form.line_end):
+            raise ConfigurationError(
+                f"the files have different line ends ({str(path)!r}: {other.line_end_name}; others: "
+                f"{form.line_end_name}); load them separately, or use one kind"
+            )
+    return form
 
 
 # How many rows files have, and how large they are, without Spark.
@@ -340,11 +291,11 @@ _SPACE: Final = b" \t\r\n"
 
 def count_rows(files: DataFiles) -> int | None:
     """Rows of all files; None: some cannot be counted here."""
-    if files.elsewhere or not all(map(can_be_checked, files.local)):
-        return None
+    if files.rows is not None or files.elsewhere or not all(map(can_be_checked, files.local)):
+        return files.rows
     try:
-        return sum(map(_COUNTERS[files.kind], files.local))
-    except (OSError, EOFError, ValueError, zlib.error, csv.Error, pa.ArrowException):
+        return sum(_COUNTERS[files.kind](path, files) for path in files.local)
+    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException, ConfigurationError):
         return None
 
 
@@ -360,17 +311,26 @@ def bytes_a_row(files: DataFiles) -> int | None:
     return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=None)
 
 
-def _count_lines(path: Path) -> int:
+def _count_csv(path: Path, files: DataFiles) -> int:
+    return count_csv(path, csv_form(path, files.separator))
+
+
+def _count_lines(path: Path, _: DataFiles) -> int:
     """Lines that are not blank."""
     return sum(1 for _, line in numbered_lines(path) if isinstance(line, bytes) and line.strip(_SPACE))
 
 
-def _count_parquet(path: Path) -> int:
+def _count_parquet(path: Path, _: DataFiles) -> int:
     return int(parquet.read_metadata(path).num_rows)
 
 
-_COUNTERS: Final[Mapping[Kind, Callable[[Path], int]]] = {
-    Kind.CSV: count_csv,
+def _count_sheet(path: Path, files: DataFiles) -> int:
+    return sum(1 for _ in sheet_rows(path, files.sheet)) - 1
+
+
+_COUNTERS: Final[Mapping[Kind, Callable[[Path, DataFiles], int]]] = {
+    Kind.CSV: _count_csv,
     Kind.JSON: _count_lines,
     Kind.PARQUET: _count_parquet,
+    Kind.XLSX: _count_sheet,
 }

@@ -54,6 +54,8 @@ class UnknownColumns(StrEnum):
     HEADERS = "headers"
     BODY = "body"
     """The body is the JSON object of them; there is no body column then."""
+    IGNORE = "ignore"
+    """They are left out."""
 
 
 class AmbiguousTime(StrEnum):
@@ -92,6 +94,7 @@ class WriteOptions(StoreOptions):
     `key_rule`; None: they have none. `id_columns`: the columns that a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
+    `zone_column`: the column of each row's time zone, which comes before `time_zone`; None: there is none.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of the transport of
     the messages: rows that it cannot carry are rejected; None: no check. `lease_seconds`: how long a load without a
     sign of life keeps its staging.
@@ -106,6 +109,7 @@ class WriteOptions(StoreOptions):
     rejects: str | None = None
     unknown_columns: UnknownColumns = UnknownColumns.ERROR
     time_zone: str | None = None
+    zone_column: str | None = None
     ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
     transport: str | None = None
@@ -146,6 +150,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         rejects=given.text("rejects"),
         unknown_columns=given.choice("unknownColumns", WriteOptions.unknown_columns),
         time_zone=given.text("timeZone"),
+        zone_column=given.text("zoneColumn"),
         ambiguous_time=given.choice("ambiguousTime", WriteOptions.ambiguous_time),
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         transport=given.text("transport"),

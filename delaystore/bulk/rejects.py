@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 from pyarrow.fs import FileType
 
+from delaystore.bulk.columns import FIRST_AT
 from delaystore.bulk.options import WriteOptions
 from delaystore.bulk.staging.abc import LoadKey
 from delaystore.bulk.values import Plain, braced, of_columns
@@ -74,7 +75,7 @@ def count_rejects(rejected: pa.RecordBatch | None) -> Rejects:
     """Count rejected rows, whose last column is the reason. None: there are none."""
     if rejected is None:
         return Rejects()
-    reasons = rejected.column(rejected.num_columns - 1)
+    reasons = pc.replace_substring_regex(rejected.column(rejected.num_columns - 1), f"{FIRST_AT}.*", "")
     found = {}
     for entry in pc.value_counts(reasons).to_pylist():
         of_reason = pc.indices_nonzero(pc.equal(reasons, entry["values"])).slice(0, MAX_EXAMPLES)
@@ -338,7 +339,7 @@ class RejectFile:
 
 def lines(rejected: pa.RecordBatch) -> bytes:
     """A JSON object of each row, null for null, each with its newline."""
-    entries, _ = of_columns(_distinct(rejected.schema.names), rejected.columns, LENIENT, nulls=True)
+    entries, _ = of_columns(rejected.schema.names, rejected.columns, LENIENT, nulls=True)
     return "".join(f"{line}\n" for line in braced(entries).to_pylist()).encode()
 
 
@@ -378,7 +379,8 @@ def kept_rejects(load_id: str, options: WriteOptions) -> Rejects:
     location = rejects_location(options)
     kept = None if location is None else RejectFolder(absolute(location), file_name(LoadKey(load_id)))
     for line in () if kept is None else kept.kept_lines():
-        *columns, (_, reason) = json.loads(line).items()
+        *columns, (_, text) = json.loads(line).items()
+        reason = text.partition(FIRST_AT)[0]
         known = found.get(reason, Reason(0))
         texts = ((name, json.dumps(value, ensure_ascii=False)) for name, value in columns)
         examples = (example(texts),) if known.count < MAX_EXAMPLES else ()
@@ -393,12 +395,3 @@ def file_name(key: LoadKey) -> str:
         return name
     digest = blake2b(repr((key.load_id, key.batch)).encode(), digest_size=8).hexdigest()
     return f"{_UNSAFE.sub('-', name)[:60].strip('.-') or 'load'}_{digest}"
-
-
-def _distinct(names: Sequence[str]) -> Sequence[str]:
-    """`names`, the reason's with as many underscores before it as make it unlike the columns'."""
-    *columns, reason = names
-    taken = {name.lower() for name in columns}
-    while reason in taken:
-        reason = f"_{reason}"
-    return [*columns, reason]

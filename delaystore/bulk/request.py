@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from delaystore.bulk.attempts import promote, stage
 from delaystore.bulk.columns import is_known
-from delaystore.bulk.conversion import plan_conversion
-from delaystore.bulk.files import DataFiles, Kind, can_be_checked, common_end, count_rows
+from delaystore.bulk.conversion import FirstRows, plan_conversion
+from delaystore.bulk.csv_files import csv_form
+from delaystore.bulk.files import DataFiles, Kind, can_be_checked, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
 from delaystore.bulk.rejects import (
     MAX_EXAMPLES,
@@ -27,7 +28,7 @@ from delaystore.bulk.rejects import (
     kept_rejects,
     reject_folder,
 )
-from delaystore.bulk.rows import FileRows, header, parquet_columns, read_rows
+from delaystore.bulk.rows import FileRows, parquet_columns, read_rows
 from delaystore.bulk.staging import LoadKey, LoadOwner, LoadState, LoadStore, Staging, cancelled_error, open_load_store
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 from delaystore.message import new_message_id
@@ -217,14 +218,6 @@ _READ_THROUGH: Final = 16 * 2**20
 """Bytes of JSON lines that are read for their keys; of more, only Spark finds them all."""
 
 
-def check_files(files: DataFiles) -> DataFiles:
-    """The files, those of CSV read through. ConfigurationError as `common_end`; files elsewhere are left to Spark."""
-    if files.kind is not Kind.CSV or files.checked:
-        return files
-    end = common_end(path for path in files.local if can_be_checked(path))
-    return replace(files, checked=True, line_end=end)
-
-
 def check_columns(request: LoadRequest) -> None:
     """ConfigurationError for files whose columns cannot be messages, as far as that can be known here.
 
@@ -258,12 +251,13 @@ def _columns_of(files: DataFiles, mapping: Mapping[str, str]) -> pa.Schema | Non
         return None
     if files.kind is Kind.PARQUET and any(parquet_columns(other) != parquet_columns(path) for other in others):
         return None
-    return read_rows(_with_header(files) if files.kind is Kind.CSV else path, files.kind, mapping).columns
+    return read_rows(_with_header(files) if files.kind is Kind.CSV else path, files, mapping).columns
 
 
 def _with_header(files: DataFiles) -> Path:
     """The first CSV file that has rows. Raises ConfigurationError if others have different columns."""
-    headers = {path: [name.lower() for name in names] for path in files.local if (names := header(path))}
+    forms = {path: csv_form(path, files.separator) for path in files.local}
+    headers = {path: [name.lower() for name in form.columns] for path, form in forms.items() if form.header}
     first, *others = headers or files.local
     for path in others:
         if headers and headers[path] != headers[first]:
@@ -287,7 +281,7 @@ class DirectLoad:
         (path,) = request.files.local
         self._request, self._store = request, store
         self._watch = watch
-        self._rows: FileRows = read_rows(path, request.files.kind, request.mapping)
+        self._rows: FileRows = read_rows(path, request.files, request.mapping)
         self._conversion = plan_conversion(self._rows.columns, request.given, datetime.now(UTC))
 
     def run(self) -> LoadReport:
@@ -299,7 +293,7 @@ class DirectLoad:
         try:
             finished = staging.begin(key)
             if finished is None:
-                attempt = stage(self._batches(), self._conversion, staging, folder)
+                attempt = stage(self._batches(), self._conversion, staging, folder, self._first_rows())
                 rejects, finished = attempt.rejects, promote([attempt], staging, folder, given.on_duplicate)
             else:
                 rejects = kept_rejects(self._request.load_id, given)
@@ -321,9 +315,9 @@ class DirectLoad:
         """
         clock, given = time.monotonic(), self._request.given
         ids: Counter[str] = Counter()
-        rejects = Rejects()
+        rejects, first_rows = Rejects(), self._first_rows()
         for batch in self._batches():
-            converted = self._conversion.convert(batch)
+            converted = self._conversion.convert(batch, first_rows)
             rejects += count_rejects(converted.rejected)
             ids.update(converted.staged.column("message_id").to_pylist())
         twice = sorted(name for name, count in ids.items() if count > 1)
@@ -340,6 +334,11 @@ class DirectLoad:
             stops_at_rejects=given.rejects is None,
             seconds=time.monotonic() - clock,
         )
+
+    def _first_rows(self) -> FirstRows | None:
+        """What rejects rows whose id came before. None: the store decides about them, for the whole load."""
+        given = self._request.given
+        return None if given.rejects is None or given.on_duplicate is OnDuplicate.IGNORE else FirstRows()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         done = 0

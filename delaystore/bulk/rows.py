@@ -1,11 +1,9 @@
 """The rows of a file as Spark's reader gives them: of CSV and JSON lines texts alone, of Parquet its types."""
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -14,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from delaystore.bulk.columns import UNREADABLE, text_columns
-from delaystore.bulk.files import OTHER_COLUMNS, Kind, long_fields
+from delaystore.bulk.columns import LINE, MESSAGE_COLUMNS, OF_REJECTS, UNREADABLE, text_columns
+from delaystore.bulk.csv_files import BATCH, CsvForm, check_columns_of, csv_form, csv_rows, read_errors
+from delaystore.bulk.files import DataFiles, Kind
 from delaystore.bulk.json_lines import RAW, WHY, JsonLine, names_of, read_line
+from delaystore.bulk.workbooks import sheet_rows
 from delaystore.errors import ConfigurationError
-from delaystore.migrations.records.files import ParquetContents, numbered_lines, open_file, parquet_contents
+from delaystore.migrations.records.files import ParquetContents, numbered_lines, parquet_contents
 
 # Which column of a file is which of a message's.
 
@@ -27,7 +27,8 @@ def renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[st
     """Each column to be read, and its name from then on; letters' case does not matter.
 
     `mapping`: the file's column of a message's column. A column that is mapped to no field stays as it is, unless a
-    mapped one takes its name. Raises ConfigurationError for no columns at all, and for a mapped one that is not there.
+    mapped one takes its name, or it is of rejected rows. Raises ConfigurationError for no columns at all, and for a
+    mapped one that is not there.
     """
     if not columns:
         raise ConfigurationError("the files have no rows")
@@ -39,13 +40,12 @@ def renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[st
             )
     chosen = [(present[column.lower()], field) for field, column in mapping.items()]
     used = {column for column, _ in chosen}
-    return chosen + [(name, name) for name in columns if name not in used and name.lower() not in mapping]
+    taken = {*mapping, *OF_REJECTS}
+    return chosen + [(name, name) for name in columns if name not in used and name.lower() not in taken]
 
 
 # Rows of texts, of files that know no types. They are collected column by column: no row has an object of its own.
 
-BATCH: Final = 10_000
-"""Rows of a batch."""
 BODY: Final = "body"
 
 
@@ -55,88 +55,64 @@ class _TextColumns:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._unreadable: dict[int, tuple[str | None, str]] = {}
-        self.rows: list[Sequence[str | None]] = []
-        """Append the values of a row that could be read."""
+        self._rows: list[Sequence[str | None]] = []
+        self._lines: list[int] = []
 
-    def add_unreadable(self, values: Sequence[str | None], raw: str | None, why: str) -> None:
-        """A row that could not be read. `raw`: its line, which becomes its body; `why`: the reason."""
-        self._unreadable[len(self.rows)] = raw, why
-        self.rows.append(values)
+    def add(self, line: int, values: Sequence[str | None], raw: str | None = None, why: str | None = None) -> None:
+        """A row, at that line of its file. `why`: why it could not be read; then `raw`, its text, becomes its body."""
+        if why is not None:
+            self._unreadable[len(self._rows)] = raw, why
+        self._rows.append(values)
+        self._lines.append(line)
 
     def batch(self) -> pa.RecordBatch:
-        """All rows so far, and why a row was not readable."""
-        columns = [[row[index] for row in self.rows] for index in range(len(self._names))]
-        reasons: list[str | None] = [None] * len(self.rows)
+        """All rows so far, in the columns of `_columns`."""
+        columns = [[row[index] for row in self._rows] for index in range(len(self._names))]
+        reasons: list[str | None] = [None] * len(self._rows)
         body = next((column for column, name in zip(columns, self._names, strict=True) if name.lower() == BODY), None)
         for number, (raw, why) in self._unreadable.items():
             reasons[number] = why
             if body is not None and raw is not None:
                 body[number] = raw
         arrays = [pa.array(column, pa.string()) for column in (*columns, reasons)]
-        return pa.RecordBatch.from_arrays(arrays, names=[*self._names, UNREADABLE])
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(self._lines, pa.int64())], schema=_columns(self._names))
 
 
-# The rows of a CSV file that was checked, as Spark reads them.
+def _columns(names: Sequence[str]) -> pa.Schema:
+    """Texts of these names, why a row was not readable, and its line."""
+    return text_columns([*names, UNREADABLE]).append(pa.field(LINE, pa.int64()))
+
+
+# The rows of a CSV file, as Spark reads them.
 #
 # An empty field is null; in quotes it is an empty body, and null in every other column.
 
-_FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^,]*)(?:,|\Z)')
+OTHER_COLUMNS: Final = "the line is not readable, or has other columns"
+"""Why a row of a CSV file is rejected that has more fields than the header, or fewer."""
 
 
-def header(path: Path) -> list[str]:
-    """The names of its columns: columns without a name, and columns whose names differ only in case, have their
-    number in it.
-    """
-    row = next((fields for fields, _ in _records(path)), [])
-    lower = [name.lower() for name in row]
-    return [
-        f"_c{index}" if not name else f"{name}{index}" if lower.count(name.lower()) > 1 else name
-        for index, name in enumerate(row)
-    ]
-
-
-def csv_batches(path: Path, count: int, indices: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows below the header, which has `count` columns: those at `indices`, under the names `names`."""
+def csv_batches(path: Path, form: CsvForm, indices: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows below the header: the fields at `indices`, under the names `names`."""
     body = next((index for index, name in zip(indices, names, strict=True) if name.lower() == BODY), None)
-    records = islice(_records(path), 1, None)
-    while chunk := list(islice(records, BATCH)):
+    sign = re.escape(form.separator)
+    field = re.compile(rf'(?:"(?:[^"]|"")*"|[^{sign}]*)(?:{sign}|\Z)')
+    for chunk in csv_rows(path, form):
         found = _TextColumns(names)
-        for fields, line in chunk:
-            if len(fields) == count:
+        for line, fields, text in chunk:
+            if len(fields) == len(form.header):
                 values = [fields[index] or None for index in indices]
-                if body is not None and not fields[body] and _is_quoted(line, body):
+                if body is not None and not fields[body] and _is_quoted(field, text, body):
                     values[indices.index(body)] = ""
-                found.rows.append(values)
+                found.add(line, values)
             else:
                 filled = [fields[index] or None if index < len(fields) else None for index in indices]
-                found.add_unreadable(filled, line.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
+                found.add(line, filled, text.removesuffix("\n").removesuffix("\r"), OTHER_COLUMNS)
         yield found.batch()
 
 
-def _records(path: Path) -> Iterator[tuple[list[str], str]]:
-    """Each row's fields, and its lines as they are. Rows without anything are left out."""
-    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream:
-        lines: list[str] = []
-
-        def read() -> Iterator[str]:
-            for line in stream:
-                lines.append(line)
-                yield line
-
-        rows = csv.reader(read(), strict=True)
-        while True:
-            with long_fields():
-                fields = next(rows, None)
-            if fields is None:
-                return
-            if fields:
-                yield fields, "".join(lines)
-            lines.clear()
-
-
-def _is_quoted(line: str, index: int) -> bool:
+def _is_quoted(field: re.Pattern[str], line: str, index: int) -> bool:
     """Whether the field at `index`, which is empty, has quotes."""
-    return next(islice(_FIELD.finditer(line), index, None))[0].startswith('"')
+    return next(islice(field.finditer(line), index, None))[0].startswith('"')
 
 
 # The rows of a file of JSON lines, as Spark reads them.
@@ -146,7 +122,7 @@ def json_names(path: Path) -> list[str]:
     """The keys of all lines, sorted. ConfigurationError where no line can be read, or two keys differ but in case."""
     keys: set[str] = set()
     reasons: set[str] = set()
-    for line in _lines(path):
+    for _, line in _lines(path):
         if line.why is None:
             keys.update(line.fields)
         else:
@@ -159,19 +135,31 @@ def json_batches(path: Path, keys: Sequence[str], names: Sequence[str]) -> Itera
     lines = _lines(path)
     while chunk := list(islice(lines, BATCH)):
         found = _TextColumns(names)
-        for line in chunk:
-            values = [line.fields.get(key) for key in keys]
-            if line.why is None:
-                found.rows.append(values)
-            else:
-                found.add_unreadable(values, line.raw, line.why)
+        for number, line in chunk:
+            found.add(number, [line.fields.get(key) for key in keys], line.raw, line.why)
         yield found.batch()
 
 
-def _lines(path: Path) -> Iterator[JsonLine]:
-    for _, text in numbered_lines(path):
-        if isinstance(text, bytes) and (line := read_line(text)) is not None:
-            yield line
+def _lines(path: Path) -> Iterator[tuple[int, JsonLine]]:
+    with read_errors(path):
+        for number, text in numbered_lines(path):
+            if isinstance(text, bytes) and (line := read_line(text)) is not None:
+                yield number, line
+
+
+# The rows of a workbook's sheet.
+
+
+def sheet_batches(
+    path: Path, sheet: str | None, indices: Sequence[int], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows below the header: the cells at `indices`, under the names `names`."""
+    rows = islice(sheet_rows(path, sheet), 1, None)
+    while chunk := list(islice(rows, BATCH)):
+        found = _TextColumns(names)
+        for number, texts in chunk:
+            found.add(number, [texts[index] for index in indices])
+        yield found.batch()
 
 
 # The rows of a Parquet file, in the types that Spark reads them in.
@@ -272,37 +260,57 @@ class FileRows:
     batches: Callable[[], Iterator[pa.RecordBatch]]
 
 
-def read_rows(path: Path, kind: Kind, mapping: Mapping[str, str]) -> FileRows:
-    """The rows of a file, which was checked if it is CSV; `mapping`: its column of a message's column.
+def read_rows(path: Path, files: DataFiles, mapping: Mapping[str, str]) -> FileRows:
+    """The rows of `path`, one of the files; `mapping`: its column of a message's column.
 
     A line that cannot be read is a row that the conversion rejects, with the line as its body if there is such a
     column. ConfigurationError for a file that cannot be read, or that lacks a column of the mapping.
     """
-    return _READERS[kind](path, mapping)
+    return _READERS[files.kind](path, files, mapping)
 
 
-def _csv(path: Path, mapping: Mapping[str, str]) -> FileRows:
-    columns = header(path)
-    read = renamed(columns, mapping)
-    indices, names = [columns.index(old) for old, _ in read], [new for _, new in read]
-    return FileRows(text_columns([*names, UNREADABLE]), lambda: csv_batches(path, len(columns), indices, names))
+def _csv(path: Path, files: DataFiles, mapping: Mapping[str, str]) -> FileRows:
+    form = csv_form(path, files.separator)
+    check_columns_of(path, form)
+    indices, names = _fields(form, mapping)
+    return FileRows(_columns(names), lambda: csv_batches(path, form, indices, names))
 
 
-def _json(path: Path, mapping: Mapping[str, str]) -> FileRows:
+def _json(path: Path, _: DataFiles, mapping: Mapping[str, str]) -> FileRows:
     read = renamed(json_names(path), mapping)
     keys, names = [old for old, _ in read], [new for _, new in read]
-    return FileRows(text_columns([*names, UNREADABLE]), lambda: json_batches(path, keys, names))
+    return FileRows(_columns(names), lambda: json_batches(path, keys, names))
 
 
-def _parquet(path: Path, mapping: Mapping[str, str]) -> FileRows:
+def _xlsx(path: Path, files: DataFiles, mapping: Mapping[str, str]) -> FileRows:
+    _, header = next(sheet_rows(path, files.sheet), (0, []))
+    indices, names = _fields(CsvForm(header=tuple(name or "" for name in header)), mapping)
+    return FileRows(_columns(names), lambda: sheet_batches(path, files.sheet, indices, names))
+
+
+def _fields(form: CsvForm, mapping: Mapping[str, str]) -> tuple[Sequence[int], Sequence[str]]:
+    """Which fields of a row are read, and their names from then on."""
+    columns = form.columns
+    for field in MESSAGE_COLUMNS:
+        same = [name for name, given in zip(columns, form.header, strict=True) if given.lower() == field]
+        if len(same) > 1 and field not in mapping:
+            raise ConfigurationError(
+                f"the header line has two columns {field}, which are read as {' and '.join(same)}; rename or drop one"
+            )
+    read = renamed(columns, mapping)
+    return [columns.index(old) for old, _ in read], [new for _, new in read]
+
+
+def _parquet(path: Path, _: DataFiles, mapping: Mapping[str, str]) -> FileRows:
     found = parquet_columns(path)
     read = renamed(found.names, mapping)
     columns = pa.schema([(new, found.field(old).type) for old, new in read])
     return FileRows(columns, lambda: parquet_batches(path, read, columns))
 
 
-_READERS: Final[Mapping[Kind, Callable[[Path, Mapping[str, str]], FileRows]]] = {
+_READERS: Final[Mapping[Kind, Callable[[Path, DataFiles, Mapping[str, str]], FileRows]]] = {
     Kind.CSV: _csv,
     Kind.JSON: _json,
     Kind.PARQUET: _parquet,
+    Kind.XLSX: _xlsx,
 }

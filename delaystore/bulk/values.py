@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -172,6 +172,12 @@ class LocalClock:
 
     time_zone: str
     ambiguous: AmbiguousTime
+
+    @classmethod
+    def of(cls, name: str, ambiguous: AmbiguousTime) -> Self:
+        """The clocks of the zone `name`; ConfigurationError if there is none."""
+        zone(name)
+        return cls(name, ambiguous)
 
     def instant(self, local: datetime) -> int:
         """When the clocks show `local`, which is naive; UnfitValueError if never, or twice without a choice."""
@@ -359,8 +365,9 @@ class Tagged(Encoding):
 class Portable(Tagged):
     """As Tagged, but in the types that every transport carries unchanged, at the price of being text.
 
-    Numbers with a fraction are texts such as 1.5, and times ISO 8601 in UTC: AMQP's times have no fractions of a second
-    and its decimals 32 bits, and of its floats clients in Python make whole numbers.
+    Numbers with a fraction are texts such as 1.5, and times, dates and intervals ISO 8601 (instants in UTC): AMQP's
+    times have no fractions of a second and its decimals 32 bits, and of its floats clients in Python make whole
+    numbers.
     """
 
     @override
@@ -402,8 +409,10 @@ def _portable(value: Any) -> Any:
         return float_text(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
-    if isinstance(value, datetime):
+    if isinstance(value, datetime | time):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"PT{Decimal(value // MICROSECOND).scaleb(-6).normalize():f}S"
     if isinstance(value, dict):
         return {name: _portable(item) for name, item in value.items()}
     if isinstance(value, list):

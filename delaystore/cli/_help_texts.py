@@ -56,13 +56,13 @@ _MOVE: Final = "--due-from --routing --poison-queue --max-rate --target-timeout 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "send": {
         "When": "--delay --at",
-        "Message": "--header --headers-json --property --message-id --body-file",
+        "Message": "--header --headers-json --property --message-id --body-file --json-body",
         "Key": "--key --on-key --max-wait",
         "Control": "--native --create --actor",
-        "File": "--file",
+        "File": "--file --sheet",
     },
     "load": {
-        "Rows": "--map --destination --format --unknown-columns --time-zone --ambiguous-time",
+        "Rows": "--map --destination --format --separator --unknown-columns --time-zone --zone-column --ambiguous-time",
         "Ids and keys": "--load-id --id-columns --on-duplicate --key-column --on-key --max-wait",
         "Control": "--rejects-dir --dry-run --cleanup --create --again",
         "Spark": "--master --conf --spark-log",
@@ -128,8 +128,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "send": (
         "File",
-        "--map --format --load-id --id-columns --key-column --on-duplicate --unknown-columns --time-zone "
-        "--ambiguous-time --rejects-dir --dry-run --again",
+        "--map --format --separator --load-id --id-columns --key-column --on-duplicate --unknown-columns "
+        "--time-zone --zone-column --ambiguous-time --rejects-dir --dry-run --again",
         "delaystore load --help",
     ),
     "serve": (

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore.cli import _load_options as of_load
-from delaystore.cli._load_options import options_as_typed, parse_columns, parse_kind, require_existing
+from delaystore.cli._load_options import (
+    options_as_typed,
+    parse_columns,
+    parse_kind,
+    read_with,
+    require_existing,
+)
 from delaystore.cli._options import (
     DispatchedEndpoint,
     JsonOption,
@@ -46,6 +52,7 @@ def load(
     *,
     rows: of_load.RowOptions,
     kind: of_load.Format = None,
+    separator: of_load.Separator = None,
     master: of_load.Master = None,
     conf: of_load.Conf = None,
     spark_log: of_load.SparkLog = None,
@@ -71,7 +78,7 @@ def load(
     from delaystore.bulk.files import find_files
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
-    found = find_files(files or (), parse_kind(kind))
+    found = read_with(find_files(files or (), parse_kind(kind)), separator)
     check_spark_can_run()
     from delaystore.bulk.request import LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
@@ -131,11 +138,14 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
 
 def _preflight(request: "LoadRequest", store: "LoadStore", *, dry_run: bool) -> None:
     """Find faults before Spark starts, which takes long; and name the command that suits few rows better."""
+    from delaystore.bulk.files import check_files
     from delaystore.bulk.rejects import check_reject_folder
-    from delaystore.bulk.request import check_columns, check_files, few_rows, make_ready
+    from delaystore.bulk.request import check_columns, few_rows, make_ready
     from delaystore.bulk.spark.session import is_running
+    from delaystore.cli._load_options import report_form
 
     request.files = check_files(request.files)
+    report_form(request.files)
     check_columns(request)
     check_reject_folder(request.given)
     if not dry_run:

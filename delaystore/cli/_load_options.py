@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,7 +19,7 @@ from delaystore.stores.documents import instant
 from delaystore.text import counted, parse_duration
 
 if TYPE_CHECKING:
-    from delaystore.bulk.files import Kind
+    from delaystore.bulk.files import DataFiles, Kind
     from delaystore.bulk.rejects import Rejects
     from delaystore.bulk.request import DryRun, LoadReport
     from delaystore.bulk.staging import Cleaned, LoadStore
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WORDS: Final = re.compile("(?=[A-Z])")
 _OPTIONS: Final = (
     "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
-    "unknownColumns", "timeZone", "ambiguousTime", "rejects", "again",
+    "unknownColumns", "timeZone", "zoneColumn", "ambiguousTime", "rejects", "separator", "again",
 )  # fmt: skip
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
 _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
@@ -90,11 +90,16 @@ def map_option(group: str) -> Any:
     )
 
 
-def format_option(group: str) -> Any:
+def format_option(group: str, kinds: str = "csv, json or parquet") -> Any:
     """--format, of the command `group`."""
-    return environment_option(
-        "--format", "Read the files as csv, json or parquet, regardless of their names.", metavar="KIND", group=group
-    )
+    text = f"Read the files as {kinds}, regardless of their names."
+    return environment_option("--format", text, metavar="KIND", group=group)
+
+
+def separator_option(group: str) -> Any:
+    """--separator, of the command `group`."""
+    text = "Separator of CSV columns: a character, comma, semicolon, tab or pipe. Default: found in the header line."
+    return environment_option("--separator", text, metavar="SIGN", group=group)
 
 
 Map = Annotated[list[str] | None, map_option("load")]
@@ -134,10 +139,15 @@ class RowOptions:
     ] = OnDuplicate.ERROR
     unknown_columns: Annotated[
         UnknownColumns,
-        typer.Option(help="Result for columns that are not part of a message: refuse, or store as headers or body."),
+        typer.Option(
+            help="Result for columns that are not part of a message: refuse, store as headers or body, or ignore."
+        ),
     ] = UnknownColumns.ERROR
     time_zone: Annotated[
         str | None, typer.Option(metavar="NAME", help="Time zone of times without one, such as Europe/Berlin.")
+    ] = None
+    zone_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of each row's time zone; before --time-zone.")
     ] = None
     ambiguous_time: Annotated[
         AmbiguousTime,
@@ -162,6 +172,7 @@ class RowOptions:
             "onDuplicate": None if self.on_duplicate is OnDuplicate.ERROR else self.on_duplicate.value,
             "unknownColumns": None if self.unknown_columns is UnknownColumns.ERROR else self.unknown_columns.value,
             "timeZone": self.time_zone,
+            "zoneColumn": self.zone_column,
             "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
             "rejects": self.rejects_dir,
             "again": "true" if self.again else None,
@@ -202,6 +213,7 @@ RowsOfFile = Annotated[
         "on_duplicate",
         "unknown_columns",
         "time_zone",
+        "zone_column",
         "ambiguous_time",
         "rejects_dir",
         "again",
@@ -209,6 +221,7 @@ RowsOfFile = Annotated[
 ]
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""
 Format = Annotated[str | None, format_option("load")]
+Separator = Annotated[str | None, separator_option("load")]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Master of Spark. Default: local[*].")]
 Conf = Annotated[
     list[str] | None,
@@ -230,6 +243,27 @@ def parse_kind(name: str | None) -> "Kind | None":
         return None if name is None else Kind(name.lower())
     except ValueError:
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def read_with(files: "DataFiles", separator: str | None, sheet: str | None = None) -> "DataFiles":
+    """The files, to be read as --separator and --sheet say; None: as they are.
+
+    ConfigurationError for one that is of another kind of file.
+    """
+    from delaystore.bulk.csv_files import separator_of
+    from delaystore.bulk.files import Kind
+
+    for option, given, kind in (("--separator", separator, Kind.CSV), ("--sheet", sheet, Kind.XLSX)):
+        if given is not None and files.kind is not kind:
+            raise ConfigurationError(f"{option} goes with {kind} files only; leave it out")
+    return replace(files, separator=None if separator is None else separator_of(separator), sheet=sheet)
+
+
+def report_form(files: "DataFiles") -> None:
+    """Report how CSV files are written, unless with commas in UTF-8."""
+    form = files.form
+    if form is not None and str(form) != str(type(form)()):
+        print_note(f"note: CSV with the {form}")
 
 
 def require_existing(store: "LoadStore", where: EndpointOptions, *, dry_run: bool) -> None:

@@ -1,7 +1,6 @@
 """`delaystore list`, `show`, `count` and `receive`."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,11 +34,10 @@ from delaystore.cli._output import (
     write_bytes,
 )
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position, unmarked
+from delaystore.message import DelayedMessage, Position
 from delaystore.stores import documents
 from delaystore.stores.abc import Count, Page
 from delaystore.stores.operable import EXAMINED
-from delaystore.stores.shared import number_of, start_of
 from delaystore.text import duration_text, parse_duration, time_text
 
 if TYPE_CHECKING:
@@ -300,12 +298,10 @@ def _counted_per(opened: "OpenedEndpoint", wanted: MessageFilter, bucket: timede
         return opened.delivery.count_by_due_time(bucket, destination=wanted.destination)
     from delaystore.cli._progress import ProgressBar
 
-    numbers: Counter[int] = Counter()
     with ProgressBar(transient=True) as bar:
-        for message in opened.delivery.operations.export(wanted):
-            numbers[number_of(unmarked(message), bucket)] += 1
-            bar.show("counting", numbers.total(), None)
-    return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
+        return opened.delivery.operations.count_by_due_time(
+            wanted, bucket, progress=lambda number: bar.show("counting", number, None)
+        )
 
 
 def receive(

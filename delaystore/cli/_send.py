@@ -18,7 +18,9 @@ from delaystore.cli._load_options import (
     options_as_typed,
     parse_columns,
     parse_kind,
+    read_with,
     report_dry_run,
+    report_form,
     report_load,
     require_existing,
 )
@@ -43,7 +45,7 @@ from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.registry import installing
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Way
-from delaystore.text import parse_duration, parse_instant
+from delaystore.text import JsonError, parse_duration, parse_instant, parse_json
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:
@@ -90,16 +92,24 @@ def send(
     body_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is standard input.")
     ] = None,
+    json_body: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Body as JSON text; sets content_type."),
+    ] = None,
     native: Annotated[
         bool,
-        typer.Option("--native", help="Use RabbitMQ's native delay if it fits; needs ?delays=NAME in --transport."),
+        typer.Option("--native", help="Use RabbitMQ's native delay (?delays=NAME) if it fits."),
     ] = False,
     file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="CSV, JSON lines or Parquet; - is standard input."),
+        typer.Option(metavar="FILE", help="CSV, JSON lines, Parquet, .xlsx; - is standard input."),
     ] = None,
     mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
-    kind: Annotated[str | None, of_load.format_option("send")] = None,
+    kind: Annotated[str | None, of_load.format_option("send", "csv, json, parquet or xlsx")] = None,
+    separator: Annotated[str | None, of_load.separator_option("send")] = None,
+    sheet: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Sheet of the workbook. Default: the first.")
+    ] = None,
     *,
     rows: of_load.RowsOfFile,
     dry_run: of_load.LoadDryRunOption = False,
@@ -114,14 +124,13 @@ def send(
     message. With --transport it refuses a message that the transport cannot carry, and warns if the queue does not
     exist. If the endpoint has no tables, send fails; --create creates them.
 
-    With --file each row is a message, by the rules of `delaystore load` but without Spark, all or none: for up to about
-    100,000 rows.
+    --file sends up to about 100,000 rows, as `delaystore load` without Spark.
     """
     if file is not None:
         one = {
-            "BODY": body, "--body-file": body_file, "--delay": delay, "--at": at, "--header": header,
-            "--headers-json": headers_json, "--property": property_, "--message-id": message_id, "--key": key,
-            "--native": native,
+            "BODY": body, "--body-file": body_file, "--json-body": json_body, "--delay": delay, "--at": at,
+            "--header": header, "--headers-json": headers_json, "--property": property_, "--message-id": message_id,
+            "--key": key, "--native": native,
         }  # fmt: skip
         if not file:
             raise ConfigurationError("--file is empty; name a file, or - for standard input")
@@ -133,6 +142,8 @@ def send(
             where,
             mapping=mapping or (),
             kind=kind,
+            separator=separator,
+            sheet=sheet,
             create=create,
             by=actor,
             dry_run=dry_run,
@@ -140,7 +151,8 @@ def send(
         )
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
-    _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")
+    read = {"--map": mapping, "--format": kind, "--separator": separator, "--sheet": sheet, "--dry-run": dry_run}
+    _refuse({**of_file, **read}, "goes with --file only")
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
     after, instant = parse_due(delay, at)
@@ -149,7 +161,9 @@ def send(
         **dict(parse_pair(text, "--header") for text in header or ()),
     }
     properties = dict(_property(text) for text in property_ or ())
-    content = _body(body, body_file)
+    content = _body(body, body_file, json_body)
+    if json_body is not None:
+        properties.setdefault("content_type", "application/json")
     longest = _longest(key, on_key, max_wait)
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
         sent = opened.delivery.sending_as(Way.CLI, actor).send(
@@ -210,11 +224,17 @@ def _longest(key: str | None, on_key: OnKey | None, max_wait: str | None) -> tim
     return longest
 
 
-def _body(text: str | None, file: str | None) -> bytes:
+def _body(text: str | None, file: str | None, json: str | None) -> bytes:
+    if sum(given is not None for given in (text, file, json)) > 1:
+        raise ConfigurationError("the body is given twice; pass one of BODY, --body-file and --json-body")
+    if json is not None:
+        try:
+            parse_json(json)
+        except JsonError as error:
+            raise ConfigurationError(f"--json-body {error}") from None
+        return json.encode()
     if file is None:
         return (text or "").encode(errors="surrogateescape")  # bytes that are no UTF-8 arrive as they were typed
-    if text is not None:
-        raise ConfigurationError("the body is given twice; pass BODY or --body-file")
     if not file:
         raise ConfigurationError("--body-file is empty; name a file, or - for standard input")
     try:
@@ -249,6 +269,8 @@ def send_file(
     *,
     mapping: Sequence[str],
     kind: str | None,
+    separator: str | None,
+    sheet: str | None,
     create: bool,
     by: str | None,
     dry_run: bool,
@@ -257,16 +279,19 @@ def send_file(
     """Store the messages of a file (`-`: standard input), all of them or none; or report the messages that would be
     stored.
 
-    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
-    `kind`: as typed. `by`: the name under which the audit trail notes the replaced messages; None: the user's own.
+    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping`,
+    `kind`, `separator` and `sheet`: as typed. `by`: the name under which the audit trail notes the replaced messages;
+    None: the user's own.
     """
     _check_arrow()
+    from delaystore.bulk.files import check_files
     from delaystore.bulk.options import replacing
     from delaystore.bulk.rejects import check_reject_folder
-    from delaystore.bulk.request import DryRun, LoadRequest, check_files, finished_before
+    from delaystore.bulk.request import DryRun, LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
 
-    with _found(file, kind) as found:
+    with _found(file, kind) as given:
+        found = read_with(given, separator, sheet)
         request = LoadRequest(found, options, parse_columns(mapping))
         request.given = replace(request.given, noted_as=replacing(Way.CLI, by))
         with closing(open_load_store(request.given)) as store:
@@ -279,6 +304,7 @@ def send_file(
                 return
             check_reject_folder(request.given)
             request.files = check_files(found)
+            report_form(request.files)
             report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
     if isinstance(report, DryRun):
         report_dry_run(report, as_json=as_json)
@@ -336,7 +362,9 @@ def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
         yield find_file(file, read_as)
         return
     if read_as is None:
-        raise ConfigurationError("standard input does not say how it is written; add --format csv, json or parquet")
+        raise ConfigurationError(
+            "standard input does not say how it is written; add --format csv, json, parquet or xlsx"
+        )
     with TemporaryDirectory(prefix="delaystore-") as folder:
         path = Path(folder, "standard-input")
         try:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
+from json import dumps
 from typing import Any, Final, Protocol, runtime_checkable
 
 from typing_extensions import override
@@ -125,8 +126,9 @@ class Sender(ABC):
     def send(
         self,
         destination: str,
-        body: bytes,
+        body: bytes | None = None,
         *,
+        json: Any = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
         headers: Mapping[str, Any] | None = None,
@@ -143,7 +145,9 @@ class Sender(ABC):
 
         Args:
             destination: Where it goes when it is due: a queue, or an address of the transport.
-            body: Its content.
+            body: Its content; or else give `json`.
+            json: A value whose JSON, in UTF-8, is the body; not None. `content_type` is `application/json` then,
+                unless `properties` name another.
             delay: When it is due: a timedelta or seconds from now, also in your own transaction; or else give `at`.
             at: When it is due: an aware datetime; a time in the past means at once.
             headers: Values that the consumer gets beside the body.
@@ -172,6 +176,10 @@ class Sender(ABC):
 
         """
         rule = rule_of(key, on_key, max_wait)
+        if json is not None:
+            body, properties = json_content(body, json, properties)
+        elif body is None:
+            raise InvalidMessageError(_NO_BODY)
         self.prepare()
         message = DelayedMessage(
             message_id=new_message_id() if message_id is None else message_id,
@@ -201,6 +209,24 @@ class Sender(ABC):
     @abstractmethod
     def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
         """Store a checked message with a key; returns the message_id of the one that waits. Raises StoreError."""
+
+
+_NO_BODY: Final = "give exactly one of body= (bytes) and json= (a value that is not None)"
+
+
+def json_content(
+    body: bytes | None, value: Any, properties: Mapping[str, Any] | None
+) -> tuple[bytes, Mapping[str, Any]]:
+    """The body and the properties of a message whose body is the JSON of `value`. Raises InvalidMessageError if there
+    is a body, too, and for a value that has no JSON.
+    """
+    if body is not None:
+        raise InvalidMessageError(_NO_BODY)
+    try:
+        made = dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair is a ValueError
+        raise InvalidMessageError(f"the value of json= cannot be written as JSON: {error}") from None
+    return made, {"content_type": "application/json", **(properties or {})}
 
 
 def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> KeyRule | None:

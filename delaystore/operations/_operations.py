@@ -1,5 +1,6 @@
 """What operators do with waiting messages."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -182,6 +183,32 @@ class Operations:
                 progress(count)
             if after is None or (at_most is not None and count >= at_most):
                 return Preview(wanted=wanted, count=count, sample=found, complete=after is None)
+
+    def count_by_due_time(
+        self, wanted: MessageFilter, bucket: timedelta, *, progress: CountListener | None = None
+    ) -> Mapping[datetime, int]:
+        """Count the messages that match by when they are due.
+
+        Args:
+            wanted: The filter.
+            bucket: The length of time for which one number is given, in whole seconds.
+            progress: Called with the number so far; an error that it raises ends the counting.
+
+        Returns:
+            The number of messages of each bucket that has some, by the bucket's start, UTC, in order.
+
+        """
+        store = self._access.operable()
+        found: Counter[datetime] = Counter()
+        after = None
+        while True:
+            with self._access.call("counting messages"):
+                numbers, after = store.count_matching_by_due_time(wanted, bucket, after=after)
+            found.update(numbers)
+            if progress is not None:
+                progress(found.total())
+            if after is None:
+                return dict(sorted(found.items()))
 
     # operations on many messages
 

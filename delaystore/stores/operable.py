@@ -4,12 +4,13 @@ As with `abc.py`, its semantics stand here and in `records`, nowhere else; `dela
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, KeyRule, Position
+from delaystore.message import DelayedMessage, KeyRule, Position, unmarked
 from delaystore.stores.abc import (
     REJECT,
     DelayedMessageStore,
@@ -30,6 +31,7 @@ from delaystore.stores.records import (
     Load,
     Operation,
 )
+from delaystore.stores.shared import number_of, start_of
 
 EXAMINED: Final = 20_000
 """The most waiting messages that one search looks at: a page costs the same wherever it begins, however few match."""
@@ -207,6 +209,25 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
         page = self.search(wanted, after=after, limit=examine, examine=examine)
         return len(page.messages), page.next_key
+
+    def count_matching_by_due_time(
+        self, wanted: MessageFilter, bucket: timedelta, *, after: Position | None = None, examine: int = EXAMINED
+    ) -> tuple[Mapping[datetime, int], Position | None]:
+        """As `count_matching`, by the beginning of the bucket in which messages are due. The default reads messages.
+
+        Args:
+            wanted: The filter.
+            bucket: The length of a bucket, in whole seconds; buckets are counted from 1970-01-01 UTC.
+            after: The position behind which to begin; None: at the first message.
+            examine: How many waiting messages to look at.
+
+        Returns:
+            How many match in each bucket that has some, and the position to go on behind; None: that was the end.
+
+        """
+        page = self.search(wanted, after=after, limit=examine, examine=examine)
+        numbers = Counter(number_of(unmarked(message), bucket) for message in page.messages)
+        return {start_of(number, bucket): count for number, count in numbers.items()}, page.next_key
 
     @abstractmethod
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:

@@ -159,7 +159,7 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "none.csv"], "there is no file 'none.csv'"),
         (["q", "--file", "."], "'.' is a folder; name one file, or load all with `delaystore load`"),
         (["q", "--file", "s3a://bucket/a.csv"], "is no file of this computer; `delaystore load` reads it"),
-        (["q", "--file", "a.csv.zst"], "compressed as only Spark knows it"),
+        (["q", "--file", "a.csv.lz4"], "compressed as only Spark knows it"),
         (["q", "--file", "a.txt"], "does not say how it is written"),
         (["q", "--file", "a.csv", "--map", "body=text"], "the files have no column 'text'"),
         (["--file", "a.csv"], "name one destination (string), or set DESTINATION; the columns are"),
@@ -194,7 +194,7 @@ def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: lis
     parquet.write_table(pa.table(columns, ["message_id", "due_time", "body", "body"]), "twice.parquet")
     Path("local.csv").write_text(f"{HEADER}a,2027-03-01T08:00:00,x\n")
     Path("delays.csv").write_text("message_id,delay,body\na,1h,x\n")
-    for name in ("a.txt", "a.csv.zst", "a.parquet"):
+    for name in ("a.txt", "a.csv.lz4", "a.parquet"):
         Path(name).write_text("x")
     line = run.refused("send", *arguments)
     assert says in line
@@ -313,10 +313,11 @@ def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine,
 
 @pytest.mark.usefixtures("run")
 def test_the_commands_of_the_document_run(sqlite_url: str, tmp_path: Path) -> None:
-    _, commands, _ = blocks("docs/how-to/load-files.md", "bash")
-    done = shell(commands, tmp_path)
+    _, commands, of_excel, _ = blocks("docs/how-to/load-files.md", "bash")
+    done = shell(commands + of_excel, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert waiting(sqlite_url) == {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
+    expected = {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
+    assert waiting(sqlite_url) == expected | dict.fromkeys(("22", "23", "24"), b"good morning")
 
 
 @pytest.fixture
@@ -376,6 +377,19 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     assert says in line
     few = "note: 1 row: `delaystore send --file a.csv`, with the same options, does this in seconds, without Spark"
     assert notes == ([few] if arguments[0] == "a.csv" and "does not start" in says else [])
+
+
+@pytest.mark.usefixtures("java")
+def test_a_load_reports_how_csv_files_are_written(run: CommandLine) -> None:
+    Path("a.csv").write_text(csv_of(1).replace(",", "\t"), encoding="utf-16")
+    tried = run("load", "a.csv", "--destination", "q")
+    assert tried.err.startswith("note: CSV with the separator '\\t' (tab), UTF-16\n")
+    assert "Spark does not start" in tried.err
+    line = run.refused("load", "a.csv", "--destination", "q", "--separator", "comma")
+    assert "its header line is one column, 'message_id\\tdue_time\\tbody', with the separator ','" in line
+    Path("a.xlsx").write_text("x")
+    line = run.refused("load", "a.xlsx", "--destination", "q")
+    assert "'a.xlsx' is a workbook of Excel, which Spark does not read; send it with `delaystore send --file`" in line
 
 
 def test_an_interrupt_after_the_commit_leaves_the_rejects(

@@ -29,7 +29,7 @@ def test_a_csv_becomes_dispatched_messages(
 ) -> None:
     (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
-    prepare, _, load = blocks(FILES, "bash")
+    prepare, _, _, load = blocks(FILES, "bash")
     commands = (prepare + load).replace(STORE, postgresql_url)
     (on_a_cluster,) = blocks(DOCUMENT, "bash")
     done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)

@@ -221,7 +221,7 @@ def test_delays_that_are_none_are_set_aside_as_they_were_written(
     assert list(waiting(sqlite_url)) == ["6"]
     (rejects,) = Path("rejects").glob("sales_*/*")
     rejected = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert {row["delay"] or "": row["reason"] for row in rejected} == bad
+    assert {row["delay"] or "": row["_reason"] for row in rejected} == bad
 
 
 def test_a_time_in_the_year_1_beside_one_of_today_is_loaded(run: CommandLine, folder: Path, sqlite_url: str) -> None:

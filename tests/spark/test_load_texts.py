@@ -1,11 +1,14 @@
 """CSV and JSON lines through Spark: what is read is what is in the files, and what is not is told."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from delaystore.bulk.columns import UNREADABLE
@@ -113,6 +116,36 @@ def test_line_ends_in_quotes_stay_as_they_are(files: Files, end: str) -> None:
     body = "one\r\ntwo\nthree\r\n"
     found = files.found("a.csv", f'message_id,destination,body{end}a,q,"{body}"{end}b,q,x{end}')
     assert [row["body"] for row in files.rows(found)] == [body, "x"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_csv_files_of_excel_are_read(files: Files, encoding: str, separator: str) -> None:
+    """The byte order mark, the encoding and the separator are no part of a name or a value."""
+    rows = [["message_id", "destination", "body"], ["a", "q", '"one\ntwo, ""three"""'], ["b", "q", "1,50 €"]]
+    text = ("\ufeff" if encoding == "utf-16-be" else "") + "".join(f"{separator.join(row)}\r\n" for row in rows)
+    read = files.rows(files.found("a.csv", text.encode(encoding)))
+    assert [row["body"] for row in read] == ['one\ntwo, "three"', "1,50 €"]
+    assert [row["message_id"] for row in read] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_rows_of_several_files_have_their_file(files: Files, spark: SparkSession, name: str, tmp_path: Path) -> None:
+    content: dict[str, bytes] = {}
+    for number in ("1", "2"):
+        row = {"message_id": number, "destination": "q", "body": "x", "_line": "9", "_file": "old", "_reason": "old"}
+        if name == "a.csv":
+            content[number] = f"{','.join(row)}\n{','.join(row.values())}\n".encode()
+        elif name == "a.jsonl":
+            content[number] = json.dumps(row).encode()
+        else:
+            parquet.write_table(pa.table({key: [value] for key, value in row.items()}), tmp_path / "one")
+            content[number] = (tmp_path / "one").read_bytes()
+    for number, data in content.items():
+        found = files.found(f"{number}-{name}", data)
+    read = files.rows(found)
+    assert [Path(row["_file"]).name for row in read] == [f"1-{name}", f"2-{name}"]
+    assert {"_line", "_reason"}.isdisjoint(read[0])
 
 
 def test_csv_files_that_spark_would_change_are_refused(files: Files) -> None:

@@ -350,6 +350,6 @@ def test_the_writer_rejects_what_could_not_be_read_for_that_reason(
     options = {"store": sqlite_url, "endpoint": "sales", "rejects": str(tmp_path / "rejects"), "loadId": "a"}
     messages.write.format("delaystore").options(**options).mode("append").save()
     (line,) = next((tmp_path / "rejects").glob("sales_*/a-00001.jsonl")).read_text().splitlines()
-    assert json.loads(line)["reason"].startswith("it is no JSON: ")
+    assert json.loads(line)["_reason"].startswith("it is no JSON: ")
     waiting = spark.read.format("delaystore").option("store", sqlite_url).option("endpoint", "sales").load()
     assert [row.message_id for row in waiting.collect()] == [HEADERS["NServiceBus.MessageId"]]

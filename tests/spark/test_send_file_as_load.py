@@ -33,6 +33,11 @@ CSV = (
     b'7,2027-03-01T08:00:00Z,\\", spaced ,x\r\n'
     b"8,2027-03-01T08:00:00.1234567Z, y ,q,\xc3\xbc"
 )
+EXCEL = (
+    "\ufeffOrder\tdue_time\ttext\tprice\r\n"
+    '1\t2027-03-01T08:00:00Z\t"one\ntwo ""three"""\t1,50\r\n'
+    "2\tsoon\tx; y, z\tü\r\n"
+)
 LINES = (
     b'{"Order":1,"due_time":"2027-03-01T08:00:00Z","text":{"n": 1.10},"headers":{"a":[1,null]},"n":1e3}\n'
     b"\n  \r\n"
@@ -106,15 +111,19 @@ def stored(store: str) -> list[Any]:
 
 
 def rejected(folder: str) -> list[dict[str, Any]]:
+    """Without the lines' numbers, which Spark does not know."""
     lines = [line for path in Path(folder).glob("*/*") for line in path.read_text().splitlines()]
-    return [json.loads(line) for line in sorted(lines)]
+    rows = [json.loads(line) for line in sorted(lines)]
+    return [{name: value for name, value in row.items() if name != "_line"} for row in rows]
 
 
-@pytest.mark.long_runs("json lines", "parquet of local times")
+@pytest.mark.long_runs("semicolons", "json lines", "parquet of local times")
 @pytest.mark.parametrize(
     ("name", "content", "options", "good", "bad"),
     [
         ("a.csv", CSV, [*MAP, "--unknown-columns", "headers"], 4, 5),
+        ("a.csv", EXCEL.encode("utf-16-le"), [*MAP, "--unknown-columns", "headers"], 1, 1),
+        ("a.csv", EXCEL.replace("\t", ";").encode(), [*MAP, "--unknown-columns", "ignore"], 1, 1),
         ("a.jsonl", LINES, [*MAP, "--unknown-columns", "headers"], 3, 4),
         ("a.parquet", table(), [*MAP, "--unknown-columns", "headers"], 2, 1),
         (
@@ -125,7 +134,7 @@ def rejected(folder: str) -> list[dict[str, Any]]:
             1,
         ),
     ],
-    ids=["csv", "json lines", "parquet", "parquet of local times"],
+    ids=["csv", "csv of excel", "semicolons", "json lines", "parquet", "parquet of local times"],
 )
 def test_both_store_and_reject_the_same(
     run: CommandLine, name: str, content: bytes | pa.Table, options: list[str], good: int, bad: int
@@ -167,6 +176,8 @@ def test_old_times_of_spark_are_instants_to_both(run: CommandLine, spark: SparkS
         ("a.csv", b"message_id,body,due_time,Body\n1,x,2027-03-01T08:00:00Z,x\n", []),
         ("a.csv", b'message_id,body\n1,"x\n', []),
         ("a.csv", b"", []),
+        ("a.csv", b"message_id:body\n", []),
+        ("a.csv", b"message_id;body\n", ["--separator", "comma"]),
         ("a.jsonl", b"[\n]\n", []),
         ("a.jsonl", b'{"a":1}\n{"A":1}\n', []),
         ("a.parquet", b"PAR", []),

@@ -107,6 +107,35 @@ def test_a_senseless_time_is_refused_and_nothing_is_stored(
     assert delivery.count() == 0
 
 
+def test_a_value_is_sent_as_json(delivery: DelayedDelivery, store: SetUpStore) -> None:
+    message_id = delivery.send("billing", json={"order": 17, "name": "für"}, delay=1, properties={"priority": 3})
+    found = store.get(message_id)
+    assert found is not None
+    assert found.body == '{"order":17,"name":"für"}'.encode()
+    assert found.properties == {"content_type": "application/json", "priority": 3}
+    named = {"content_type": "application/cloudevents+json"}
+    found = store.get(delivery.send("billing", json=[], delay=1, properties=named))
+    assert found is not None
+    assert (found.body, found.properties) == (b"[]", named)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({}, "give exactly one of body= .* and json="),
+        ({"body": b"", "json": 1}, "give exactly one of body= .* and json="),
+        ({"json": None}, "give exactly one of body= .* and json="),
+        ({"json": object()}, "the value of json= cannot be written as JSON: Object of type object"),
+        ({"json": float("nan")}, "the value of json= cannot be written as JSON"),
+        ({"json": "\ud800"}, "the value of json= cannot be written as JSON"),
+    ],
+)
+def test_a_body_is_given_once(delivery: DelayedDelivery, content: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidMessageError, match=complaint):
+        delivery.send("billing", delay=1, **content)
+    assert delivery.count() == 0
+
+
 def test_a_body_that_is_too_long_is_refused(store: SetUpStore) -> None:
     delivery = DelayedDelivery("sales", store, settings=settings(max_body_bytes=3))
     delivery.send("billing", b"123", delay=1)

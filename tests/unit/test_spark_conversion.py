@@ -25,16 +25,18 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     TimeType,
+    VariantType,
 )
 
 from delaystore.bulk.columns import STAGED
+from delaystore.bulk.conversion import ConvertedBatch, FirstRows
 from delaystore.bulk.options import UnknownColumns
 from delaystore.bulk.rejects import MAX_EXAMPLES, count_rejects
 from delaystore.bulk.values import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
 from delaystore.stores.sql.rows import to_row
-from tests.unit.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows
+from tests.unit.converting import DUE, Column, batch, convert, instants, local, not_utf8, plan, reasons, rows
 
 ALPHABET = st.sampled_from("aé\N{GRINNING FACE}/\0 ")
 TEXTS = st.text(ALPHABET, max_size=4) | st.builds(
@@ -180,8 +182,68 @@ def test_rejected_rows_come_back_as_they_were() -> None:
     columns = rows(2, destination=(StringType(), ["", "q"]))
     rejected = convert(columns).rejected
     assert rejected is not None
-    assert rejected.schema.names == [*columns, "reason"]
-    assert rejected.drop_columns("reason").to_pylist() == batch(columns).slice(0, 1).to_pylist()
+    assert rejected.schema.names == [*columns, "_reason"]
+    assert rejected.drop_columns("_reason").to_pylist() == batch(columns).slice(0, 1).to_pylist()
+
+
+@pytest.mark.parametrize("unknown", UnknownColumns)
+def test_columns_of_rejected_rows_are_no_columns_of_messages(unknown: UnknownColumns) -> None:
+    """A file of rejected rows, corrected, is loaded as it is; what is rejected again has the new reason alone."""
+    came: dict[str, Column] = {
+        "_Reason": (StringType(), ["old", "old"]),
+        "_line": (LongType(), [7, 8]),
+        "_file": (StringType(), ["a.csv", "a.csv"]),
+    }
+    columns = came | rows(2, destination=(StringType(), ["", "q"]))
+    if unknown is UnknownColumns.BODY:
+        columns |= {"colour": (StringType(), ["red", "blue"])}
+        del columns["body"]
+    converted = convert(columns, unknown_columns=unknown)
+    assert converted.staged.column("headers").to_pylist() == [None]
+    assert converted.rejected is not None
+    names = [name for name in columns if name != "_Reason"]
+    assert converted.rejected.schema.names == [*names, "_reason"]
+    assert converted.rejected.select(["_line", "_file", "_reason"]).to_pylist() == [
+        {"_line": 7, "_file": "a.csv", "_reason": "destination is empty"}
+    ]
+
+
+def test_unknown_columns_can_be_left_out() -> None:
+    columns = rows(colour=(VariantType(), [None]))
+    with pytest.raises(ConfigurationError, match="unknown columns colour"):
+        plan(columns)
+    plan(columns, unknown_columns=UnknownColumns.IGNORE)
+    kept = convert(rows(colour=(StringType(), ["red"])), unknown_columns=UnknownColumns.IGNORE).staged
+    assert kept.select(["headers", "body"]).to_pylist() == [{"headers": None, "body": b"hello"}]
+
+
+def test_a_row_is_rejected_whose_id_came_before() -> None:
+    first = FirstRows()
+    ids = (StringType(), ["a", "b", "a", None, None])
+    lines = (LongType(), [2, 3, 5, 6, 7])
+    columns = rows(5, message_id=ids, _line=lines)
+    converted = plan(columns).convert(batch(columns), first)
+    assert converted.staged.column("message_id").to_pylist() == ["a", "b"]
+    twice = "message_id is twice in the load; first at line 2"
+    assert reasons_of(converted) == [twice, "message_id is null", "message_id is null"]
+    again = plan(columns).convert(
+        batch(rows(2, message_id=(StringType(), ["c", "b"]), _line=(LongType(), [8, 9]))), first
+    )
+    assert again.staged.column("message_id").to_pylist() == ["c"]
+    assert reasons_of(again) == ["message_id is twice in the load; first at line 3"]
+    counted = count_rejects(converted.rejected) + count_rejects(again.rejected)
+    assert {text: reason.count for text, reason in counted.reasons.items()} == {
+        "message_id is twice in the load": 2,
+        "message_id is null": 2,
+    }
+    without = rows(2, message_id=(StringType(), ["a", "a"]))
+    assert reasons_of(plan(without).convert(batch(without), FirstRows())) == ["message_id is twice in the load"]
+
+
+def reasons_of(converted: ConvertedBatch) -> list[str]:
+    assert converted.rejected is not None
+    found: list[str] = converted.rejected.column("_reason").to_pylist()
+    return found
 
 
 def test_the_option_is_the_destination_of_rows_without() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -25,7 +27,9 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from delaystore.bulk.conversion import ConvertedBatch
@@ -359,3 +363,24 @@ def test_headers_of_any_column_are_carried_by_rabbitmq() -> None:
     }
     assert decode_mapping(text) == headers
     check_message(DelayedMessage(message_id="m", destination="q", due_time=DUE, body=b"", headers=headers))
+
+
+def test_dates_times_and_intervals_become_text_in_header_columns() -> None:
+    columns = rows(
+        day=(DateType(), [date(2027, 3, 1)]),
+        at=(TimeType(6), [time(8, 30, 0, 5)]),
+        shown=(TimestampNTZType(), [datetime.fromisoformat("2027-03-01T08:00:00.5")]),
+        wait=(DayTimeIntervalType(), [timedelta(days=1, microseconds=1_500_000)]),
+        none=(DayTimeIntervalType(), [timedelta(0)]),
+        nested=(ArrayType(DateType()), [[date(2027, 3, 1), None]]),
+        missing=(DateType(), [None]),
+    )
+    (headers,) = convert(columns, unknown_columns=UnknownColumns.HEADERS).staged.column("headers").to_pylist()
+    assert decode_mapping(headers) == {
+        "day": "2027-03-01",
+        "at": "08:30:00.000005",
+        "shown": "2027-03-01T08:00:00.500000",
+        "wait": "PT86401.5S",
+        "none": "PT0S",
+        "nested": ["2027-03-01", None],
+    }

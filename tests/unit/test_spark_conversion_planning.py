@@ -96,6 +96,22 @@ def test_one_column_says_when() -> None:
     assert "columns due_time and Delay both give the due time; drop one" in refused(rows(Delay=(LongType(), [])))
 
 
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (rows(), "the zone column tz is not there; the columns are message_id (string), destination"),
+        (rows(tz=(LongType(), [])), "column tz is bigint: a time zone must be string, such as Europe/Berlin; cast it"),
+        (rows(tz=(StringType(), [])), "the option zoneColumn is for local times, and column due_time has none"),
+        (
+            without("due_time") | {"delay": (LongType(), []), "tz": (StringType(), [])},
+            "the option zoneColumn is for local times, and column delay has none",
+        ),
+    ],
+)
+def test_a_zone_column_must_fit(columns: dict[str, Column], text: str) -> None:
+    assert text in refused(columns, zone_column="tz")
+
+
 def test_names_that_differ_by_case_alone_are_refused() -> None:
     assert "columns body and BODY differ only in case; rename or drop one" in refused(rows(BODY=(StringType(), [])))
 
@@ -141,8 +157,8 @@ def test_a_body_of_columns_needs_columns_and_no_body() -> None:
 
 
 def test_columns_that_become_headers_must_fit() -> None:
-    assert "column day is date, which no message header can hold; cast it to string" in refused(
-        rows(day=(DateType(), [])), **HEADERS
+    assert "column day is variant, which no message header can hold; cast it to string" in refused(
+        rows(day=(VariantType(), [])), **HEADERS
     )
     fields = StructType([StructField("x", StringType())])
     assert "header x is a field of headers and a column; rename or drop one" in refused(

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from delaystore.bulk.conversion import ConvertedBatch
 from delaystore.bulk.fields import microseconds
-from delaystore.bulk.options import AmbiguousTime
+from delaystore.bulk.options import AmbiguousTime, UnknownColumns
 from delaystore.bulk.values import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.errors import InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
@@ -260,3 +260,56 @@ def test_text_that_is_no_delay_is_rejected_as_it_was_written(text: str) -> None:
 @pytest.mark.parametrize(("text", "reason"), [("-1", "delay is negative"), ("1e300", OUT_OF_RANGE)])
 def test_a_written_delay_has_its_limits(text: str, reason: str) -> None:
     assert reasons(delayed(StringType(), [text])) == [reason]
+
+
+ROWS_OF_ZONES: list[tuple[str, str | None, str]] = [
+    ("2026-07-01T08:00:00", "Europe/Berlin", "2026-07-01T06:00:00+00:00"),
+    ("2026-07-01T08:00:00", "Asia/Kathmandu", "2026-07-01T02:15:00+00:00"),
+    ("2026-03-29T02:30:00", "Europe/Berlin", SKIPPED),
+    ("2026-03-29T02:30:00", "Asia/Kathmandu", "2026-03-28T20:45:00+00:00"),
+    ("2026-10-25T02:30:00", "Europe/Berlin", TWICE),
+    ("2026-07-01T08:00:00", "Mars/Olympus", "time zone is unknown; write it as in Europe/Berlin or UTC"),
+    ("2026-07-01T08:00:00", "../etc/passwd", "time zone is unknown; write it as in Europe/Berlin or UTC"),
+    ("2026-07-01T08:00:00", None, "due_time has no time zone (see the option timeZone)"),
+    ("2026-07-01T08:00:01", "Europe/Berlin", "2026-07-01T06:00:01+00:00"),
+]
+
+
+@pytest.mark.parametrize("kind", [StringType(), TimestampNTZType()], ids=str)
+@pytest.mark.parametrize("default", [None, "America/St_Johns"])
+@pytest.mark.parametrize("ambiguous", AmbiguousTime)
+def test_each_row_has_its_time_zone(kind: DataType, default: str | None, ambiguous: AmbiguousTime) -> None:
+    times = [time if kind == StringType() else local(time) for time, _, _ in ROWS_OF_ZONES]
+    columns = rows(len(times), due_time=(kind, times), tz=(StringType(), [zone for _, zone, _ in ROWS_OF_ZONES]))
+    options: dict[str, Any] = {"zone_column": "TZ", "time_zone": default, "ambiguous_time": ambiguous}
+    converted = convert(columns, **options)
+    expected = [text for _, _, text in ROWS_OF_ZONES]
+    if default is not None:
+        expected[7] = "2026-07-01T10:30:00+00:00"
+    if ambiguous is not AmbiguousTime.REJECT:
+        expected[4] = (
+            "2026-10-25T00:30:00+00:00" if ambiguous is AmbiguousTime.EARLIEST else "2026-10-25T01:30:00+00:00"
+        )
+    good = [text for text in expected if text.startswith("2026")]
+    assert [each.isoformat() for each in due_times(converted)] == good
+    assert reasons(converted) == [text for text in expected if text not in good]
+    assert converted.staged.column("headers").null_count == len(good)
+
+
+def test_a_written_offset_comes_before_the_row_s_time_zone() -> None:
+    columns = rows(
+        3,
+        due_time=(StringType(), ["2026-07-01T08:00:00Z", None, "soon"]),
+        tz=(StringType(), [None, BERLIN, BERLIN]),
+    )
+    converted = convert(columns, zone_column="tz", unknown_columns=UnknownColumns.HEADERS)
+    assert [each.isoformat() for each in due_times(converted)] == ["2026-07-01T08:00:00+00:00"]
+    assert [text.partition(" in a form")[0] for text in reasons(converted) if text] == [
+        "due_time is null",
+        "due_time is not a time",
+    ]
+    assert converted.staged.column("headers").to_pylist() == [None]
+
+
+def test_no_rows_have_no_time_zones() -> None:
+    assert due_times(convert(rows(0, due_time=(StringType(), []), tz=(StringType(), [])), zone_column="tz")) == []

@@ -4,17 +4,24 @@ import bz2
 import csv
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from delaystore.bulk.files import DataFiles, can_be_checked, check_csv, common_end, find_files
+from delaystore.bulk.csv_files import CsvForm, count_csv, csv_form, csv_rows, separator_of
+from delaystore.bulk.files import DataFiles, Kind, can_be_checked, check_files, find_files
 from delaystore.bulk.json_lines import JsonLine, read_keys, read_line, read_lines
 from delaystore.errors import ConfigurationError
 
 HEADER = "id,body\n"
+NAMES = ["a.csv", "a.csv.gz", "a.csv.bz2", "a.CSV.zst"]
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
 
 
 def fields(line: str) -> dict[str, str | None]:
@@ -139,11 +146,26 @@ def test_keys_are_found_once() -> None:
 def written(folder: Path, text: str | bytes, name: str = "a.csv") -> Path:
     path = folder / name
     data = text if isinstance(text, bytes) else text.encode()
-    path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(data))
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(data))
     return path
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.bz2"])
+def check_csv(path: Path) -> int:
+    """How many rows the file has below its header."""
+    return count_csv(path, csv_form(path))
+
+
+def common_form(paths: Sequence[Path]) -> CsvForm | None:
+    return check_files(DataFiles(tuple(map(str, paths)), Kind.CSV, local=tuple(paths))).form
+
+
+def common_end(paths: Sequence[Path]) -> str | None:
+    form = common_form(paths)
+    assert form is not None
+    return form.line_end
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "text",
     [
@@ -162,7 +184,7 @@ def test_a_csv_file_that_spark_reads_as_it_is_passes(tmp_path: Path, name: str, 
     assert csv.field_size_limit() == limit
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.bz2"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -171,7 +193,9 @@ def test_a_csv_file_that_spark_reads_as_it_is_passes(tmp_path: Path, name: str, 
         (HEADER + '1,"x\n2,y\n3,"z"\n', "begins at line 2: a quote is not closed, or there is text behind"),
         (HEADER + '1,"a\\"b"\n', "text behind a closing quote (line 2)"),
         (HEADER.encode() + b"1,x\n2,f\xfcr\n", "not UTF-8 (line 3)"),
-        (HEADER.encode("utf-16"), "not UTF-8 (line 1)"),
+        (b"\xff\xfea", "is not UTF-16, though it begins so"),
+        (HEADER.encode("utf-16-le"), "NUL characters in its header line: it is UTF-16 without a byte order mark"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "not UTF-8 (line 1)"),
         (HEADER.replace("\n", "\r\n") + "1,x\n", "(its first row: CR LF, line 2: LF)"),
         (HEADER + "1,x\ry\n", "(its first row: LF, line 2: CR)"),
         (HEADER + "1,x\r\n", "(its first row: LF, line 2: CR LF)"),
@@ -186,20 +210,22 @@ def test_a_csv_file_that_spark_would_change_is_refused(tmp_path: Path, name: str
 
 
 def test_a_file_that_is_not_compressed_as_it_says_is_refused(tmp_path: Path) -> None:
-    for name in ("a.csv.gz", "a.csv.bz2"):
+    for name in ("a.csv.gz", "a.csv.bz2", "a.csv.zst"):
         path = tmp_path / name
         path.write_text(HEADER)
         with pytest.raises(ConfigurationError, match="cannot be read"):
             check_csv(path)
-    path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(json.dumps([*range(1000)]).encode())[:-20])
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        check_csv(path)
+    for name in ("a.csv.gz", "a.csv.zst"):
+        path = written(tmp_path, json.dumps([*range(1000)]), name)
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            check_csv(path)
 
 
 def test_files_compressed_otherwise_are_not_checked() -> None:
     assert can_be_checked(Path("a.csv.gz"))
-    assert not can_be_checked(Path("a.csv.zst"))
+    assert can_be_checked(Path("a.csv.zst"))
+    assert not can_be_checked(Path("a.csv.lz4"))
 
 
 def test_files_of_one_load_have_one_line_end(tmp_path: Path) -> None:
@@ -211,6 +237,55 @@ def test_files_of_one_load_have_one_line_end(tmp_path: Path) -> None:
     assert common_end([without]) is None
     with pytest.raises(ConfigurationError, match="different line ends"):
         common_end([short, without, long])
+
+
+@pytest.mark.parametrize(
+    ("header", "separator"),
+    [
+        ("id;body", ";"),
+        ("id\tbody,text\tmore", "\t"),
+        ("id|body|text", "|"),
+        ("id,body", ","),
+        ("id;body;due,time", ";"),
+        ('id,"a;b;c;d"', ","),
+        ('"id";"body, or text"', ";"),
+        ("id body", ","),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_the_separator_and_the_encoding_are_found(tmp_path: Path, header: str, separator: str, encoding: str) -> None:
+    bom = "\ufeff" if encoding == "utf-16-be" else ""
+    text = f'{bom}{header}\r\n1{separator}"ü\n{separator}"\r\n'
+    path = written(tmp_path, text.encode(encoding))
+    form = csv_form(path)
+    assert (form.separator, form.encoding) == (separator, "UTF-16" if "16" in encoding else "UTF-8")
+    assert form.header[0].removesuffix(" body") == "id"
+    (((line, fields, row),),) = csv_rows(path, form)
+    assert (line, fields, row) == (2, ["1", f"ü\n{separator}"], f'1{separator}"ü\n{separator}"\r\n')
+
+
+def test_a_separator_is_named_or_written() -> None:
+    assert [separator_of(given) for given in ("tab", "Comma", "SEMICOLON", "pipe", "^")] == ["\t", ",", ";", "|", "^"]
+    for given in ("", ",,", '"', "\n", "\0"):
+        with pytest.raises(ConfigurationError, match="the option separator must be one character, or one of comma"):
+            separator_of(given)
+
+
+def test_a_wrong_separator_is_told_before_the_line_ends(tmp_path: Path) -> None:
+    path = written(tmp_path, 'id;body\r\n1;"x\ny"\r\n')
+    with pytest.raises(ConfigurationError, match=r"its header line is one column, 'id;body', with the separator ','"):
+        csv_form(path, ",")
+
+
+def test_files_of_one_load_are_written_alike(tmp_path: Path) -> None:
+    semicolons, commas = written(tmp_path, "id;body\n1;x\n"), written(tmp_path, HEADER + "1,x\n", "b.csv")
+    wide, empty = written(tmp_path, "id;body\n".encode("utf-16"), "c.csv"), written(tmp_path, "", "d.csv")
+    form = common_form([empty, semicolons])
+    assert form is not None
+    assert form.separator == ";"
+    for other in (commas, wide):
+        with pytest.raises(ConfigurationError, match="the files are written differently"):
+            common_form([semicolons, other])
 
 
 @pytest.fixture

@@ -20,13 +20,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from delaystore.bulk.columns import UNREADABLE
-from delaystore.bulk.conversion import REASON, Conversion, plan_conversion
-from delaystore.bulk.files import OTHER_COLUMNS, DataFiles, Kind, bytes_a_row, can_be_checked, common_end
+from delaystore.bulk.columns import FILE, REASON, UNREADABLE
+from delaystore.bulk.conversion import Conversion, plan_conversion
+from delaystore.bulk.csv_files import COMMA, CsvForm
+from delaystore.bulk.files import DataFiles, Kind, bytes_a_row, can_be_checked, check_files
 from delaystore.bulk.json_lines import RAW, WHY, names_of, read_keys, read_lines
 from delaystore.bulk.rejects import Reason, Rejects, count_rejects
 from delaystore.bulk.request import DryRun, LoadReport, LoadRequest, report_of
-from delaystore.bulk.rows import renamed
+from delaystore.bulk.rows import OTHER_COLUMNS, renamed
 from delaystore.bulk.spark._columns import arrow_column, column_of, fields_of
 from delaystore.bulk.spark._errors import plain_error, plain_errors
 from delaystore.errors import ConfigurationError, StoreSetupError
@@ -36,6 +37,7 @@ from delaystore.stores.abc import ManagedDelayedMessageStore
 # Files as DataFrames whose columns are a message's.
 
 _LINE: Final = "_delaystore_line"
+_FILE: Final = "_delaystore_file"
 _EMPTY: Final = "\0_delaystore_empty"
 """A quoted field with nothing in it, which Spark would make null, as it does one without quotes."""
 _CSV: Final = {
@@ -43,7 +45,6 @@ _CSV: Final = {
     "enforceSchema": "false",  # each file's header is compared, for columns are read by their order
     "multiLine": "true",  # a quoted line end is no end
     "escape": '"',  # RFC 4180
-    "encoding": "UTF-8",
 }
 _REPLACED: Final = "\ufffd"
 """What Spark makes of bytes that are no UTF-8."""
@@ -84,14 +85,15 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
     """The rows of the files; `mapping`: the file's column of a message's column.
 
     CSV and JSON give text alone; of JSON, objects and arrays are their text. A line that cannot be
-    read becomes a row that the writer rejects, with the line as its body if there is such a column.
+    read becomes a row that the writer rejects, with the line as its body if there is such a column. Of several files,
+    each row has its file's name in the column FILE.
     Raises ConfigurationError for files that cannot be read, or that lack a column of the mapping.
     """
     try:
         frame = _READERS[files.kind](spark, files)
     except AnalysisException as error:
         raise ConfigurationError(f"the files cannot be read: {str(error).splitlines()[0]}") from None
-    names = [name for name in frame.columns if name not in (RAW, WHY)]
+    names = [name for name in frame.columns if name not in (RAW, WHY, _FILE)]
     read = renamed(names, mapping)
     columns = {new: column_of(frame, old) for old, new in read}
     if files.kind is Kind.CSV:
@@ -99,21 +101,28 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
         columns = {name: _field(column, name) if name in texts else column for name, column in columns.items()}
     if files.kind is not Kind.PARQUET:
         columns = _texts(frame, columns)
+    if files.are_several:
+        columns[FILE] = frame[_FILE]
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
+def _named(frame: DataFrame, files: DataFiles) -> DataFrame:
+    """With each row's file, where there are several."""
+    return frame.withColumn(_FILE, frame.metadataColumn("_metadata")["file_path"]) if files.are_several else frame
+
+
 def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
-    checked = [path for path in files.local if can_be_checked(path)]
-    end = files.line_end if files.checked else common_end(checked)
-    unchecked = files.elsewhere or len(checked) < len(files.local)
-    # where Spark finds the line ends itself, it makes a CR LF in quotes LF
-    options = _CSV if end is None or unchecked else {**_CSV, "lineSep": end}
+    form = check_files(files).form or CsvForm(files.separator or COMMA)
+    unchecked = files.elsewhere or not all(map(can_be_checked, files.local))
+    options = {**_CSV, "sep": form.separator, "encoding": form.encoding}
+    if form.line_end is not None and not unchecked:
+        options["lineSep"] = form.line_end  # where Spark finds the line ends itself, it makes a CR LF in quotes LF
     names = spark.read.options(**options).csv(list(files.paths)).columns
     reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
-    frame = reader.csv(list(files.paths), all_text([*names, RAW]))
+    frame = _named(reader.csv(list(files.paths), all_text([*names, RAW])), files)
     why = sf.when(frame[RAW].isNotNull(), sf.lit(OTHER_COLUMNS))
     if unchecked:
-        texts = [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
+        texts = [column_of(frame, name) for name, kind in frame.dtypes if kind == "string" and name != _FILE]
         replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in texts))
         why = sf.when(replaced, sf.lit("the line is not UTF-8, or holds U+FFFD")).otherwise(why)
     frame = frame.withColumn(WHY, why)
@@ -128,11 +137,13 @@ def _json(spark: SparkSession, files: DataFiles) -> DataFrame:
     folders = [name for name in lines.columns if name != _LINE]
     if folders:  # day=01 is text, too
         lines = spark.read.schema(all_text([_LINE, *folders])).text(list(files.paths))
+    lines = _named(lines, files)
     taken = {name.lower() for name in (*folders, RAW, WHY)}
     names = [name for name in _keys(lines) if name.lower() not in taken]
     kind = ArrayType(all_text([*names, RAW, WHY]))
     rows = arrow_column(lambda values: read_lines(values, names), _bytes(lines), kind)
-    return lines.select(sf.inline(rows), *(column_of(lines, name) for name in folders))
+    others = [*folders, _FILE] if files.are_several else folders
+    return lines.select(sf.inline(rows), *(column_of(lines, name) for name in others))
 
 
 def _keys(lines: DataFrame) -> list[str]:
@@ -145,7 +156,7 @@ def _keys(lines: DataFrame) -> list[str]:
 
 
 def _parquet(spark: SparkSession, files: DataFiles) -> DataFrame:
-    return spark.read.options(mergeSchema="true").parquet(*files.paths)
+    return _named(spark.read.options(mergeSchema="true").parquet(*files.paths), files)
 
 
 _READERS: Final = {Kind.CSV: _csv, Kind.JSON: _json, Kind.PARQUET: _parquet}

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Final
 
 from delaystore.registry import needed_for
 
-_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 _BYTE_A_LETTER: Final = "latin-1"
 """Lets lines be split as those of a text are, and nothing be decoded."""
 _OLD_TIME: Final = "INT96"
@@ -37,10 +36,23 @@ class ParquetContents:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed if its name ends with .gz or .bz2, in any case. Raises OSError."""
+    """The file's bytes, decompressed if its name ends with .gz, .bz2 or .zst, in any case.
+
+    Raises OSError, and MissingDependencyError for .zst without pyarrow.
+    """
     opener = _OPENERS.get(path.suffix.lower())
     opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
+
+
+def _open_zstd(path: Path) -> IO[bytes]:
+    with needed_for("reading .zst files"):
+        arrow = import_module("pyarrow")
+    stream: IO[bytes] = BufferedReader(arrow.input_stream(path, compression="zstd"))
+    return stream
+
+
+_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".bz2": bz2.open, ".zst": _open_zstd}
 
 
 def numbered_lines(path: Path, longest: int | None = None) -> Iterator[tuple[int, bytes | LongLineError]]:

@@ -1,5 +1,6 @@
 """Search for waiting messages."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -85,6 +86,21 @@ def count_all(operable: OperableDelayedMessageStore, wanted: MessageFilter, exam
     return total
 
 
+def count_each_hour(operable: OperableDelayedMessageStore, wanted: MessageFilter, examine: int) -> Counter[datetime]:
+    """All that match, counted by the hour in which they are due."""
+    hour = timedelta(hours=1)
+    found, after = operable.count_matching_by_due_time(wanted, hour, examine=examine)
+    total = Counter(found)
+    while after is not None:
+        found, after = operable.count_matching_by_due_time(wanted, hour, after=after, examine=examine)
+        total.update(found)
+    return total
+
+
+def hour_of(time: datetime) -> datetime:
+    return time.replace(minute=0, second=0, microsecond=0)
+
+
 @needs("operations")
 class SearchTests(StoreTests):
     """A search finds the messages of its filter, page by page, in the order of positions."""
@@ -153,6 +169,7 @@ class SearchTests(StoreTests):
             expected = [message for message in everything if wanted.matches(message)]
             assert ids(search_all(operable, wanted, limit=limit, examine=examine)) == ids(expected)
             assert count_all(operable, wanted, examine) == len(expected)
+            assert count_each_hour(operable, wanted, examine) == Counter(hour_of(each.due_time) for each in expected)
 
         found()
 

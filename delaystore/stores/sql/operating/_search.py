@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -230,15 +231,44 @@ class SearchQueries(OperatorQueries):
         self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
     ) -> tuple[int, Position | None]:
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
-        check_number(examine, "examine")
-        walked = self._walked(wanted, after, examine)
+        matches, end = self._next(wanted, after, examine)
         table = self._sql.table
-        matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
             counted = select(func.count()).select_from(table).where(*matches)
-            return int(self._execute(counted).scalar_one()), walked.end
+            return int(self._execute(counted).scalar_one()), end
         rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
-        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
+        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), end
+
+    def count_by_due_time(
+        self, wanted: MessageFilter, bucket: timedelta, *, after: Position | None = None, examine: int = EXAMINED
+    ) -> tuple[Mapping[datetime, int], Position | None]:
+        """See `OperableDelayedMessageStore.count_matching_by_due_time`; leaves out rows whose due time cannot be read.
+
+        Reads no bodies, and headers where they are compared.
+        """
+        matches, end = self._next(wanted, after, examine)
+        table, length = self._sql.table, bindparam("seconds", seconds_of(bucket), type_=BigInteger)
+        number = self._dialect.bucket(table.c.due_time, length).label("number")
+        if wanted.headers:
+            rows = self._execute(select(table.c.message_id, table.c.headers, number).where(*matches))
+            numbers: Mapping[Any, int] = Counter(row.number for row in _with_headers(wanted, rows, sys.maxsize))
+        else:
+            numbers = self._of_numbers(select(number).where(*matches))
+        return {start_of(int(number), bucket): count for number, count in numbers.items() if number is not None}, end
+
+    def _next(
+        self, wanted: MessageFilter, after: Position | None, examine: int
+    ) -> tuple[list[ColumnElement[bool]], Position | None]:
+        """The conditions of the next `examine` rows that match, and the position to go on behind."""
+        check_number(examine, "examine")
+        walked = self._walked(wanted, after, examine)
+        return [*walked.conditions, *conditions(wanted, self._sql.table, self._dialect)], walked.end
+
+    def _of_numbers(self, numbers: Select[Any]) -> Mapping[Any, int]:
+        """How often each `number` comes, in order."""
+        number = numbers.subquery("numbered").c.number
+        counted = select(number, func.count().label("messages")).group_by(number).order_by(number)
+        return {row.number: row.messages for row in self._execute(counted)}
 
     def _walked(self, wanted: MessageFilter, after: Position | None, examine: int) -> Walk[Position]:
         """The next messages to look at: those of a load in the order of their ids, as its index has them."""
@@ -284,7 +314,7 @@ class SearchQueries(OperatorQueries):
         if not wanted.headers:
             return self._execute(self._sql.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
         light = select(table.c.message_id, table.c.headers).where(*matches).order_by(*order)
-        ids = list(_with_headers(wanted, self._execute(light), limit + 1))
+        ids = [row.message_id for row in _with_headers(wanted, self._execute(light), limit + 1)]
         rows = {row.message_id: row for row in self._execute(self._sql.show, {"ids": ids})} if ids else {}
         return [rows[message_id] for message_id in ids if message_id in rows]
 
@@ -293,10 +323,8 @@ class SearchQueries(OperatorQueries):
         table, length = self._sql.table, bindparam("seconds", seconds_of(bucket), type_=BigInteger)
         number = self._dialect.bucket(table.c.next_attempt, length).label("number")
         is_between = (table.c.next_attempt >= utc(since, "since")) & (table.c.next_attempt < utc(until, "until"))
-        numbered = select(number).where(is_between).subquery("numbered")
-        counted = select(numbered.c.number, func.count().label("messages")).group_by(numbered.c.number)
-        rows = self._execute(counted.order_by(numbered.c.number))
-        return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
+        found = self._of_numbers(select(number).where(is_between))
+        return {start_of(int(each), bucket): count for each, count in found.items() if each is not None}
 
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         """Reads all."""
@@ -352,15 +380,15 @@ def values_of(order: Sequence[ColumnElement[Any]], position: Position) -> list[C
     return [literal(value, column.type) for value, column in zip(position, order, strict=True)]
 
 
-def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[str]:
-    """The ids of the first `most` rows whose headers match; headers that cannot be read do not."""
+def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[Any]:
+    """The first `most` rows whose headers match; headers that cannot be read do not."""
     for row in rows:
         try:
             headers = decode_mapping(row.headers)
         except ValueError:
             continue
         if type(row.message_id) is str and wanted.matches_headers(headers):
-            yield row.message_id
+            yield row
             most -= 1
             if not most:
                 return

@@ -57,6 +57,9 @@ class OperableSqlStore(StoreWithLoads):
     # a search by filter goes by an index; a count over a time with most of the waiting messages is quicker without
     search = in_transaction(SearchQueries.page, of=SearchQueries, opened_by="_looking_up")
     count_matching = in_transaction(SearchQueries.count, of=SearchQueries, opened_by="_looking_up")
+    count_matching_by_due_time = in_transaction(
+        SearchQueries.count_by_due_time, of=SearchQueries, opened_by="_looking_up"
+    )
     count_between = in_transaction(SearchQueries.count_between, of=SearchQueries, opened_by="_one_call")
     count_by_destination = in_transaction(SearchQueries.count_by_destination, of=SearchQueries, opened_by="_one_call")
     count_failing = in_transaction(SearchQueries.count_failing, of=SearchQueries, opened_by="_looking_up")
