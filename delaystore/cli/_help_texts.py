@@ -61,9 +61,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "File": "--file",
     },
     "load": {
-        "Rows": "--map --destination --format --unknown-columns --time-zone --ambiguous-time",
+        "Rows": "--map --destination --format --unknown-columns --time-zone --ambiguous-time --zone-column",
+        "Due times": "--spread --ramp --window",
         "Ids and keys": "--load-id --id-columns --on-duplicate --key-column --on-key --max-wait",
-        "Control": "--rejects-dir --dry-run --cleanup --create",
+        "Control": "--rejects-dir --max-rows-per-second --dry-run --preview --plot --cleanup --create",
         "Spark": "--master --conf --spark-log",
     },
     "dispatch": {
@@ -128,7 +129,8 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "send": (
         "File",
         "--map --format --load-id --id-columns --key-column --on-duplicate --unknown-columns --time-zone "
-        "--ambiguous-time --rejects-dir --dry-run",
+        "--ambiguous-time --zone-column --spread --ramp --window --rejects-dir --max-rows-per-second --dry-run "
+        "--preview --plot",
         "delaystore load --help",
     ),
     "serve": (

@@ -18,7 +18,6 @@ from delaystore.cli._load_options import (
     options_as_typed,
     parse_columns,
     parse_kind,
-    report_dry_run,
     report_load,
     require_existing,
 )
@@ -102,7 +101,7 @@ def send(
     kind: Annotated[str | None, of_load.format_option("send")] = None,
     *,
     rows: of_load.RowsOfFile,
-    dry_run: of_load.LoadDryRunOption = False,
+    trial: of_load.TrialOptions,
     create: Annotated[bool, create_option("send")] = False,
     actor: ActorName = None,
     where: DispatchedEndpoint,
@@ -135,12 +134,22 @@ def send(
             kind=kind,
             create=create,
             by=actor,
-            dry_run=dry_run,
+            trial=trial,
             as_json=as_json,
         )
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
-    _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")
+    _refuse(
+        {
+            **of_file,
+            "--map": mapping,
+            "--format": kind,
+            "--dry-run": trial.dry_run,
+            "--preview": trial.preview,
+            "--plot": trial.plot,
+        },
+        "goes with --file only",
+    )
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
     after, instant = parse_due(delay, at)
@@ -251,16 +260,18 @@ def send_file(
     kind: str | None,
     create: bool,
     by: str | None,
-    dry_run: bool,
+    trial: of_load.TrialOptions,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or report the messages that would be
     stored.
 
     `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping` and
-    `kind`: as typed. `by`: the name under which the audit trail notes the replaced messages; None: the user's own.
+    `kind`: as typed. `trial`: whether they are only tried.
+    `by`: the name under which the audit trail notes the replaced messages; None: the user's own.
     """
     _check_arrow()
+    dry_run = trial.writes_nothing
     from delaystore.bulk.options import replacing
     from delaystore.bulk.rejects import check_reject_folder
     from delaystore.bulk.request import DryRun, LoadRequest, check_files, finished_before
@@ -279,16 +290,17 @@ def send_file(
                 return
             check_reject_folder(request.given)
             request.files = check_files(found)
-            report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
+            report = _stored(request, store, _count(request, file), trial if dry_run else None, stored=stored)
     if isinstance(report, DryRun):
-        report_dry_run(report, as_json=as_json)
+        trial.report(report, as_json=as_json)
     else:
         report_load(report, as_json=as_json)
 
 
 def _stored(
-    request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
+    request: "LoadRequest", store: "LoadStore", total: int | None, trial: of_load.TrialOptions | None, *, stored: bool
 ) -> "LoadReport | DryRun":
+    """`trial`: None: the messages are stored."""
     from delaystore.bulk.request import DirectLoad, finished_meanwhile, left_by_failure
 
     with _progress(total) as show, stop_requests() as stop:
@@ -300,15 +312,17 @@ def _stored(
         load = DirectLoad(request, store, watch)
         try:
             with stop.interrupting():
-                return load.dry_run(stored=stored) if dry_run else load.run()
+                if trial is None:
+                    return load.run()
+                return load.dry_run(stored=stored, duplicates=not trial.preview)
         except (DelaystoreError, StoppedAtOnceError):
             if not stop.made:
                 raise
-            meanwhile = None if dry_run else finished_meanwhile(request, store)
+            meanwhile = None if trial else finished_meanwhile(request, store)
             if meanwhile is not None:
                 print_note("too late to stop: the messages were stored meanwhile")
                 return meanwhile
-            print_note(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
+            print_note(f"stopped; {'a dry run writes nothing' if trial else left_by_failure(request, store)}")
             raise typer.Exit(stop.exit_code) from None
 
 
