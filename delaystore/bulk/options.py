@@ -238,7 +238,7 @@ def _check_timing(given: WriteOptions) -> None:
             "the option ramp is a part of the option spread; set the option spread to the same time or a longer one"
         )
     if given.window is not None and given.time_zone is None and given.zone_column is None:
-        raise ConfigurationError("the option window needs a time zone; set the option timeZone or the option zoneColumn")
+        raise ConfigurationError("the option window needs zones; set the option timeZone or the option zoneColumn")
 
 
 def _check_load_id(load_id: str | None) -> None:

@@ -26,7 +26,7 @@ MINUTES: Final = ("destination", "minute")
 """Columns of counts; a minute is its number after 1970."""
 _MINUTE: Final = MINUTE // MICROSECOND
 _MOST_DESTINATIONS: Final = 1_000
-"""Destinations of which waiting messages are counted."""
+"""Destinations that are shown on their own."""
 _MOST_PARTS: Final = 100
 """Tables of counts that are kept until they are added up."""
 _STEPS: Final = (1, 5, 15, 60, 360, 1_440, 7 * 1_440, 30 * 1_440, 365 * 1_440, 3_650 * 1_440)

@@ -317,7 +317,7 @@ class DirectLoad:
     def dry_run(self, *, stored: bool, duplicates: bool = True) -> DryRun:
         """The result that `run` would have; it writes nothing.
 
-        `stored`: whether to look into the store, too. `duplicates`: whether to look for duplicates.
+        `stored`: whether there is a store to ask, too. `duplicates`: whether to look for duplicates.
         """
         clock, given = time.monotonic(), self._request.given
         ids: Counter[str] = Counter()

@@ -12,15 +12,15 @@ from delaystore.bulk.conversion import ConvertedBatch
 from delaystore.bulk.windows import SendWindow
 from delaystore.errors import ConfigurationError
 from delaystore.message import LATEST_DUE_TIME
-from tests.unit.converting import convert, reasons, rows
+from tests.unit.converting import convert, local, reasons, rows
 
 ZONES = ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Monrovia", "UTC"]
 BERLIN = ZoneInfo("Europe/Berlin")
 TIMES = st.one_of(
-    st.datetimes(datetime(1950, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)),
+    st.datetimes(local("1950-01-01"), local("2090-01-01"), timezones=st.just(UTC)),
     *(
         st.datetimes(middle - timedelta(days=2), middle + timedelta(days=2), timezones=st.just(UTC))
-        for middle in (datetime(2026, 3, 29), datetime(2026, 10, 25), datetime(2026, 4, 5), datetime(2011, 12, 30))
+        for middle in map(local, ("2026-03-29", "2026-10-25", "2026-04-05", "2011-12-30"))
     ),
 )
 MINUTES = st.integers(0, 24 * 60 - 1).map(lambda number: timedelta(minutes=number))
@@ -51,9 +51,9 @@ def in_berlin(text: str) -> datetime:
 
 def is_open(time: datetime, zone: str, hours: SendWindow) -> bool:
     """By the hands of a clock, which show a repeated hour twice."""
-    local = time.astimezone(ZoneInfo(zone))
-    of_day = timedelta(hours=local.hour, minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
-    today, yesterday = local.weekday() in hours.days, (local.weekday() - 1) % 7 in hours.days
+    shown = time.astimezone(ZoneInfo(zone))
+    of_day = timedelta(hours=shown.hour, minutes=shown.minute, seconds=shown.second, microseconds=shown.microsecond)
+    today, yesterday = shown.weekday() in hours.days, (shown.weekday() - 1) % 7 in hours.days
     if hours.opens < hours.closes:
         return today and hours.opens <= of_day < hours.closes
     return (today and of_day >= hours.opens) or (yesterday and of_day < hours.closes)
@@ -76,8 +76,8 @@ def test_a_time_inside_stays_and_another_moves_to_an_opening(
         if is_open(time, zone, hours) and not changes_near(time, zone):
             assert due == time
         if due > time and not changes_near(time, zone):
-            local = due.astimezone(ZoneInfo(zone))
-            assert timedelta(hours=local.hour, minutes=local.minute) == hours.opens
+            shown = due.astimezone(ZoneInfo(zone))
+            assert timedelta(hours=shown.hour, minutes=shown.minute) == hours.opens
             assert not is_open(due - timedelta(microseconds=1), zone, hours)
             assert not any(is_open(time + part * (due - time) / 7, zone, hours) for part in range(7))
 
@@ -149,8 +149,10 @@ def test_a_time_at_the_end_of_the_calendar_is_rejected_where_no_window_opens() -
 
 @pytest.mark.parametrize(
     "text",
-    ["", "20:00", "08:00", "8-20", "25:00-26:00", "08:00-24:01", "24:00-08:00", "08:60-20:00", "08:00-20:00 mon"]
-    + ["xyz 08:00-20:00", "mon-tue-wed 08:00-20:00", "mon, 08:00-20:00", "- 08:00-20:00", "x" * 500],
+    [
+        *("", "20:00", "08:00", "8-20", "25:00-26:00", "08:00-24:01", "24:00-08:00", "08:60-20:00", "08:00-20:00 mon"),
+        *("xyz 08:00-20:00", "mon-tue-wed 08:00-20:00", "mon, 08:00-20:00", "- 08:00-20:00", "x" * 500),
+    ],
     ids=lambda text: text[:20],
 )
 def test_what_is_no_window_is_refused_in_a_short_line(text: str) -> None:

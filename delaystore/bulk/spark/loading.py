@@ -265,7 +265,7 @@ def dry_run(
 ) -> DryRun:
     """The result that `load` would have. Raises as `load`.
 
-    `stored`: whether to look into the store, too. `duplicates`: whether to look for duplicates.
+    `stored`: whether there is a store to ask, too. `duplicates`: whether to look for duplicates.
     """
     clock = time.monotonic()
 
