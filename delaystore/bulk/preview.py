@@ -77,7 +77,7 @@ def counts_of(rows: Iterable[tuple[str, int, int]]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class DueSpan:
     """A span of time: its beginning, and how many messages of the load and how many waiting ones are due in it."""
 
     start: datetime
@@ -103,20 +103,20 @@ class DestinationPreview:
     max_rate: float | None = None
 
     @property
-    def exceeded(self) -> Bar | None:
+    def exceeded(self) -> DueSpan | None:
         """The first minute with more messages than the limit lets go; None: there is none."""
         if self.max_rate is None:
             return None
         return next((bar for bar in self.minutes if bar.rows + bar.waiting > self.max_rate * 60), None)
 
     @property
-    def minutes(self) -> Sequence[Bar]:
+    def minutes(self) -> Sequence[DueSpan]:
         """Every minute with messages."""
         return _bars(self.rows, self.waiting, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class LoadPreview:
     """When the messages of a load are due.
 
     Attributes:
@@ -132,21 +132,21 @@ class Preview:
     destinations: Sequence[DestinationPreview] = ()
 
     @property
-    def minutes(self) -> Sequence[Bar]:
+    def minutes(self) -> Sequence[DueSpan]:
         """Every minute with messages."""
         return _bars(self.rows, self.waiting, 1)
 
-    def bars(self, most: int) -> tuple[timedelta, Sequence[Bar]]:
+    def bars(self, most: int) -> tuple[timedelta, Sequence[DueSpan]]:
         """The length of a bar, the shortest that gives no more than `most` bars, and the bars with messages."""
         used = {*self.rows, *(self.waiting or ())}
         step = next((step for step in _STEPS if len({minute // step for minute in used}) <= most), _STEPS[-1])
         return step * MINUTE, _bars(self.rows, self.waiting, step)
 
 
-def document_of(preview: Preview) -> dict[str, Any]:
+def document_of(preview: LoadPreview) -> dict[str, Any]:
     """The preview as JSON: every minute, of the whole load and of each destination."""
 
-    def bar(each: Bar, waiting: object) -> dict[str, Any]:
+    def bar(each: DueSpan, waiting: object) -> dict[str, Any]:
         return {"start": instant(each.start), "rows": each.rows, "waiting": None if waiting is None else each.waiting}
 
     return {
@@ -163,7 +163,7 @@ def document_of(preview: Preview) -> dict[str, Any]:
     }
 
 
-def preview_of(counts: Counts, store: DelayedMessageStore | None) -> Preview:
+def preview_of(counts: Counts, store: DelayedMessageStore | None) -> LoadPreview:
     """The preview of a load with these messages.
 
     Args:
@@ -190,7 +190,7 @@ def preview_of(counts: Counts, store: DelayedMessageStore | None) -> Preview:
         )
         for name in names
     ]
-    return Preview(rows=rows, waiting=None if waiting is None else _together(waiting), destinations=destinations)
+    return LoadPreview(rows=rows, waiting=None if waiting is None else _together(waiting), destinations=destinations)
 
 
 def _together(counts: Counts) -> Mapping[int, int]:
@@ -212,12 +212,12 @@ def _waiting(names: Sequence[str], rows: Mapping[int, int], store: DelayedMessag
     }
 
 
-def _bars(rows: Mapping[int, int], waiting: Mapping[int, int] | None, step: int) -> Sequence[Bar]:
+def _bars(rows: Mapping[int, int], waiting: Mapping[int, int] | None, step: int) -> Sequence[DueSpan]:
     of_load, of_store = Counter[int](), Counter[int]()
     for counter, numbers in ((of_load, rows), (of_store, waiting or {})):
         for minute, number in numbers.items():
             counter[minute // step] += number
-    return [Bar(start_of(at, step * MINUTE), of_load[at], of_store[at]) for at in sorted({*of_load, *of_store})]
+    return [DueSpan(start_of(at, step * MINUTE), of_load[at], of_store[at]) for at in sorted({*of_load, *of_store})]
 
 
 # A picture of it, by matplotlib.
@@ -236,7 +236,7 @@ def check_plot(path: Path) -> None:
     check_writable(str(path.parent), f"--plot {str(path)!r}")
 
 
-def draw(preview: Preview, path: Path) -> None:
+def draw(preview: LoadPreview, path: Path) -> None:
     """Write a picture of the preview as PNG. Raises ConfigurationError where the file cannot be written."""
     from matplotlib.figure import Figure
 

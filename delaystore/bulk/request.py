@@ -18,7 +18,7 @@ from delaystore.bulk.columns import is_known
 from delaystore.bulk.conversion import plan_conversion
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, common_end, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
-from delaystore.bulk.preview import DueCounts, Preview, preview_of
+from delaystore.bulk.preview import DueCounts, LoadPreview, preview_of
 from delaystore.bulk.rejects import (
     MAX_EXAMPLES,
     RejectFolder,
@@ -93,7 +93,7 @@ class DryRun:
     on_duplicate: OnDuplicate
     stops_at_rejects: bool
     seconds: float
-    preview: Preview = field(default_factory=Preview)
+    preview: LoadPreview = field(default_factory=LoadPreview)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:

@@ -21,7 +21,6 @@ from delaystore.text import counted, duration_text, limit_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.bulk.files import Kind
-    from delaystore.bulk.preview import Preview
     from delaystore.bulk.rejects import Rejects
     from delaystore.bulk.request import DryRun, LoadReport
     from delaystore.bulk.staging import Cleaned, LoadStore
@@ -413,7 +412,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
 _MOST_BARS: Final = 60
 
 
-def _tell_preview(preview: "Preview") -> None:
+def _tell_preview(preview: "LoadPreview") -> None:
     """When messages are due: a bar for each span, and a line for each limited destination."""
     if not preview.rows:
         return

@@ -91,7 +91,7 @@ def send(
     ] = None,
     native: Annotated[
         bool,
-        typer.Option("--native", help="Use RabbitMQ's native delay if it fits; needs ?delays=NAME in --transport."),
+        typer.Option("--native", help="Use a native delay if it fits; needs ?delays=NAME."),
     ] = False,
     file: Annotated[
         str | None,

@@ -10,7 +10,16 @@ from PIL import Image
 
 from delaystore.bulk import preview
 from delaystore.bulk.columns import STAGED
-from delaystore.bulk.preview import Bar, DueCounts, Preview, check_plot, counts_of, document_of, draw, preview_of
+from delaystore.bulk.preview import (
+    DueCounts,
+    DueSpan,
+    LoadPreview,
+    check_plot,
+    counts_of,
+    document_of,
+    draw,
+    preview_of,
+)
 from delaystore.errors import ConfigurationError
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
@@ -69,8 +78,8 @@ def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
     due = [*[NOON] * 30, *[NOON + MINUTE] * 11, *[NOON + 2 * MINUTE] * 50]
     found = preview_of(counted([message(n, at) for n, at in enumerate(due)], [message(99, NOON, "r")]), store)
     limited = {each.name: (each.max_rate, each.exceeded) for each in found.destinations}
-    assert limited == {"q": (0.5, Bar(NOON + MINUTE, 11, 20)), "r": (0.5, None)}
-    assert found.minutes == [Bar(NOON, 31, 0), Bar(NOON + MINUTE, 11, 20), Bar(NOON + 2 * MINUTE, 50, 0)]
+    assert limited == {"q": (0.5, DueSpan(NOON + MINUTE, 11, 20)), "r": (0.5, None)}
+    assert found.minutes == [DueSpan(NOON, 31, 0), DueSpan(NOON + MINUTE, 11, 20), DueSpan(NOON + 2 * MINUTE, 50, 0)]
     document = document_of(found)
     assert document["destinations"][0]["first_exceeded"] == {
         "start": "2027-03-01T12:01:00+00:00",
@@ -81,7 +90,7 @@ def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
 
 def test_waiting_messages_for_others_and_at_other_times_do_not_count() -> None:
     store = a_store(message(1, NOON, "other"), message(2, NOON - MINUTE), message(3, NOON + MINUTE), message(4, NOON))
-    assert preview_of(counted([message(9, NOON)]), store).minutes == [Bar(NOON, 1, 1)]
+    assert preview_of(counted([message(9, NOON)]), store).minutes == [DueSpan(NOON, 1, 1)]
 
 
 def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +98,7 @@ def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: 
     counts = counts_of([("few", FIRST, 1), ("many", FIRST, 9), ("some", FIRST, 5), ("few", FIRST, 1)])
     found = preview_of(counts, a_store(few=1))
     assert [each.name for each in found.destinations] == ["few", "many"]
-    assert found.minutes == [Bar(NOON, 16, 0)]
+    assert found.minutes == [DueSpan(NOON, 16, 0)]
 
 
 def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one() -> None:
@@ -112,7 +121,7 @@ def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one() -> None:
     ],
 )
 def test_bars_are_as_short_as_a_screen_allows(minutes: range, step: timedelta) -> None:
-    found = Preview(rows=dict.fromkeys(minutes, 2))
+    found = LoadPreview(rows=dict.fromkeys(minutes, 2))
     length, bars = found.bars(60)
     assert length == step
     assert sum(bar.rows for bar in bars) == 2 * len(minutes)
@@ -129,7 +138,7 @@ def test_a_preview_is_drawn(tmp_path: Path) -> None:
             colours = picture.convert("RGB").getcolors(10**6) or []
         assert {(70, 130, 180), (192, 192, 192)} <= {colour for _, colour in colours}  # steelblue, silver
         assert ((178, 34, 34) in {colour for _, colour in colours}) == bool(limits)  # firebrick
-    draw(Preview(), tmp_path / "empty.png")
+    draw(LoadPreview(), tmp_path / "empty.png")
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -140,4 +149,4 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=says):
             check_plot(path)
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        draw(Preview(), Path("/proc/a.png"))
+        draw(LoadPreview(), Path("/proc/a.png"))
