@@ -21,6 +21,7 @@ from delaystore.text import counted, duration_text, limit_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.bulk.files import Kind
+    from delaystore.bulk.preview import LoadPreview
     from delaystore.bulk.rejects import Rejects
     from delaystore.bulk.request import DryRun, LoadReport
     from delaystore.bulk.staging import Cleaned, LoadStore

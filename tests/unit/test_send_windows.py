@@ -114,6 +114,12 @@ def test_hours_in_berlin(hours: str, time: str, expected: str) -> None:
     assert moved([in_berlin(time)], "Europe/Berlin", window(hours)) == [in_berlin(expected)]
 
 
+def test_a_window_that_opened_the_day_before_yesterday_is_still_open() -> None:
+    """By UTC it is so in the evening of a zone in the west."""
+    time = datetime(2026, 12, 1, 20, 30, tzinfo=ZoneInfo("America/New_York"))
+    assert moved([time], "America/New_York", window("22:00-21:00")) == [time]
+
+
 def test_an_opening_in_the_repeated_hour_is_the_first_one() -> None:
     first, second = (datetime(2026, 10, 25, hour, 30, tzinfo=UTC) for hour in (0, 1))
     assert moved([datetime(2026, 10, 24, 22, tzinfo=UTC)], "Europe/Berlin", window("02:30-20:00")) == [first]
