@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from delaystore.bulk.rejects import check_writable
 from delaystore.bulk.values import EARLIEST, MICROSECOND
 from delaystore.errors import ConfigurationError
+from delaystore.message import LATEST_DUE_TIME
 from delaystore.registry import needed_for
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.documents import instant
@@ -27,8 +28,6 @@ MINUTES: Final = ("destination", "minute")
 _MINUTE: Final = MINUTE // MICROSECOND
 _MOST_DESTINATIONS: Final = 1_000
 """Destinations that are shown on their own."""
-_MOST_PARTS: Final = 100
-"""Tables of counts that are kept until they are added up."""
 _STEPS: Final = (1, 5, 15, 60, 360, 1_440, 7 * 1_440, 30 * 1_440, 365 * 1_440, 3_650 * 1_440)
 """Lengths of a bar, in minutes."""
 
@@ -51,18 +50,12 @@ class DueCounts:
     def add(self, staged: pa.RecordBatch) -> None:
         """Count the messages of a batch of the schema STAGED."""
         columns = [staged.column("destination"), minutes_of(staged.column("due_time"))]
-        table = pa.table(columns, names=MINUTES).group_by(MINUTES, use_threads=False).aggregate([([], "count_all")])
-        self._parts.append(table.rename_columns([*MINUTES, "count"]))
-        if len(self._parts) >= _MOST_PARTS:
-            self._parts = [self._sum()]
+        table = pa.table(columns, names=MINUTES).group_by(MINUTES, use_threads=False)
+        self._parts.append(table.aggregate([([], "count_all")]))
 
     def counts(self) -> Counts:
         """The numbers of all batches."""
-        return counts_of(zip(*self._sum().to_pydict().values(), strict=True)) if self._parts else {}
-
-    def _sum(self) -> pa.Table:
-        together = pa.concat_tables(self._parts).group_by(MINUTES, use_threads=False).aggregate([("count", "sum")])
-        return together.rename_columns([*MINUTES, "count"])
+        return counts_of(row for part in self._parts for row in zip(*part.to_pydict().values(), strict=True))
 
 
 def counts_of(rows: Iterable[tuple[str, int, int]]) -> Counts:
@@ -86,81 +79,76 @@ class DueSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationPreview:
-    """A destination of the load.
+class DueMessages:
+    """When messages of a load are due, and waiting messages beside them.
 
     Attributes:
-        name: The destination.
+        destination: Their destination; None: all destinations of the load together.
         rows: How many messages of the load are due, by minute.
         waiting: How many waiting messages have their next attempt, by minute; None: the store cannot count them.
         max_rate: The destination's limit in messages a second; None: it has none.
 
     """
 
-    name: str
-    rows: Mapping[int, int]
+    destination: str | None = None
+    rows: Mapping[int, int] = field(default_factory=dict)
     waiting: Mapping[int, int] | None = None
     max_rate: float | None = None
+
+    def spans(self, minutes: int = 1) -> Sequence[DueSpan]:
+        """The spans of that length with messages, in order."""
+        of_load, of_store = Counter[int](), Counter[int]()
+        for counter, numbers in ((of_load, self.rows), (of_store, self.waiting or {})):
+            for minute, number in numbers.items():
+                counter[minute // minutes] += number
+        both = sorted({*of_load, *of_store})
+        return [DueSpan(start_of(at, minutes * MINUTE), of_load[at], of_store[at]) for at in both]
+
+    def bars(self, most: int) -> tuple[timedelta, Sequence[DueSpan]]:
+        """The shortest length of a span that gives no more than `most` of them, if there is one, and these."""
+        used = {*self.rows, *(self.waiting or ())}
+        step = next((step for step in _STEPS if len({minute // step for minute in used}) <= most), _STEPS[-1])
+        return step * MINUTE, self.spans(step)
 
     @property
     def exceeded(self) -> DueSpan | None:
         """The first minute with more messages than the limit lets go; None: there is none."""
         if self.max_rate is None:
             return None
-        return next((bar for bar in self.minutes if bar.rows + bar.waiting > self.max_rate * 60), None)
-
-    @property
-    def minutes(self) -> Sequence[DueSpan]:
-        """Every minute with messages."""
-        return _bars(self.rows, self.waiting, 1)
+        return next((span for span in self.spans() if span.rows + span.waiting > self.max_rate * 60), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LoadPreview:
-    """When the messages of a load are due.
+    """When the messages of a load are due: all together, and by destination.
 
-    Attributes:
-        rows: How many messages of the load are due, by minute.
-        waiting: How many messages wait already for its destinations, by minute of the next attempt; None: the store
-            cannot count them.
-        destinations: Limited destinations first, then those with the most rows; up to 1,000 of them.
-
+    Limited destinations come first, then those with the most rows; up to 1,000 of them.
     """
 
-    rows: Mapping[int, int] = field(default_factory=dict)
-    waiting: Mapping[int, int] | None = None
-    destinations: Sequence[DestinationPreview] = ()
+    every: DueMessages = field(default_factory=DueMessages)
+    destinations: Sequence[DueMessages] = ()
 
-    @property
-    def minutes(self) -> Sequence[DueSpan]:
-        """Every minute with messages."""
-        return _bars(self.rows, self.waiting, 1)
+    def document(self) -> dict[str, Any]:
+        """The preview as JSON, with every minute."""
 
-    def bars(self, most: int) -> tuple[timedelta, Sequence[DueSpan]]:
-        """The length of a bar, the shortest that gives no more than `most` bars, and the bars with messages."""
-        used = {*self.rows, *(self.waiting or ())}
-        step = next((step for step in _STEPS if len({minute // step for minute in used}) <= most), _STEPS[-1])
-        return step * MINUTE, _bars(self.rows, self.waiting, step)
+        def shown(span: DueSpan | None) -> dict[str, Any] | None:
+            if span is None:
+                return None
+            waiting = None if self.every.waiting is None else span.waiting
+            return {"start": instant(span.start), "rows": span.rows, "waiting": waiting}
 
-
-def document_of(preview: LoadPreview) -> dict[str, Any]:
-    """The preview as JSON: every minute, of the whole load and of each destination."""
-
-    def bar(each: DueSpan, waiting: object) -> dict[str, Any]:
-        return {"start": instant(each.start), "rows": each.rows, "waiting": None if waiting is None else each.waiting}
-
-    return {
-        "minutes": [bar(each, preview.waiting) for each in preview.minutes],
-        "destinations": [
-            {
-                "destination": each.name,
-                "max_rate": each.max_rate,
-                "first_exceeded": None if each.exceeded is None else bar(each.exceeded, each.waiting),
-                "minutes": [bar(minute, each.waiting) for minute in each.minutes],
-            }
-            for each in preview.destinations
-        ],
-    }
+        return {
+            "minutes": [shown(span) for span in self.every.spans()],
+            "destinations": [
+                {
+                    "destination": each.destination,
+                    "max_rate": each.max_rate,
+                    "first_exceeded": shown(each.exceeded),
+                    "minutes": [shown(span) for span in each.spans()],
+                }
+                for each in self.destinations
+            ],
+        }
 
 
 def preview_of(counts: Counts, store: DelayedMessageStore | None) -> LoadPreview:
@@ -176,21 +164,31 @@ def preview_of(counts: Counts, store: DelayedMessageStore | None) -> LoadPreview
     """
     rows = _together(counts)
     limits: Mapping[str, float | None] = {}
-    if isinstance(store, OperableDelayedMessageStore) and store.is_operable:
-        limits = {each.name: each.max_rate for each in store.destinations()}
+    waiting: Counts | None = {}
+    operable = store if isinstance(store, OperableDelayedMessageStore) and store.is_operable else None
+    if operable is not None:
+        limits = {each.name: each.max_rate for each in operable.destinations()}
     names = sorted(counts, key=lambda name: (limits.get(name) is None, -sum(counts[name].values()), name))
     names = names[:_MOST_DESTINATIONS]
-    waiting = _waiting(names, rows, store)
+    if operable is None:
+        waiting = {} if store is None else None
+    elif names:
+        until = min(start_of(max(rows) + 1, MINUTE), LATEST_DUE_TIME)
+        found = operable.count_between_by_destination(start_of(min(rows), MINUTE), until, MINUTE, names)
+        waiting = {
+            name: {number_of(start, MINUTE): number for start, number in starts.items()}
+            for name, starts in found.items()
+        }
     destinations = [
-        DestinationPreview(
-            name=name,
+        DueMessages(
+            destination=name,
             rows=counts[name],
             waiting=None if waiting is None else waiting.get(name, {}),
             max_rate=limits.get(name),
         )
         for name in names
     ]
-    return LoadPreview(rows=rows, waiting=None if waiting is None else _together(waiting), destinations=destinations)
+    return LoadPreview(DueMessages(rows=rows, waiting=None if waiting is None else _together(waiting)), destinations)
 
 
 def _together(counts: Counts) -> Mapping[int, int]:
@@ -198,26 +196,6 @@ def _together(counts: Counts) -> Mapping[int, int]:
     for numbers in counts.values():
         total.update(numbers)
     return total
-
-
-def _waiting(names: Sequence[str], rows: Mapping[int, int], store: DelayedMessageStore | None) -> Counts | None:
-    if store is None or not rows:
-        return {}
-    if not isinstance(store, OperableDelayedMessageStore) or not store.is_operable:
-        return None
-    since, until = start_of(min(rows), MINUTE), start_of(max(rows) + 1, MINUTE)
-    found = store.count_between_by_destination(since, until, MINUTE, names)
-    return {
-        name: {number_of(start, MINUTE): number for start, number in starts.items()} for name, starts in found.items()
-    }
-
-
-def _bars(rows: Mapping[int, int], waiting: Mapping[int, int] | None, step: int) -> Sequence[DueSpan]:
-    of_load, of_store = Counter[int](), Counter[int]()
-    for counter, numbers in ((of_load, rows), (of_store, waiting or {})):
-        for minute, number in numbers.items():
-            counter[minute // step] += number
-    return [DueSpan(start_of(at, step * MINUTE), of_load[at], of_store[at]) for at in sorted({*of_load, *of_store})]
 
 
 # A picture of it, by matplotlib.
@@ -238,9 +216,10 @@ def check_plot(path: Path) -> None:
 
 def draw(preview: LoadPreview, path: Path) -> None:
     """Write a picture of the preview as PNG. Raises ConfigurationError where the file cannot be written."""
+    from matplotlib.dates import date2num
     from matplotlib.figure import Figure
 
-    step, bars = preview.bars(_MOST_BARS)
+    step, bars = preview.every.bars(_MOST_BARS)
     starts, rows, waiting = ([getattr(bar, name) for bar in bars] for name in ("start", "rows", "waiting"))
     figure = Figure(figsize=(12, 4), layout="constrained")
     axes, width = figure.add_subplot(), step / timedelta(days=1)  # the unit of matplotlib's dates
@@ -248,6 +227,9 @@ def draw(preview: LoadPreview, path: Path) -> None:
     axes.bar(starts, rows, width=width, align="edge", color="steelblue", bottom=waiting, label="rows of the load")
     if len(preview.destinations) == 1 and (limit := preview.destinations[0].max_rate) is not None:
         axes.axhline(limit * step.total_seconds(), color="firebrick", linestyle="dashed", label="limit")
+    if bars:  # matplotlib's own margins may reach beyond the calendar
+        first, last, end = date2num([starts[0], starts[-1], LATEST_DUE_TIME])  # type: ignore[no-untyped-call]
+        axes.set_xlim(first, min(last + width, end + 1))
     axes.set_title(f"messages due in each {duration_text(step)}, UTC")
     axes.legend()
     drawn = io.BytesIO()

@@ -377,8 +377,6 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     """Report the messages that would be loaded."""
     obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
     if as_json:
-        from delaystore.bulk.preview import document_of
-
         duplicates = {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)}
         print_document(
             {
@@ -389,7 +387,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
                 "rejected": report.rejects.count,
                 "rejections": _rejections(report.rejects),
                 "seconds": round(report.seconds, 3),
-                "preview": document_of(report.preview),
+                "preview": report.preview.document(),
             }
         )
         return
@@ -415,9 +413,9 @@ _MOST_BARS: Final = 60
 
 def _tell_preview(preview: "LoadPreview") -> None:
     """When messages are due: a bar for each span, and a line for each limited destination."""
-    if not preview.rows:
+    if not preview.every.rows:
         return
-    step, bars = preview.bars(_MOST_BARS)
+    step, bars = preview.every.bars(_MOST_BARS)
     highest = max(each.rows + each.waiting for each in bars)
     times, of_load, of_store = "due", "rows", "waiting"
     table = [
@@ -426,12 +424,12 @@ def _tell_preview(preview: "LoadPreview") -> None:
     ]
     print_table((times, of_load, of_store, ""), table, right=(of_load, of_store), unbroken=(times,))
     print_line(f"each line is {duration_text(step)}, in UTC")
-    if preview.waiting is None:
+    if preview.every.waiting is None:
         print_note("note: waiting messages are not counted; this store has no tables yet, or cannot count them")
     for each in preview.destinations:
         if each.max_rate is None:
             continue
-        limited = f"{each.name} is limited to {limit_text(each.max_rate)}"
+        limited = f"{each.destination} is limited to {limit_text(each.max_rate)}"
         if (over := each.exceeded) is None:
             print_line(f"{limited}; no minute exceeds that")
         else:

@@ -12,11 +12,11 @@ from delaystore.bulk import preview
 from delaystore.bulk.columns import STAGED
 from delaystore.bulk.preview import (
     DueCounts,
+    DueMessages,
     DueSpan,
     LoadPreview,
     check_plot,
     counts_of,
-    document_of,
     draw,
     preview_of,
 )
@@ -53,7 +53,7 @@ def a_store(*messages: DelayedMessage, **limits: float) -> InMemoryDelayedMessag
     return store
 
 
-def test_batches_are_counted_together_by_destination_and_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_counted_together_by_destination_and_minute() -> None:
     edges = [NOON - timedelta(microseconds=1), NOON, NOON + MINUTE - timedelta(microseconds=1), NOON + MINUTE]
     first = [message(number, due) for number, due in enumerate(edges)]
     others = [message(9, NOON, "r"), message(10, NOON), message(11, EARLIEST_DUE_TIME), message(12, LATEST_DUE_TIME)]
@@ -68,8 +68,6 @@ def test_batches_are_counted_together_by_destination_and_minute(monkeypatch: pyt
         "r": {FIRST: 1},
     }
     assert counted(first, [], others) == expected
-    monkeypatch.setattr(preview, "_MOST_PARTS", 2)  # tables are added up in between
-    assert counted(first[:1], first[1:2], first[2:], others) == expected
     assert counted() == counted([]) == {}
 
 
@@ -77,10 +75,14 @@ def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
     store = a_store(*(message(100 + number, NOON + MINUTE) for number in range(20)), q=0.5, r=0.5, other=1)
     due = [*[NOON] * 30, *[NOON + MINUTE] * 11, *[NOON + 2 * MINUTE] * 50]
     found = preview_of(counted([message(n, at) for n, at in enumerate(due)], [message(99, NOON, "r")]), store)
-    limited = {each.name: (each.max_rate, each.exceeded) for each in found.destinations}
+    limited = {each.destination: (each.max_rate, each.exceeded) for each in found.destinations}
     assert limited == {"q": (0.5, DueSpan(NOON + MINUTE, 11, 20)), "r": (0.5, None)}
-    assert found.minutes == [DueSpan(NOON, 31, 0), DueSpan(NOON + MINUTE, 11, 20), DueSpan(NOON + 2 * MINUTE, 50, 0)]
-    document = document_of(found)
+    assert found.every.spans() == [
+        DueSpan(NOON, 31, 0),
+        DueSpan(NOON + MINUTE, 11, 20),
+        DueSpan(NOON + 2 * MINUTE, 50, 0),
+    ]
+    document = found.document()
     assert document["destinations"][0]["first_exceeded"] == {
         "start": "2027-03-01T12:01:00+00:00",
         "rows": 11,
@@ -90,23 +92,35 @@ def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
 
 def test_waiting_messages_for_others_and_at_other_times_do_not_count() -> None:
     store = a_store(message(1, NOON, "other"), message(2, NOON - MINUTE), message(3, NOON + MINUTE), message(4, NOON))
-    assert preview_of(counted([message(9, NOON)]), store).minutes == [DueSpan(NOON, 1, 1)]
+    assert preview_of(counted([message(9, NOON)]), store).every.spans() == [DueSpan(NOON, 1, 1)]
 
 
 def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "_MOST_DESTINATIONS", 2)
     counts = counts_of([("few", FIRST, 1), ("many", FIRST, 9), ("some", FIRST, 5), ("few", FIRST, 1)])
     found = preview_of(counts, a_store(few=1))
-    assert [each.name for each in found.destinations] == ["few", "many"]
-    assert found.minutes == [DueSpan(NOON, 16, 0)]
+    assert [each.destination for each in found.destinations] == ["few", "many"]
+    assert found.every.spans() == [DueSpan(NOON, 16, 0)]
+
+
+def test_the_first_and_last_times_are_previewed_and_drawn(tmp_path: Path) -> None:
+    due = [EARLIEST_DUE_TIME, NOON, LATEST_DUE_TIME - MINUTE, LATEST_DUE_TIME]
+    store = a_store(*(message(100 + number, at) for number, at in enumerate(due)))
+    found = preview_of(counted([message(number, at) for number, at in enumerate(due)]), store)
+    assert [(span.start, span.rows, span.waiting) for span in found.every.spans()] == [
+        *((at, 1, 1) for at in due[:3]),
+        (LATEST_DUE_TIME, 1, 0),  # where parked messages are
+    ]
+    draw(found, tmp_path / "a.png")
+    draw(preview_of(counted([message(1, LATEST_DUE_TIME)]), None), tmp_path / "a.png")
 
 
 def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one() -> None:
     counts = counted([message(1, NOON)])
     cannot = preview_of(counts, MinimalStore(Storage()))
-    assert (cannot.waiting, document_of(cannot)["minutes"][0]["waiting"]) == (None, None)
-    assert document_of(preview_of(counts, None))["minutes"][0]["waiting"] == 0
-    assert preview_of({}, a_store()).minutes == []
+    assert (cannot.every.waiting, cannot.document()["minutes"][0]["waiting"]) == (None, None)
+    assert preview_of(counts, None).document()["minutes"][0]["waiting"] == 0
+    assert preview_of({}, a_store()).every.spans() == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +135,7 @@ def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one() -> None:
     ],
 )
 def test_bars_are_as_short_as_a_screen_allows(minutes: range, step: timedelta) -> None:
-    found = LoadPreview(rows=dict.fromkeys(minutes, 2))
+    found = DueMessages(rows=dict.fromkeys(minutes, 2))
     length, bars = found.bars(60)
     assert length == step
     assert sum(bar.rows for bar in bars) == 2 * len(minutes)
