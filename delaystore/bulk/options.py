@@ -30,9 +30,9 @@ _LARGEST_BODY: Final = 2**30
 _LONGEST_LEASE: Final = 30 * 86400
 _MOST_PARTITIONS: Final = 10_000
 """No sample has more positions to make boundaries of."""
-_LONGEST_SPREAD: Final = timedelta(days=36_500)
+LONGEST_SPREAD: Final = timedelta(days=36_500)
 """Its microseconds are exact as a float."""
-_FASTEST: Final = 10_000_000
+FASTEST: Final = 10_000_000
 _MOST_DIGITS: Final = 20
 _SHOWN: Final = 40
 """Characters of a wrong value that an error shows."""
@@ -164,7 +164,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         spread=given.duration("spread"),
         ramp=given.duration("ramp"),
         window=None if (window := given.text("window")) is None else SendWindow.parse(window, "the option window"),
-        max_rows_per_second=given.number("maxRowsPerSecond", 0, at_most=_FASTEST) or None,
+        max_rows_per_second=given.number("maxRowsPerSecond", 0, at_most=FASTEST) or None,
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         transport=given.text("transport"),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
@@ -291,8 +291,8 @@ class _OptionReader:
     def duration(self, name: str) -> timedelta | None:
         value = self.text(name)
         found = None if value is None else parse_duration(value, f"the option {name}")
-        if found is not None and not timedelta(0) < found <= _LONGEST_SPREAD:
-            raise ConfigurationError(f"the option {name} must be above 0, and at most {_LONGEST_SPREAD.days}d")
+        if found is not None and not timedelta(0) < found <= LONGEST_SPREAD:
+            raise ConfigurationError(f"the option {name} must be above 0, and at most {LONGEST_SPREAD.days}d")
         return found
 
     def nothing_left(self) -> None:

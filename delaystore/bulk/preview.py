@@ -26,7 +26,7 @@ MINUTE: Final = timedelta(minutes=1)
 MINUTES: Final = ("destination", "minute")
 """Columns of counts; a minute is its number after 1970."""
 _MINUTE: Final = MINUTE // MICROSECOND
-_MOST_DESTINATIONS: Final = 1_000
+MOST_DESTINATIONS: Final = 1_000
 """Destinations that are shown on their own."""
 _STEPS: Final = (1, 5, 15, 60, 360, 1_440, 7 * 1_440, 30 * 1_440, 365 * 1_440, 3_650 * 1_440)
 """Lengths of a bar, in minutes."""
@@ -169,7 +169,7 @@ def preview_of(counts: Counts, store: DelayedMessageStore | None) -> LoadPreview
     if operable is not None:
         limits = {each.name: each.max_rate for each in operable.destinations()}
     names = sorted(counts, key=lambda name: (limits.get(name) is None, -sum(counts[name].values()), name))
-    names = names[:_MOST_DESTINATIONS]
+    names = names[:MOST_DESTINATIONS]
     if operable is None:
         waiting = {} if store is None else None
     elif names:
@@ -230,7 +230,7 @@ def draw(preview: LoadPreview, path: Path) -> None:
     if bars:  # matplotlib's own margins may reach beyond the calendar
         first, last, end = date2num([starts[0], starts[-1], LATEST_DUE_TIME])  # type: ignore[no-untyped-call]
         axes.set_xlim(first, min(last + width, end + 1))
-    axes.set_title(f"messages due in each {duration_text(step)}, UTC")
+    axes.set_title(f"messages due in each {duration_text(step, spaced=True)}, UTC")
     axes.legend()
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")

@@ -96,7 +96,7 @@ def test_waiting_messages_for_others_and_at_other_times_do_not_count() -> None:
 
 
 def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "_MOST_DESTINATIONS", 2)
+    monkeypatch.setattr(preview, "MOST_DESTINATIONS", 2)
     counts = counts_of([("few", FIRST, 1), ("many", FIRST, 9), ("some", FIRST, 5), ("few", FIRST, 1)])
     found = preview_of(counts, a_store(few=1))
     assert [each.destination for each in found.destinations] == ["few", "many"]
