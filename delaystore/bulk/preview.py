@@ -55,7 +55,10 @@ class DueCounts:
 
     def counts(self) -> Counts:
         """The numbers of all batches."""
-        return counts_of(row for part in self._parts for row in zip(*part.to_pydict().values(), strict=True))
+        if not self._parts:
+            return {}
+        together = pa.concat_tables(self._parts).group_by(MINUTES, use_threads=False).aggregate([("count_all", "sum")])
+        return counts_of(zip(*together.to_pydict().values(), strict=True))
 
 
 def counts_of(rows: Iterable[tuple[str, int, int]]) -> Counts:
