@@ -140,6 +140,11 @@ class RateLimit:
         self._then = clock()
         self._lock = Lock()
 
+    @property
+    def burst(self) -> int | None:
+        """How many messages may go at once; None: any number."""
+        return None if self._per_second is None else int(self._most)
+
     def take(self, wanted: int) -> int:
         """How many of `wanted` messages may go now, perhaps none; they count as gone."""
         if self._per_second is None:

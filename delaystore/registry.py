@@ -45,6 +45,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "apscheduler": "apscheduler",
         "pytest": "testing",
         "hypothesis": "testing",
+        "matplotlib": "plot",
     }
 )
 """The extra that brings a library, by the name under which it is imported."""

@@ -54,7 +54,8 @@ from delaystore.bulk.fields import (
     zoned_times,
 )
 from delaystore.bulk.options import UnknownColumns, WriteOptions
-from delaystore.bulk.values import Faults, LocalClock, values
+from delaystore.bulk.timing import Timing
+from delaystore.bulk.values import MICROSECOND, Faults, LocalClock, values
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
@@ -121,6 +122,7 @@ def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
 
 _MAX_BATCH_BYTES: Final = 2**31 - 1
 """Maximum of the offsets of Arrow's `binary`."""
+_ID, _DUE = (STAGED.get_field_index(name) for name in ("message_id", "due_time"))
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
 
@@ -169,12 +171,13 @@ class Conversion:
 
     `columns`: functions that make each column of STAGED, by its name. `unreadable`: the index of the column that
     says why a row could not be read; None: there is none. `transport`: rejects messages that it cannot carry; None:
-    no check.
+    no check. `timing`: moves due times; None: they stay as they are.
     """
 
     columns: Mapping[str, MakeColumn]
     unreadable: int | None = None
     transport: TransportCheck | None = None
+    timing: Timing | None = None
 
     def convert(self, batch: pa.RecordBatch, first_rows: FirstRows | None = None) -> ConvertedBatch:
         """`batch`, whose columns are those of the schema that was planned for.
@@ -190,6 +193,8 @@ class Conversion:
         if self.unreadable is not None:
             faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
         made = [self.columns[name](batch, faults) for name in STAGED.names]
+        if self.timing is not None:
+            made[_DUE] = self.timing.moved(made[_DUE], made[_ID], batch, faults)
         staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
         reasons = self._uncarried(staged, faults.reasons())
         if first_rows is not None:
@@ -238,7 +243,7 @@ def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -
     made["properties"] = _properties(columns)
     made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
     transport = None if options.transport is None else TransportCheck(options.transport)
-    return Conversion(made, _unreadable(columns), transport)
+    return Conversion(made, _unreadable(columns), transport, _timing(zones, options))
 
 
 def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
@@ -274,6 +279,13 @@ def _zones(columns: Columns, options: WriteOptions) -> Column | None:
     if not types.is_string(column.type):
         raise column.wrong("a time zone must be string, such as Europe/Berlin; cast it")
     return column
+
+
+def _timing(zones: Column | None, options: WriteOptions) -> Timing | None:
+    if options.spread is None and options.window is None:
+        return None
+    spread, ramp = (0 if each is None else each // MICROSECOND for each in (options.spread, options.ramp))
+    return Timing(spread, ramp, options.window, None if zones is None else zones.index, options.time_zone)
 
 
 def _unknown(columns: Columns, keys: Sequence[Column], zones: Column | None, options: WriteOptions) -> list[Column]:
@@ -334,7 +346,8 @@ def _times(columns: Columns, zones: Column | None, options: WriteOptions, began:
     column, delay = columns.get("due_time"), columns.get("delay")
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both give the due time; drop one")
-    if zones is not None and (delay is not None or (column is not None and is_instant(column.type))):
+    is_local = delay is None and not (column is not None and is_instant(column.type))
+    if zones is not None and not is_local and options.window is None:
         raise ConfigurationError(
             f"the option zoneColumn is for local times, and column {(delay or column or zones).name} has none; leave "
             "it out"

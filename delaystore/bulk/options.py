@@ -6,16 +6,19 @@ Errors name an option as it is written there: "the option loadId". The commands 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from delaystore.bulk.windows import SendWindow
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import MAX_LOAD_ID_BYTES, KeyRule, OnKey, check_destination, is_load_id, new_message_id
 from delaystore.processes import actor_name, user_at_host
 from delaystore.renames import LOAD_OPTIONS
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.text import parse_duration
 
 REJECTED: Final = KeyRule()
 """The default rule for a key of a waiting message."""
@@ -26,6 +29,9 @@ _LARGEST_BODY: Final = 2**30
 _LONGEST_LEASE: Final = 30 * 86400
 _MOST_PARTITIONS: Final = 10_000
 """No sample has more positions to make boundaries of."""
+LONGEST_SPREAD: Final = timedelta(days=36_500)
+"""Its microseconds are exact as a float."""
+FASTEST: Final = 10_000_000
 _MOST_DIGITS: Final = 20
 _SHOWN: Final = 40
 """Characters of a wrong value that an error shows."""
@@ -94,7 +100,9 @@ class WriteOptions(StoreOptions):
     `key_rule`; None: they have none. `id_columns`: the columns that a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
-    `zone_column`: the column of each row's time zone, which comes before `time_zone`; None: there is none.
+    `zone_column`: the column of each row's time zone, which comes before `time_zone`; None: there is none. `spread`:
+    the time over which due times are spread, at a rate that grows for the time `ramp`; `window`: where they must be
+    then; `max_rows_per_second`: limit of the rate at which the load writes its rows; None each: as it comes.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of the transport of
     the messages: rows that it cannot carry are rejected; None: no check. `lease_seconds`: how long a load without a
     sign of life keeps its staging.
@@ -111,6 +119,10 @@ class WriteOptions(StoreOptions):
     time_zone: str | None = None
     zone_column: str | None = None
     ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
+    spread: timedelta | None = None
+    ramp: timedelta | None = None
+    window: SendWindow | None = None
+    max_rows_per_second: float | None = None
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
     transport: str | None = None
     lease_seconds: int = 120
@@ -152,6 +164,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         time_zone=given.text("timeZone"),
         zone_column=given.text("zoneColumn"),
         ambiguous_time=given.choice("ambiguousTime", WriteOptions.ambiguous_time),
+        spread=given.duration("spread"),
+        ramp=given.duration("ramp"),
+        window=None if (window := given.text("window")) is None else SendWindow.parse(window, "the option window"),
+        max_rows_per_second=given.number("maxRowsPerSecond", 0, at_most=FASTEST) or None,
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         transport=given.text("transport"),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
@@ -163,6 +179,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         check_destination(read.destination)
     if read.time_zone is not None:
         zone(read.time_zone)
+    _check_timing(read)
     return read
 
 
@@ -219,6 +236,15 @@ def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRul
         ) from None
 
 
+def _check_timing(given: WriteOptions) -> None:
+    if given.ramp is not None and (given.spread is None or given.ramp > given.spread):
+        raise ConfigurationError(
+            "the option ramp is a part of the option spread; set the option spread to the same time or a longer one"
+        )
+    if given.window is not None and given.time_zone is None and given.zone_column is None:
+        raise ConfigurationError("the option window needs zones; set the option timeZone or the option zoneColumn")
+
+
 def _check_load_id(load_id: str | None) -> None:
     if load_id is None:
         return
@@ -265,6 +291,13 @@ class _OptionReader:
                 f"the option {name} must be a whole number from 1 to {at_most}, not {value[:_SHOWN]!r}"
             )
         return int(value)
+
+    def duration(self, name: str) -> timedelta | None:
+        value = self.text(name)
+        found = None if value is None else parse_duration(value, f"the option {name}")
+        if found is not None and not timedelta(0) < found <= LONGEST_SPREAD:
+            raise ConfigurationError(f"the option {name} must be above 0, and at most {LONGEST_SPREAD.days}d")
+        return found
 
     def nothing_left(self) -> None:
         for name, _ in self._left.values():

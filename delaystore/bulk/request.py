@@ -19,6 +19,7 @@ from delaystore.bulk.conversion import FirstRows, plan_conversion
 from delaystore.bulk.csv_files import csv_form
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
+from delaystore.bulk.preview import DueCounts, LoadPreview, preview_of
 from delaystore.bulk.rejects import (
     MAX_EXAMPLES,
     RejectFolder,
@@ -78,20 +79,22 @@ class Obstacle(StrEnum):
 class DryRun:
     """The result that a load would have.
 
-    `messages`: rows that can be messages. `twice`: those of them whose id came before in the load; `waiting`: ids that
-    wait in the store already, None: this store cannot list them; `examples` of both. `on_duplicate`: the rule for
-    these. `stops_at_rejects`: rows that are rejected have no folder to go to.
+    `messages`: rows that can be messages. `twice`: those of them whose id came before in the load, None: duplicates
+    were not looked up; `waiting`: ids that wait in the store already, None: this store cannot list them; `examples` of
+    both. `on_duplicate`: the rule for these. `stops_at_rejects`: rows that are rejected have no folder to go to.
+    `preview`: when the messages are due.
     """
 
     load_id: str | None
     messages: int
     rejects: Rejects
-    twice: int
+    twice: int | None
     waiting: int | None
     examples: tuple[str, ...]
     on_duplicate: OnDuplicate
     stops_at_rejects: bool
     seconds: float
+    preview: LoadPreview = field(default_factory=LoadPreview)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
@@ -107,10 +110,11 @@ class DryRun:
 
     @property
     def would_store(self) -> int:
-        """How many messages; an upper bound where `waiting` is None."""
+        """How many messages; an upper bound where `twice` or `waiting` is None."""
         if self.obstacles:
             return 0
-        return self.messages - (self.twice + (self.waiting or 0) if self.on_duplicate is OnDuplicate.IGNORE else 0)
+        skipped = (self.twice or 0) + (self.waiting or 0)
+        return self.messages - (skipped if self.on_duplicate is OnDuplicate.IGNORE else 0)
 
 
 # A request to load files into a store, and what becomes of it.
@@ -309,29 +313,35 @@ class DirectLoad:
             guarantee=None if staging.remembers else staging.guarantee,
         )
 
-    def dry_run(self, *, stored: bool) -> DryRun:
-        """The result that `run` would have; it writes nothing. `stored`: whether to look for duplicates in the
-        store, too.
+    def dry_run(self, *, stored: bool, duplicates: bool = True) -> DryRun:
+        """The result that `run` would have; it writes nothing.
+
+        `stored`: whether there is a store to ask, too. `duplicates`: whether to look for duplicates.
         """
         clock, given = time.monotonic(), self._request.given
         ids: Counter[str] = Counter()
         rejects, first_rows = Rejects(), self._first_rows()
+        due, messages = DueCounts(), 0
         for batch in self._batches():
             converted = self._conversion.convert(batch, first_rows)
             rejects += count_rejects(converted.rejected)
-            ids.update(converted.staged.column("message_id").to_pylist())
+            due.add(converted.staged)
+            messages += converted.staged.num_rows
+            if duplicates:
+                ids.update(converted.staged.column("message_id").to_pylist())
         twice = sorted(name for name, count in ids.items() if count > 1)
-        waiting = self._store.waiting_ids(ids) if stored else set[str]()
+        waiting = self._store.waiting_ids(ids) if stored and duplicates else set[str]()
         examples = [*twice[:MAX_EXAMPLES], *sorted(waiting or ())[:MAX_EXAMPLES]]
         return DryRun(
             load_id=given.load_id,
-            messages=ids.total(),
+            messages=messages,
             rejects=rejects,
-            twice=ids.total() - len(ids),
+            twice=messages - len(ids) if duplicates else None,
             waiting=None if waiting is None else len(waiting),
             examples=tuple(dict.fromkeys(examples)),
             on_duplicate=given.on_duplicate,
             stops_at_rejects=given.rejects is None,
+            preview=preview_of(due.counts(), self._store.store if stored else None),
             seconds=time.monotonic() - clock,
         )
 

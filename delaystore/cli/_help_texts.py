@@ -63,8 +63,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "load": {
         "Rows": "--map --destination --format --separator --unknown-columns --time-zone --zone-column --ambiguous-time",
+        "Due times": "--spread --ramp --window",
         "Ids and keys": "--load-id --id-columns --on-duplicate --key-column --on-key --max-wait",
-        "Control": "--rejects-dir --dry-run --cleanup --create --again",
+        "Control": "--rejects-dir --max-rows-per-second --dry-run --preview --plot --cleanup --create --again",
         "Spark": "--master --conf --spark-log",
     },
     "dispatch": {
@@ -129,7 +130,8 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "send": (
         "File",
         "--map --format --separator --load-id --id-columns --key-column --on-duplicate --unknown-columns "
-        "--time-zone --zone-column --ambiguous-time --rejects-dir --dry-run --again",
+        "--time-zone --zone-column --ambiguous-time --spread --ramp --window --rejects-dir --max-rows-per-second "
+        "--dry-run --preview --plot --again",
         "delaystore load --help",
     ),
     "serve": (

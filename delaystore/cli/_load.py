@@ -56,7 +56,7 @@ def load(
     master: of_load.Master = None,
     conf: of_load.Conf = None,
     spark_log: of_load.SparkLog = None,
-    dry_run: of_load.LoadDryRunOption = False,
+    trial: of_load.TrialOptions,
     cleanup: of_load.Cleanup = False,
     create: Annotated[bool, create_option("load")] = False,
     where: DispatchedEndpoint,
@@ -69,6 +69,7 @@ def load(
     rejects messages that the transport cannot carry. Spark needs Java 17. For clusters see docs/how-to/spark.md.
     """
     given = rows.given(where, destination)
+    dry_run = trial.writes_nothing
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
@@ -82,7 +83,7 @@ def load(
     check_spark_can_run()
     from delaystore.bulk.request import LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
-    from delaystore.cli._load_options import report_dry_run, report_load
+    from delaystore.cli._load_options import report_load
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
     with closing(open_load_store(request.given)) as opened:
@@ -98,7 +99,8 @@ def load(
     left = _NOTHING_WRITTEN if dry_run else "nothing was loaded"
     spark = spark_run(master, settings, log, left=left, small=not found.elsewhere and found.size <= _SMALL)
     if dry_run:
-        report_dry_run(_dry_run(request, spark, stored=stored), as_json=as_json)
+        tried = _dry_run(request, spark, stored=stored, duplicates=not trial.preview)
+        trial.report(tried, as_json=as_json)
     else:
         report_load(_load(request, spark), as_json=as_json)
 
@@ -123,12 +125,14 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]") -> 
             return report
 
 
-def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, stored: bool) -> "DryRun":
+def _dry_run(
+    request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, stored: bool, duplicates: bool
+) -> "DryRun":
     from delaystore.bulk.spark.loading import dry_run
 
     with spark as run:
         try:
-            return dry_run(run.spark, request, run, stored=stored)
+            return dry_run(run.spark, request, run, stored=stored, duplicates=duplicates)
         except DelaystoreError:
             if not run.stop.made:
                 raise

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,14 +13,15 @@ import typer
 from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.cli._commands import Offered
 from delaystore.cli._options import EndpointOptions, environment_option, parse_pair
-from delaystore.cli._output import OutputError, print_document, print_line, print_note
+from delaystore.cli._output import OutputError, bar, print_document, print_line, print_note, print_table
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.message import OnKey
 from delaystore.stores.documents import instant
-from delaystore.text import counted, parse_duration
+from delaystore.text import counted, duration_text, limit_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.bulk.files import DataFiles, Kind
+    from delaystore.bulk.preview import LoadPreview
     from delaystore.bulk.rejects import Rejects
     from delaystore.bulk.request import DryRun, LoadReport
     from delaystore.bulk.staging import Cleaned, LoadStore
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 _WORDS: Final = re.compile("(?=[A-Z])")
 _OPTIONS: Final = (
     "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
-    "unknownColumns", "timeZone", "zoneColumn", "ambiguousTime", "rejects", "separator", "again",
+    "unknownColumns", "timeZone", "zoneColumn", "ambiguousTime", "rejects", "separator", "again", "spread", "ramp",
+    "window", "maxRowsPerSecond",
 )  # fmt: skip
 _NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
 _NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
@@ -153,6 +156,23 @@ class RowOptions:
         AmbiguousTime,
         typer.Option(help="Result for a local time that occurs twice when clocks change: reject its row, or choose."),
     ] = AmbiguousTime.REJECT
+    spread: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Spread due times evenly over this time, by message id.")
+    ] = None
+    ramp: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Let the rate grow from 0 in the first part of --spread.")
+    ] = None
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOURS",
+            help="Move due times outside of these hours to the next opening, as 08:00-20:00 or mon-fri 08:00-20:00; "
+            "needs --time-zone or --zone-column.",
+        ),
+    ] = None
+    max_rows_per_second: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Limit the rate at which the load writes its rows.")
+    ] = None
     rejects_dir: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +194,10 @@ class RowOptions:
             "timeZone": self.time_zone,
             "zoneColumn": self.zone_column,
             "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
+            "spread": self.spread,
+            "ramp": self.ramp,
+            "window": self.window,
+            "maxRowsPerSecond": self.max_rows_per_second,
             "rejects": self.rejects_dir,
             "again": "true" if self.again else None,
         }
@@ -204,6 +228,41 @@ class RowOptions:
         return {name: value for name, value in options.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions:
+    """Whether a load is only tried, and how that is shown."""
+
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Convert and check all rows; write nothing.")] = False
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only show when the rows would be due; do not look for duplicates.")
+    ] = False
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Also draw when the rows would be due, as PNG; with --dry-run or --preview."),
+    ] = None
+
+    @property
+    def writes_nothing(self) -> bool:
+        """Whether the load is only tried. ConfigurationError for options that do not fit together."""
+        if self.dry_run and self.preview:
+            raise ConfigurationError("--preview is a part of --dry-run; leave one out")
+        if self.plot is not None:
+            if not (self.dry_run or self.preview):
+                raise ConfigurationError("--plot draws a load that is only tried; add --dry-run or --preview")
+            from delaystore.bulk.preview import check_plot
+
+            check_plot(Path(self.plot))
+        return self.dry_run or self.preview
+
+    def report(self, report: "DryRun", *, as_json: bool) -> None:
+        """Report the messages that would be loaded, and draw them."""
+        report_dry_run(report, as_json=as_json)
+        if self.plot is not None:
+            from delaystore.bulk.preview import draw
+
+            draw(report.preview, Path(self.plot))
+
+
 RowsOfFile = Annotated[
     RowOptions,
     Offered(
@@ -215,6 +274,10 @@ RowsOfFile = Annotated[
         "time_zone",
         "zone_column",
         "ambiguous_time",
+        "spread",
+        "ramp",
+        "window",
+        "max_rows_per_second",
         "rejects_dir",
         "again",
     ),
@@ -228,7 +291,6 @@ Conf = Annotated[
     typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark, such as spark.driver.memory=4g; repeatable."),
 ]
 SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="File for the log of Spark.")]
-LoadDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Convert and check all rows; write nothing.")]
 Cleanup = Annotated[bool, typer.Option("--cleanup", help="Only remove the remains of killed loads, and report them.")]
 
 
@@ -348,23 +410,24 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     """Report the messages that would be loaded."""
     obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
     if as_json:
+        duplicates = {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)}
         print_document(
             {
                 "load_id": report.load_id,
                 "would_store": report.would_store,
                 "obstacles": obstacles,
-                "duplicates": {
-                    "in_the_files": report.twice,
-                    "waiting": report.waiting,
-                    "examples": list(report.examples),
-                },
+                "duplicates": None if report.twice is None else duplicates,
                 "rejected": report.rejects.count,
                 "rejections": _rejections(report.rejects),
                 "seconds": round(report.seconds, 3),
+                "preview": report.preview.document(),
             }
         )
         return
-    if obstacles:
+    if report.twice is None:
+        rows = counted(report.messages, "message")
+        print_line(f"a preview: {rows}, without a search for duplicates; nothing was written")
+    elif obstacles:
         print_line(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
     else:
         print_line(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
@@ -375,6 +438,36 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     if report.waiting:
         print_line(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
     _tell_rejects(report.rejects, "would be rejected")
+    _tell_preview(report.preview)
+
+
+_MOST_BARS: Final = 60
+
+
+def _tell_preview(preview: "LoadPreview") -> None:
+    """When messages are due: a bar for each span, and a line for each limited destination."""
+    if not preview.every.rows:
+        return
+    step, bars = preview.every.bars(_MOST_BARS)
+    highest = max(each.rows + each.waiting for each in bars)
+    times, of_load, of_store = "due", "rows", "waiting"
+    table = [
+        (f"{each.start:%Y-%m-%d %H:%M}Z", str(each.rows), str(each.waiting), bar([each.rows, each.waiting], highest))
+        for each in bars
+    ]
+    print_table((times, of_load, of_store, ""), table, right=(of_load, of_store), unbroken=(times,))
+    print_line(f"each line is {duration_text(step)}, in UTC")
+    if preview.every.waiting is None:
+        print_note("note: waiting messages are not counted; this store has no tables yet, or cannot count them")
+    for each in preview.destinations:
+        if each.max_rate is None:
+            continue
+        limited = f"{each.destination} is limited to {limit_text(each.max_rate)}"
+        if (over := each.exceeded) is None:
+            print_line(f"{limited}; no minute exceeds that")
+        else:
+            of = f"{counted(over.rows, 'row')} and {counted(over.waiting, 'waiting message')}"
+            print_line(f"{limited}; the first minute that exceeds that is {over.start:%Y-%m-%d %H:%M}Z, with {of}")
 
 
 def report_cleanup(cleaned: "Cleaned", *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import (
     about,
+    bar,
     body_preview,
     is_terminal,
     message_lines,
@@ -271,7 +272,7 @@ def count(
         print_line(str(total.messages) if total.exact else about(total, "--exact counts"))
     else:
         highest = max(buckets.values(), default=1)
-        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
+        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), bar([n], highest)) for start, n in buckets.items()]
         print_table((f"due ({per})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({per})", "messages"))
 
 

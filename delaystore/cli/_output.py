@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from typing_extensions import override
@@ -113,6 +114,18 @@ def print_table(
     write(text)
     if is_broken and wide is not None:
         print_note("lines are broken to fit; --wide shows them whole")
+
+
+BAR: Final = 40
+"""Characters of the longest bar."""
+_BLOCKS: Final = "█░"
+
+
+def bar(numbers: Sequence[int], highest: int) -> str:
+    """A bar of one part for each number, at most two; with `highest` it is full. Any number above 0 shows."""
+    ends = [BAR * end // max(1, highest) for end in accumulate(numbers)]
+    parts = zip(_BLOCKS, numbers, ends, [0, *ends], strict=False)
+    return "".join(block * max(end - begin, 1 if number else 0) for block, number, end, begin in parts)
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:

@@ -19,7 +19,6 @@ from delaystore.cli._load_options import (
     parse_columns,
     parse_kind,
     read_with,
-    report_dry_run,
     report_form,
     report_load,
     require_existing,
@@ -98,7 +97,7 @@ def send(
     ] = None,
     native: Annotated[
         bool,
-        typer.Option("--native", help="Use RabbitMQ's native delay (?delays=NAME) if it fits."),
+        typer.Option("--native", help="Use a native delay if it fits; needs ?delays=NAME."),
     ] = False,
     file: Annotated[
         str | None,
@@ -112,7 +111,7 @@ def send(
     ] = None,
     *,
     rows: of_load.RowsOfFile,
-    dry_run: of_load.LoadDryRunOption = False,
+    trial: of_load.TrialOptions,
     create: Annotated[bool, create_option("send")] = False,
     actor: ActorName = None,
     where: DispatchedEndpoint,
@@ -120,11 +119,9 @@ def send(
 ) -> None:
     """Send a delayed message, or a file of messages.
 
-    Pass --delay or --at. delaystore stores the message and prints its id; with --on-key keep, the id of the waiting
-    message. With --transport it refuses a message that the transport cannot carry, and warns if the queue does not
-    exist. If the endpoint has no tables, send fails; --create creates them.
-
-    --file sends up to about 100,000 rows, as `delaystore load` without Spark.
+    Pass --delay or --at, or --file for up to about 100,000 rows. The command prints the id of the message; with
+    --on-key keep, the id of the waiting message. With --transport it refuses a message that the transport cannot carry,
+    and warns if the queue does not exist.
     """
     if file is not None:
         one = {
@@ -146,13 +143,14 @@ def send(
             sheet=sheet,
             create=create,
             by=actor,
-            dry_run=dry_run,
+            trial=trial,
             as_json=as_json,
         )
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
-    read = {"--map": mapping, "--format": kind, "--separator": separator, "--sheet": sheet, "--dry-run": dry_run}
-    _refuse({**of_file, **read}, "goes with --file only")
+    read = {"--map": mapping, "--format": kind, "--separator": separator, "--sheet": sheet}
+    tried = {"--dry-run": trial.dry_run, "--preview": trial.preview, "--plot": trial.plot}
+    _refuse({**of_file, **read, **tried}, "goes with --file only")
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
     after, instant = parse_due(delay, at)
@@ -273,17 +271,18 @@ def send_file(
     sheet: str | None,
     create: bool,
     by: str | None,
-    dry_run: bool,
+    trial: of_load.TrialOptions,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or report the messages that would be
     stored.
 
     `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping`,
-    `kind`, `separator` and `sheet`: as typed. `by`: the name under which the audit trail notes the replaced messages;
-    None: the user's own.
+    `kind`, `separator` and `sheet`: as typed. `trial`: whether they are only tried. `by`: the name under which the
+    audit trail notes the replaced messages; None: the user's own.
     """
     _check_arrow()
+    dry_run = trial.writes_nothing
     from delaystore.bulk.files import check_files
     from delaystore.bulk.options import replacing
     from delaystore.bulk.rejects import check_reject_folder
@@ -305,16 +304,17 @@ def send_file(
             check_reject_folder(request.given)
             request.files = check_files(found)
             report_form(request.files)
-            report = _stored(request, store, _count(request, file), dry_run=dry_run, stored=stored)
+            report = _stored(request, store, _count(request, file), trial if dry_run else None, stored=stored)
     if isinstance(report, DryRun):
-        report_dry_run(report, as_json=as_json)
+        trial.report(report, as_json=as_json)
     else:
         report_load(report, as_json=as_json)
 
 
 def _stored(
-    request: "LoadRequest", store: "LoadStore", total: int | None, *, dry_run: bool, stored: bool
+    request: "LoadRequest", store: "LoadStore", total: int | None, trial: of_load.TrialOptions | None, *, stored: bool
 ) -> "LoadReport | DryRun":
+    """`trial`: None: the messages are stored."""
     from delaystore.bulk.request import DirectLoad, finished_meanwhile, left_by_failure
 
     with _progress(total) as show, stop_requests() as stop:
@@ -326,15 +326,17 @@ def _stored(
         load = DirectLoad(request, store, watch)
         try:
             with stop.interrupting():
-                return load.dry_run(stored=stored) if dry_run else load.run()
+                if trial is None:
+                    return load.run()
+                return load.dry_run(stored=stored, duplicates=not trial.preview)
         except (DelaystoreError, StoppedAtOnceError):
             if not stop.made:
                 raise
-            meanwhile = None if dry_run else finished_meanwhile(request, store)
+            meanwhile = None if trial else finished_meanwhile(request, store)
             if meanwhile is not None:
                 print_note("too late to stop: the messages were stored meanwhile")
                 return meanwhile
-            print_note(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request, store)}")
+            print_note(f"stopped; {'a dry run writes nothing' if trial else left_by_failure(request, store)}")
             raise typer.Exit(stop.exit_code) from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delaystore import message, settings
-from delaystore.bulk import options
+from delaystore.bulk import options, preview
 from delaystore.cli import _changing, _send
 from delaystore.dispatcher import _batch, _forwarding, _in_flight, health
 from delaystore.ingress.control import _protocol
@@ -58,6 +58,9 @@ def row(name: str) -> str:
         ("bulk change", f"{_changing.ASKED:,} messages"),
         ("rows of `send --file`", f"{_send.MOST:,}"),
         ("load id", f"{options.MAX_LOAD_ID_BYTES} bytes"),
+        ("spread of a load", f"{options.LONGEST_SPREAD.days:,} days"),
+        ("rows a second", f"1 to {options.FASTEST:,}"),
+        ("destinations in the preview", f"{preview.MOST_DESTINATIONS:,}"),
         ("line of a JSON", f"{lines.MAX_LINE_BYTES // MIB} MiB"),
         ("batch size of", f"{_running._LARGEST_BATCH:,}"),
         ("[returns of a message]", f"{content.MOST} times"),

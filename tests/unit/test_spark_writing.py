@@ -11,9 +11,10 @@ from pyspark.sql.types import BinaryType
 
 from delaystore.bulk.options import write_options
 from delaystore.bulk.rejects import RejectFolder
-from delaystore.bulk.spark._writing import BatchWriter
+from delaystore.bulk.spark._driver_client import DriverClient
+from delaystore.bulk.spark._writing import BatchWriter, of_a_task
 from delaystore.bulk.staging import _stores
-from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.integration.loading import end_lease
@@ -26,6 +27,23 @@ def run(url: str, **options: str) -> BatchWriter:
     """A run of the load "one", as each process that runs it makes one."""
     given = {"store": url, "endpoint": "sales", "loadId": "one", **options}
     return BatchWriter(schema(ROWS), write_options(given), None)
+
+
+class FourTasks(DriverClient):
+    """Of a driver that is not asked."""
+
+    def parallelism(self) -> int:
+        return 4
+
+
+def test_the_limit_of_a_rate_is_divided_by_the_tasks_of_a_time(sqlite_url: str) -> None:
+    given = write_options({"store": sqlite_url, "endpoint": "sales", "maxRowsPerSecond": "10"})
+    assert of_a_task(given, FourTasks(1, 1, b"")).max_rows_per_second == 2.5
+    assert of_a_task(given, FourTasks(1, 1, b"")).endpoint == "sales"
+    unlimited = write_options({"store": sqlite_url, "endpoint": "sales"})
+    assert of_a_task(unlimited, None) == unlimited
+    with pytest.raises(ConfigurationError, match="the option maxRowsPerSecond needs the driver service"):
+        run(sqlite_url, maxRowsPerSecond="10")
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -133,6 +133,18 @@ def finished_before(finished: FinishedLoad, again: int, rejected: int) -> str:
     return f"{text}, though there are {again} rows: load other data under another load id"
 
 
+def of_a_task(options: WriteOptions, driver: DriverClient | None) -> WriteOptions:
+    """Divide the limit of the load's rate by the tasks that Spark runs at a time. ConfigurationError if unknown."""
+    if options.max_rows_per_second is None:
+        return options
+    if driver is None:
+        raise ConfigurationError(
+            "the option maxRowsPerSecond needs the driver service, which register(spark) starts, though not for a "
+            "session of Spark Connect, whose driver is elsewhere; there, leave the option out"
+        )
+    return replace(options, max_rows_per_second=options.max_rows_per_second / max(1, driver.parallelism()))
+
+
 # Writing a DataFrame: one load.
 
 RENEWALS: Final = 3
@@ -153,7 +165,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._rejects = reject_folder(options, key, run=new_message_id())
         self._on_duplicate = options.on_duplicate
         self._staging = open_staging(
-            options, options.lease_seconds, None if driver is None else LoadOwner.of(driver.pid)
+            of_a_task(options, driver), options.lease_seconds, None if driver is None else LoadOwner.of(driver.pid)
         )
         self._driver = driver
         self._lease = str(uuid4())
@@ -234,7 +246,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
         self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
         self._options, self._driver = options, driver
-        self._staging = open_staging(options, options.lease_seconds)
+        self._staging = open_staging(of_a_task(options, driver), options.lease_seconds)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

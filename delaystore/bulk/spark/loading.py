@@ -18,18 +18,20 @@ from pyspark import InheritableThread
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from delaystore.bulk.columns import FILE, REASON, UNREADABLE
 from delaystore.bulk.conversion import Conversion, plan_conversion
 from delaystore.bulk.csv_files import COMMA, CsvForm
 from delaystore.bulk.files import DataFiles, Kind, bytes_a_row, can_be_checked, check_files
 from delaystore.bulk.json_lines import RAW, WHY, names_of, read_keys, read_lines
+from delaystore.bulk.preview import MINUTES, counts_of, minutes_of, preview_of
 from delaystore.bulk.rejects import Reason, Rejects, count_rejects
 from delaystore.bulk.request import DryRun, LoadReport, LoadRequest, report_of
 from delaystore.bulk.rows import OTHER_COLUMNS, renamed
 from delaystore.bulk.spark._columns import arrow_column, column_of, fields_of
 from delaystore.bulk.spark._errors import plain_error, plain_errors
+from delaystore.bulk.staging import open_load_store
 from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.stores import open_store
 from delaystore.stores.abc import ManagedDelayedMessageStore
@@ -266,21 +268,27 @@ def _write(spark: SparkSession, request: LoadRequest) -> None:
 
 # What a load would do: everything is converted and checked, and nothing is written.
 
-_CHECKED: Final = all_text(["message_id", "reason", "example"])
+_CHECKED: Final = all_text(["message_id", "destination", "reason", "example"]).add("minute", LongType())
 
 
-def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True) -> DryRun:
-    """The result that `load` would have. `stored`: whether to look for duplicates in the store, too. Raises as
-    `load`.
+def dry_run(
+    spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True, duplicates: bool = True
+) -> DryRun:
+    """The result that `load` would have. Raises as `load`.
+
+    `stored`: whether there is a store to ask, too. `duplicates`: whether to look for duplicates.
     """
     clock = time.monotonic()
 
     def run() -> DryRun:
         frame = read_files(spark, request.files, request.mapping)
         conversion = plan_conversion(fields_of(frame.schema), request.given, datetime.now(UTC))
-        checked = _checked(frame, conversion).persist()
+        checked = _checked(frame, conversion)
+        if not duplicates:
+            return _counted(request, checked, (None, 0, ()), clock, stored=stored)
+        checked = checked.persist()
         try:
-            return _counted(spark, request, checked, clock, stored=stored)
+            return _counted(request, checked, _duplicates(spark, request, checked, stored=stored), clock, stored=stored)
         finally:
             checked.unpersist()
 
@@ -288,22 +296,40 @@ def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stor
         return run_watched(spark, run, watcher)
 
 
-def _counted(spark: SparkSession, request: LoadRequest, checked: DataFrame, clock: float, *, stored: bool) -> DryRun:
+_Duplicates = tuple[int | None, int | None, tuple[str, ...]]
+"""Rows whose id came before, and ids that wait; None each: not known. Examples of both."""
+
+
+def _duplicates(spark: SparkSession, request: LoadRequest, checked: DataFrame, *, stored: bool) -> _Duplicates:
     good = checked.where("reason is null")
     several = good.groupBy("message_id").count().where("count > 1")
     twice = several.agg(sf.sum(sf.col("count") - 1).alias("count"), _some("message_id")).first()
     waiting, waits = _waiting(spark, request, good) if stored else (0, ())
-    return DryRun(
-        load_id=request.given.load_id,
-        messages=good.count(),
-        rejects=_rejects(checked),
-        twice=twice["count"] or 0 if twice else 0,
-        waiting=waiting,
-        examples=tuple(dict.fromkeys([*(twice["some"] if twice else ()), *waits])),
-        on_duplicate=request.given.on_duplicate,
-        stops_at_rejects=request.given.rejects is None,
-        seconds=time.monotonic() - clock,
-    )
+    examples = dict.fromkeys([*(twice["some"] if twice else ()), *waits])
+    return twice["count"] or 0 if twice else 0, waiting, tuple(examples)
+
+
+def _counted(
+    request: LoadRequest, checked: DataFrame, duplicates: _Duplicates, clock: float, *, stored: bool
+) -> DryRun:
+    """Spark counts rows by destination and minute, or by the reason of their rejection; only these come here."""
+    counted = checked.groupBy(*MINUTES, "reason").agg(sf.count(sf.lit(1)).alias("count"), _some("example")).collect()
+    counts = counts_of((*(row[name] for name in MINUTES), row["count"]) for row in counted if row["reason"] is None)
+    bad = {row["reason"]: Reason(row["count"], tuple(row["some"])) for row in counted if row["reason"] is not None}
+    twice, waiting, examples = duplicates
+    with closing(open_load_store(request.given)) as store:
+        return DryRun(
+            load_id=request.given.load_id,
+            messages=sum(sum(numbers.values()) for numbers in counts.values()),
+            rejects=Rejects(bad),
+            twice=twice,
+            waiting=waiting,
+            examples=examples,
+            on_duplicate=request.given.on_duplicate,
+            stops_at_rejects=request.given.rejects is None,
+            preview=preview_of(counts, store.store if stored else None),
+            seconds=time.monotonic() - clock,
+        )
 
 
 def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
@@ -317,20 +343,18 @@ def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
         examples = [left[text].pop(0) if left[text] else None for text in reasons]
         good = converted.staged.num_rows
         columns = [
-            pa.concat_arrays([converted.staged.column("message_id"), pa.nulls(bad, pa.string())]),
+            *(
+                pa.concat_arrays([converted.staged.column(name), pa.nulls(bad, pa.string())])
+                for name in ("message_id", "destination")
+            ),
             pa.array([*(None for _ in range(good)), *reasons], pa.string()),
             pa.array([*(None for _ in range(good)), *examples], pa.string()),
+            pa.concat_arrays([minutes_of(converted.staged.column("due_time")), pa.nulls(bad, pa.int64())]),
         ]
         return pa.StructArray.from_arrays(columns, names=_CHECKED.names)
 
     every = sf.struct(*(column_of(frame, name) for name in frame.columns))
     return frame.select(arrow_column(check, every, _CHECKED).alias("row")).select("row.*")
-
-
-def _rejects(checked: DataFrame) -> Rejects:
-    bad = checked.where("reason is not null").groupBy("reason")
-    rows = bad.agg(sf.count(sf.lit(1)).alias("count"), _some("example")).collect()
-    return Rejects({row["reason"]: Reason(row["count"], tuple(row["some"])) for row in rows})
 
 
 def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tuple[int | None, Sequence[str]]:

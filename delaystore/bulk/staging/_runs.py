@@ -31,6 +31,7 @@ from delaystore.bulk.staging.abc import (
     StagedAttempt,
     Staging,
 )
+from delaystore.clock import RateLimit
 from delaystore.errors import ConfigurationError, DelaystoreError, LoadLostError, StoreError, StoreSetupError
 from delaystore.stores.sql.urls import TOKEN_LENGTH
 
@@ -45,10 +46,14 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class SqlSink(AttemptSink):
-    """Collects rows to chunks; each is sorted by message_id, and copied in a transaction of its own."""
+    """Collects rows to chunks; each is sorted by message_id, and copied in a transaction of its own.
 
-    def __init__(self, database: LoadDatabase, token: str, lost: threading.Event) -> None:
+    `limit`: of the rows a second. A chunk has no more rows than it lets go at once.
+    """
+
+    def __init__(self, database: LoadDatabase, token: str, lost: threading.Event, limit: RateLimit) -> None:
         self._database, self._staging, self._lost = database, database.staging(token), lost
+        self._limit, self._most = limit, min(CHUNK_ROWS, limit.burst or CHUNK_ROWS)
         self._attempt = secrets.randbits(63)
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._rows = self._count = 0
@@ -60,7 +65,11 @@ class SqlSink(AttemptSink):
             self.write(batch.slice(0, half))
             self.write(batch.slice(half))
             return
-        if self._bytes + batch.nbytes > CHUNK_BYTES or self._rows + batch.num_rows > CHUNK_ROWS:
+        if batch.num_rows > self._most:
+            for start in range(0, batch.num_rows, self._most):
+                self.write(batch.slice(start, self._most))
+            return
+        if self._bytes + batch.nbytes > CHUNK_BYTES or self._rows + batch.num_rows > self._most:
             self._copy()
         self._waiting.append(batch)
         self._bytes += batch.nbytes
@@ -76,6 +85,9 @@ class SqlSink(AttemptSink):
             raise LoadLostError("the load was taken over, or given up after a time without a sign of life")
         if not self._rows:
             return
+        allowed = 0
+        while allowed < self._rows:
+            allowed += self._limit.wait(self._rows - allowed)
         rows = self._taken()
         try:
             with self._database.writing() as bound:
@@ -95,7 +107,9 @@ class SqlSink(AttemptSink):
 
 
 @contextmanager
-def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta) -> Iterator[SqlSink]:
+def sql_sink(
+    opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta, limit: RateLimit
+) -> Iterator[SqlSink]:
     """A sink for one attempt, which keeps the lease alive while the block lasts."""
     lost, ended = threading.Event(), threading.Event()
     with opened as database:
@@ -113,7 +127,7 @@ def sql_sink(opened: AbstractContextManager[LoadDatabase], token: str, lease: ti
         renewal_thread = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
         renewal_thread.start()
         try:
-            yield SqlSink(database, token, lost)
+            yield SqlSink(database, token, lost, limit)
         finally:
             ended.set()
             renewal_thread.join()
@@ -182,7 +196,8 @@ class SqlStaging(Staging):
     @override
     def attempt(self) -> AbstractContextManager[AttemptSink]:
         opened = kept_database(self._options) if self._database is None else nullcontext(self._database)
-        return sql_sink(opened, self._token, self._lease)
+        rate = self._options.max_rows_per_second if isinstance(self._options, WriteOptions) else None
+        return sql_sink(opened, self._token, self._lease, RateLimit(rate))
 
     @override
     def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:

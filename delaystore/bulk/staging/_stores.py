@@ -113,6 +113,8 @@ def check_plain_options(options: StoreOptions) -> None:
         raise ConfigurationError(_ONLY_IGNORE)
     if isinstance(options, WriteOptions) and options.key_column is not None:
         raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
+    if isinstance(options, WriteOptions) and options.max_rows_per_second is not None:
+        raise ConfigurationError("the option maxRowsPerSecond is for SQL stores; leave it out")
     if options.schema is not None or options.table is not None:
         raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -320,11 +320,30 @@ class SearchQueries(OperatorQueries):
 
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         """By the index of next attempts."""
+        found = self._of_numbers(self._between(since, until, bucket))
+        return {start_of(int(each), bucket): count for each, count in found.items() if each is not None}
+
+    def count_between_by_destination(
+        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
+    ) -> Mapping[str, Mapping[datetime, int]]:
+        """By the index of next attempts."""
+        destination = self._sql.table.c.destination
+        between = self._between(since, until, bucket).add_columns(destination)
+        numbered = between.where(destination.in_(list(destinations))).subquery("numbered")
+        groups = numbered.c.destination, numbered.c.number
+        counted = select(*groups, func.count().label("messages")).group_by(*groups).order_by(*groups)
+        found: dict[str, dict[datetime, int]] = {}
+        for row in self._execute(counted):
+            if row.number is not None:
+                found.setdefault(row.destination, {})[start_of(int(row.number), bucket)] = row.messages
+        return found
+
+    def _between(self, since: datetime, until: datetime, bucket: timedelta) -> Select[Any]:
+        """The number of the bucket of each message with its next attempt in that time."""
         table, length = self._sql.table, bindparam("seconds", seconds_of(bucket), type_=BigInteger)
         number = self._dialect.bucket(table.c.next_attempt, length).label("number")
         is_between = (table.c.next_attempt >= utc(since, "since")) & (table.c.next_attempt < utc(until, "until"))
-        found = self._of_numbers(select(number).where(is_between))
-        return {start_of(int(each), bucket): count for each, count in found.items() if each is not None}
+        return select(number).where(is_between)
 
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         """Reads all."""

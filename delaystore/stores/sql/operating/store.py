@@ -61,6 +61,9 @@ class OperableSqlStore(StoreWithLoads):
         SearchQueries.count_by_due_time, of=SearchQueries, opened_by="_looking_up"
     )
     count_between = in_transaction(SearchQueries.count_between, of=SearchQueries, opened_by="_one_call")
+    count_between_by_destination = in_transaction(
+        SearchQueries.count_between_by_destination, of=SearchQueries, opened_by="_one_call"
+    )
     count_by_destination = in_transaction(SearchQueries.count_by_destination, of=SearchQueries, opened_by="_one_call")
     count_failing = in_transaction(SearchQueries.count_failing, of=SearchQueries, opened_by="_looking_up")
     first_due_of_failing = in_transaction(SearchQueries.first_due_of_failing, of=SearchQueries, opened_by="_looking_up")
