@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import KeyRule, OnKey, check_destination, new_message_id
@@ -16,6 +15,7 @@ from delaystore.processes import actor_name, user_at_host
 from delaystore.renames import LOAD_OPTIONS
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.text import zone
 
 MAX_LOAD_ID_BYTES: Final = 255
 REJECTED: Final = KeyRule()
@@ -187,14 +187,6 @@ def new_load_id() -> str:
 def is_unnamed(load_id: str) -> bool:
     """Whether `new_load_id` made it; False for a user's own id, even if it begins like that."""
     return _OF_NOBODY.fullmatch(load_id) is not None
-
-
-def zone(name: str) -> ZoneInfo:
-    """The time zone of that name; ConfigurationError if there is none."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
 
 
 def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRule:

@@ -12,6 +12,8 @@ CREATE TABLE "my schema"."sales_delayed" (
 	first_sent TIMESTAMP WITH TIME ZONE,
 	failures VARCHAR,
 	failures_of VARCHAR COLLATE "C",
+	not_after TIMESTAMP WITH TIME ZONE,
+	load_number INTEGER,
 	PRIMARY KEY (message_id)
 )
 ;
@@ -20,6 +22,8 @@ CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, mes
 CREATE INDEX sales_delayed_failing ON "my schema"."sales_delayed" (next_attempt, message_id) WHERE failure_count > 0
 ;
 CREATE UNIQUE INDEX sales_delayed_keys ON "my schema"."sales_delayed" (message_key) WHERE message_key IS NOT NULL
+;
+CREATE INDEX sales_delayed_load ON "my schema"."sales_delayed" (load_number, message_id) WHERE load_number IS NOT NULL
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -171,6 +175,10 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 -- # remove_stored
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
+-- # shift
+UPDATE "my schema"."sales_delayed" SET due_time=(CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END + %(microseconds)s::BIGINT * INTERVAL '1 microsecond'), next_attempt=(CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END + %(microseconds)s::BIGINT * INTERVAL '1 microsecond'), failure_count=%(failure_count)s::INTEGER
+-- {'failure_count': 0}
+
 -- # show
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed"
@@ -201,6 +209,11 @@ WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE AND NOT (ahead.nex
 SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # times
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # unpark
 UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time

@@ -28,6 +28,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
+from delaystore.stores.records import Matching
 from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql._claims import Rows
 from delaystore.stores.sql._parts import StoreParts
@@ -195,18 +196,26 @@ class SearchQueries(OperatorQueries):
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
 
     def count(
-        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
-    ) -> tuple[int, Position | None]:
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        examine: int = EXAMINED,
+        due_times: bool = False,
+    ) -> Matching:
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
         check_number(examine, "examine")
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
         table = self._sql.table
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
-            counted = select(func.count()).select_from(table).where(*matches)
-            return int(self._execute(counted).scalar_one()), walked.end
-        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
-        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
+            times = [func.min(self._sql.unmarked), func.max(self._sql.unmarked)] if due_times else []
+            counted = select(func.count(), *times).select_from(table).where(*matches)
+            row = self._execute(counted).one()
+            return Matching.of(row[0], walked.end, row[1:])
+        rows = self._execute(select(table.c.message_id, table.c.headers, self._sql.unmarked).where(*matches))
+        due = [row[2] for row in _with_headers(wanted, rows, sys.maxsize)]
+        return Matching.of(len(due), walked.end, due)
 
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
@@ -235,7 +244,7 @@ class SearchQueries(OperatorQueries):
         if not wanted.headers:
             return self._execute(self._sql.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
         light = select(table.c.message_id, table.c.headers).where(*matches).order_by(*order)
-        ids = list(_with_headers(wanted, self._execute(light), limit + 1))
+        ids = [row.message_id for row in _with_headers(wanted, self._execute(light), limit + 1)]
         rows = {row.message_id: row for row in self._execute(self._sql.show, {"ids": ids})} if ids else {}
         return [rows[message_id] for message_id in ids if message_id in rows]
 
@@ -298,15 +307,15 @@ def values_of(order: Sequence[ColumnElement[Any]], position: Position) -> list[C
     return [literal(value, column.type) for value, column in zip(position, order, strict=True)]
 
 
-def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[str]:
-    """The ids of the first `most` rows whose headers match; headers that cannot be read do not."""
+def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[Any]:
+    """The first `most` rows whose headers match; headers that cannot be read do not."""
     for row in rows:
         try:
             headers = decode_mapping(row.headers)
         except ValueError:
             continue
         if type(row.message_id) is str and wanted.matches_headers(headers):
-            yield row.message_id
+            yield row
             most -= 1
             if not most:
                 return
