@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Self
+from zoneinfo import ZoneInfo
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
@@ -305,23 +306,26 @@ class Shift:
 
     def moved(self, due_time: datetime) -> datetime | None:
         """The new due time in UTC of a message that is due at `due_time`; None: that is out of range."""
+        days = self.days
         try:
-            start = due_time if not self.days or self.time_zone is None else self._days_later(due_time, self.time_zone)
-            found = start + (self.by - self.days)
+            start = _days_later(due_time, days, zone(self.time_zone)) if days and self.time_zone else due_time
+            found = start + (self.by - days)
         except OverflowError:
             return None
         return found if EARLIEST_DUE_TIME <= found <= LATEST_DUE_TIME else None
 
-    def _days_later(self, due_time: datetime, time_zone: str) -> datetime:
-        """`due_time` moved by the days alone."""
-        clocks = zone(time_zone)
-        local = due_time.astimezone(clocks).replace(tzinfo=None, fold=0) + self.days
-        before, after = (local.replace(tzinfo=clocks, fold=fold).utcoffset() or _NOTHING for fold in (0, 1))
-        early, late = ((local - offset).replace(tzinfo=UTC) for offset in (after, before))
-        if before >= after:
-            return late
-        early, late = early.replace(microsecond=0), late.replace(microsecond=0)
-        while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
-            middle = (early + (late - early) / 2).replace(microsecond=0)
-            early, late = (middle, late) if middle.astimezone(clocks).utcoffset() == before else (early, middle)
-        return late
+
+def _days_later(due_time: datetime, days: timedelta, clocks: ZoneInfo) -> datetime:
+    """The time in UTC at which the clocks show the same as at `due_time`, days later."""
+    local = due_time.astimezone(clocks) + days  # by its clocks: Python adds within a time zone, with fold 0
+    before, after = local.utcoffset(), local.replace(fold=1).utcoffset()
+    assert before is not None
+    assert after is not None
+    if before >= after:
+        return local.astimezone(UTC)
+    late = local.astimezone(UTC).replace(microsecond=0)
+    early = late - (after - before)
+    while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
+        middle = (early + (late - early) / 2).replace(microsecond=0)
+        early, late = (middle, late) if middle.astimezone(clocks).utcoffset() == before else (early, middle)
+    return late

@@ -344,7 +344,7 @@ class OperationQueries(OperatorQueries):
 
     @property
     def _columns(self) -> Sequence[ColumnElement[Any]]:
-        """Those that the table has: it may be of an earlier version."""
+        """The columns that the table has, which may be of an earlier version."""
         has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
         return [each for each in self._tables.operations.c if has_all or each.name not in _SINCE_0006]
 
