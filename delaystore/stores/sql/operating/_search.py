@@ -208,13 +208,14 @@ class SearchQueries(OperatorQueries):
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
         table = self._sql.table
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
+        due_time = [self._sql.unmarked] if due_times else []
         if not wanted.headers:
-            times = [func.min(self._sql.unmarked), func.max(self._sql.unmarked)] if due_times else []
+            times = [extreme(each) for extreme in (func.min, func.max) for each in due_time]
             counted = select(func.count(), *times).select_from(table).where(*matches)
             row = self._execute(counted).one()
             return Matching.of(row[0], walked.end, row[1:])
-        rows = self._execute(select(table.c.message_id, table.c.headers, self._sql.unmarked).where(*matches))
-        due = [row[2] for row in _with_headers(wanted, rows, sys.maxsize)]
+        rows = self._execute(select(table.c.message_id, table.c.headers, *due_time).where(*matches))
+        due = [row[2] if due_time else None for row in _with_headers(wanted, rows, sys.maxsize)]
         return Matching.of(len(due), walked.end, due)
 
     def positions(
