@@ -327,7 +327,7 @@ class OperationQueries(OperatorQueries):
         return changed
 
     def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
-        """Messages that a dispatcher has claimed, and has not removed meanwhile."""
+        """Messages that a dispatcher has claimed and not removed meanwhile, or whose new due time is out of range."""
         if not ids:
             return ()
         key = self._sql.table.c.message_id
