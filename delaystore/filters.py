@@ -1,14 +1,17 @@
-"""Which waiting messages an operation is about."""
+"""Which waiting messages an operation is about, and by how much it moves their due times."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Self
+from zoneinfo import ZoneInfo
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
+    EARLIEST_DUE_TIME,
+    LATEST_DUE_TIME,
     MAX_LOAD_ID_BYTES,
     MAX_MESSAGE_ID_BYTES,
     NOTHING,
@@ -17,7 +20,7 @@ from delaystore.message import (
     is_load_id,
     utc,
 )
-from delaystore.text import parse_time
+from delaystore.text import exact_duration_text, parse_time, zone
 
 ALL: Final = "all"
 """The member of a filter's document that means everything."""
@@ -248,3 +251,90 @@ def _as_json(value: object) -> object:
 
 EVERYTHING: Final = MessageFilter()
 """All waiting messages."""
+
+
+_DAY: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)
+_NOTHING: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The span by which due times are moved.
+
+    Without a time zone a day is 24 hours. With one, whole days are days of its calendar: a message that is due at nine
+    o'clock stays due at nine o'clock when the clocks change. The rest, less than a day, is elapsed time after these. If
+    the clocks skip a local time, the first moment after the gap takes its place; of a time that comes twice, the first.
+
+    Attributes:
+        by: The span; a negative one moves due times to an earlier time.
+        time_zone: The name of the time zone, such as Europe/Berlin; None: a day is 24 hours.
+
+    Raises:
+        InvalidMessageError: The span is 0, or longer than the range of due times.
+        ConfigurationError: The time zone is unknown.
+
+    """
+
+    by: timedelta
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise InvalidMessageError("by is 0, which changes no due time; give a time such as 7d or -2h")
+        if abs(self.by) > LATEST_DUE_TIME - EARLIEST_DUE_TIME:
+            raise InvalidMessageError(
+                f"by {exact_duration_text(self.by)} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
+            )
+        if self.time_zone is not None:
+            zone(self.time_zone)
+
+    def __str__(self) -> str:
+        where = "" if self.time_zone is None else f" in {self.time_zone}"
+        return f"by {exact_duration_text(self.by)}{where}"
+
+    @classmethod
+    def of(cls, by: timedelta | float, time_zone: str | None = None) -> Self:
+        """Make a shift by a timedelta or seconds; raises as the class."""
+        try:
+            if isinstance(by, bool):
+                raise TypeError
+            span = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        except (TypeError, ValueError):
+            raise InvalidMessageError(f"by must be a timedelta or a number of seconds, not {by!r}") from None
+        except OverflowError:
+            raise InvalidMessageError(
+                f"by {by} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
+            ) from None
+        return cls(span, time_zone)
+
+    @property
+    def days(self) -> timedelta:
+        """The days of the calendar by which due times move; 0 without a time zone."""
+        return _NOTHING if self.time_zone is None else abs(self.by) // _DAY * (_DAY if self.by > _NOTHING else -_DAY)
+
+    def moved(self, due_time: datetime) -> datetime | None:
+        """The new due time in UTC of a message that is due at `due_time`; None: that is out of range."""
+        days = self.days
+        try:
+            start = _days_later(due_time, days, zone(self.time_zone)) if days and self.time_zone else due_time
+            found = start + (self.by - days)
+        except OverflowError:
+            return None
+        return found if EARLIEST_DUE_TIME <= found <= LATEST_DUE_TIME else None
+
+
+def _days_later(due_time: datetime, days: timedelta, clocks: ZoneInfo) -> datetime:
+    """The time in UTC at which the clocks show the same as at `due_time`, days later."""
+    local = due_time.astimezone(clocks) + days  # by its clocks: Python adds within a time zone, with fold 0
+    before, after = local.utcoffset(), local.replace(fold=1).utcoffset()
+    assert before is not None
+    assert after is not None
+    if before >= after:
+        return local.astimezone(UTC)
+    late = local.astimezone(UTC).replace(microsecond=0)
+    early = late - (after - before)
+    while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
+        middle = (early + (late - early) / 2).replace(microsecond=0)
+        early, late = (middle, late) if middle.astimezone(clocks).utcoffset() == before else (early, middle)
+    return late

@@ -69,7 +69,7 @@ OPTIONS: Final = (
     _option("--since", "--failed-after", *_ERRORS),
     _option("--until", "--failed-before", *_ERRORS),
     _option("--before", "--after", "changes"),
-    _option("--by", "--actor", *_CHANGES),
+    _option("--by", "--actor", *(name for name in _CHANGES if name != "reschedule")),
     _option("--by", "--per", "count"),
     _option("--resume", "--continue", "export"),
     _option("--due-by", "--due-from", *_MOVES),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 from unicodedata import category
 from urllib.parse import unquote_to_bytes
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 
@@ -142,6 +143,22 @@ def parse_duration(text: str, option: str) -> timedelta:
         raise ConfigurationError(f"{option} {text!r} is out of range") from None
 
 
+def parse_shift(text: str, option: str) -> timedelta:
+    """Parse a duration as `parse_duration`; with `-` before it, it is negative."""
+    found = re.fullmatch(r"\s*([+-]?)(\d.*)", text, re.ASCII | re.DOTALL)
+    if found is None:
+        raise ConfigurationError(f"{option} {text!r} is no duration; write 7d, 2h30m, or -2h for an earlier time")
+    return parse_duration(found[2], option) * (-1 if found[1] == "-" else 1)
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone of that name; ConfigurationError if there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
+
+
 def parse_time(text: str) -> datetime:
     """Parse a time in a form of RFC 3339 or ISO 8601.
 
@@ -203,6 +220,18 @@ def duration_text(span: timedelta, *, spaced: bool = False) -> str:
     if spaced:
         return " ".join(f"{number:,} {'min' if unit == 'm' else unit}" for number, unit in _parts_of(span))
     return "".join(f"{number}{unit}" for number, unit in _parts_of(span))
+
+
+def exact_duration_text(span: timedelta) -> str:
+    """A duration in words, with all its units: `7 days`, `-2 hours 30 minutes`, `1.5 seconds`."""
+    rest, parts = abs(span), []
+    for unit in ("day", "hour", "minute"):
+        number, rest = divmod(rest, timedelta(**{f"{unit}s": 1}))
+        parts += [counted(number, unit)] if number else []
+    if rest or not parts:
+        seconds = f"{rest.seconds}.{rest.microseconds:06}".rstrip("0").rstrip(".")
+        parts.append(f"{seconds} second{'' if seconds == '1' else 's'}")
+    return ("-" if span < timedelta(0) else "") + " ".join(parts)
 
 
 def _parts_of(span: timedelta) -> list[tuple[float, str]]:

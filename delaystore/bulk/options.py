@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.bulk.windows import SendWindow
 from delaystore.errors import ConfigurationError, InvalidMessageError
@@ -18,7 +17,7 @@ from delaystore.processes import actor_name, user_at_host
 from delaystore.renames import LOAD_OPTIONS
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Change, ChangeAction, Way
-from delaystore.text import parse_duration
+from delaystore.text import parse_duration, zone
 
 REJECTED: Final = KeyRule()
 """The default rule for a key of a waiting message."""
@@ -211,14 +210,6 @@ def new_load_id() -> str:
 def is_unnamed(load_id: str) -> bool:
     """Whether `new_load_id` made it; False for a user's own id, even if it begins like that."""
     return _OF_NOBODY.fullmatch(load_id) is not None
-
-
-def zone(name: str) -> ZoneInfo:
-    """The time zone of that name; ConfigurationError if there is none."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
 
 
 def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRule:

@@ -9,7 +9,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaystore.bulk.options import zone
 from delaystore.bulk.values import (
     EARLIEST,
     LATEST,
@@ -21,6 +20,7 @@ from delaystore.bulk.values import (
 )
 from delaystore.bulk.windows import DAY, SendWindow
 from delaystore.errors import ConfigurationError
+from delaystore.text import zone
 
 # A number from 0 to 1 of each message, which its id alone decides.
 

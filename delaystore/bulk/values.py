@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from delaystore.bulk.options import AmbiguousTime, zone
+from delaystore.bulk.options import AmbiguousTime
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -26,6 +26,7 @@ from delaystore.message import (
 )
 from delaystore.migrations.records.reader import float_text, json_of
 from delaystore.stores.sql.codec import encode_mapping
+from delaystore.text import zone
 
 # What is wrong with the rows of a batch.
 

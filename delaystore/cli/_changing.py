@@ -1,9 +1,9 @@
 """`delaystore cancel`, `reschedule` and `operations`: one message, or many in steps."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typing_extensions import override
@@ -20,20 +20,23 @@ from delaystore.cli._options import (
     all_option,
     environment_option,
     id_or_key,
-    parse_due,
+    parse_new_due,
 )
 from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedAtOnceError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, unmarked
+from delaystore.message import unmarked
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Operation, OperationKind, OperationState, Way
 from delaystore.text import counted, time_text
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from delaystore.cli._options import OpenedEndpoint
+    from delaystore.filters import Shift
     from delaystore.operations import Operations, Preview
 
 ASKED: Final = 1_000
@@ -91,14 +94,23 @@ class BulkChange:
             raise ConfigurationError("--dry-run needs a filter or --all; leave it out")
         return not named
 
-    def make(self, opened: "OpenedEndpoint", operations: "Operations", begin: Callable[[str], Operation]) -> None:
+    def make(
+        self,
+        opened: "OpenedEndpoint",
+        operations: "Operations",
+        begin: Callable[[str], Operation],
+        when: Mapping[str, Any] | None = None,
+    ) -> None:
         """Make the change of the options; `begin` makes an operation of a new id. Raises typer.Exit where not all
         was done.
+
+        `when`: the arguments of a reschedule that say the new due time.
         """
         from delaystore.operations import new_operation_id
 
+        new = None if when is None else operations.new_due_time(**when)  # refuses a mistake before the question
         if self.dry_run:
-            preview(operations, self.wanted, as_json=self.as_json)
+            preview(operations, self.wanted, new, as_json=self.as_json)
             return
         total = opened.delivery.estimate_count().messages
         if not self.yes:
@@ -164,31 +176,44 @@ def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> 
     raise typer.Exit(stop.exit_code) from None
 
 
-def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -> None:
-    """Print how many match, and the first of them."""
-    found = _counted(operations, wanted)
+def preview(
+    operations: "Operations", wanted: MessageFilter, new: "datetime | Shift | None" = None, *, as_json: bool
+) -> None:
+    """Print how many match, and the first of them; for a reschedule also the old and new due times."""
+    found = _counted(operations, wanted, new)
     if as_json:
-        sample = [documents.summary(message) for message in found.sample]
         of_filter = {"filter": wanted.as_dict(), "about": str(wanted)}
-        print_document({"dry_run": True, **of_filter, "count": found.count, "sample": sample})
+        print_document({"dry_run": True, **of_filter, **found.document()})
         return
     print_line(f"{_matching(found)}; nothing is changed")
+    if new is not None and found.count:
+        first, last = found.found.first_due, found.found.last_due
+        rows = [("now", time_text(first), time_text(last)), ("then", _moved(found, first), _moved(found, last))]
+        print_table(("due", "first", "last"), rows, unbroken=("due", "first", "last"))
     if found.sample:
-        _print_sample(found.sample)
+        _print_sample(found)
     if found.count > len(found.sample):
         print_line(f"... and {found.count - len(found.sample):,} more")
 
 
-def _print_sample(sample: Sequence[DelayedMessage]) -> None:
-    rows = [(message.message_id, message.destination, time_text(unmarked(message))) for message in sample]
-    print_table(("id", "destination", "due"), rows, unbroken=("due",))
+def _print_sample(found: "Preview") -> None:
+    rows = [
+        (each.message_id, each.destination, time_text(unmarked(each)), _moved(found, unmarked(each)))
+        for each in found.sample
+    ]
+    columns = ("id", "destination", "due", "new due time")[: 3 if found.new is None else 4]
+    print_table(columns, [row[: len(columns)] for row in rows], unbroken=columns[2:])
 
 
-def _counted(operations: "Operations", wanted: MessageFilter) -> "Preview":
+def _moved(found: "Preview", due_time: "datetime | None") -> str:
+    return time_text(found.moved(due_time)) or "out of range, stays"
+
+
+def _counted(operations: "Operations", wanted: MessageFilter, new: "datetime | Shift | None" = None) -> "Preview":
     from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
-        return operations.preview(wanted, progress=lambda count: bar.show("counting", count, None))
+        return operations.preview(wanted, new=new, progress=lambda count: bar.show("counting", count, None))
 
 
 def _matching(found: "Preview") -> str:
@@ -204,12 +229,13 @@ def _report_operation(operation: Operation, *, as_json: bool) -> None:
     if as_json:
         print_document(documents.record(operation))
     else:
-        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
-        print_line(f"{WORDS[operation.kind].done}{to}: {counted(operation.changed, 'message')} ({operation.wanted})")
+        done = f"{WORDS[operation.kind].done}{operation.when}"
+        print_line(f"{done}: {counted(operation.changed, 'message')} ({operation.wanted})")
     if operation.held:
         named = ", ".join(operation.held_ids[:_NAMED])
         rest = f" and {operation.held - _NAMED:,} more" if operation.held > _NAMED else ""
-        print_note(f"being dispatched, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
+        why = "being dispatched" if operation.shift is None else "being dispatched, or with a new due time out of range"
+        print_note(f"{why}, and left alone: {counted(operation.held, 'message')}: {named}{rest}")
 
 
 ActorName = Annotated[
@@ -288,6 +314,22 @@ def reschedule(
     key: KeyOption = None,
     delay: DelayOption = None,
     at: At = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="DURATION",
+            help="Move each due time by this span: 7d, or -2h to an earlier time. A day is 24 hours, unless "
+            "--time-zone is given.",
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Time zone of --by, as Europe/Berlin: a day keeps the local time when clocks change.",
+        ),
+    ] = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,
@@ -299,25 +341,26 @@ def reschedule(
 ) -> None:
     """Change the due time of waiting messages.
 
-    Rescheduled messages get all their retries again. With a filter all messages get the same due time, in steps. If the
-    command is interrupted, `delaystore operations resume` continues it. Messages that are stored during the operation
-    may or may not be rescheduled. A message that is being dispatched keeps its due time.
+    --delay and --at give all messages the same due time. --by moves the due time of each message. Rescheduled messages
+    get all their retries again. With a filter the command works in steps. If it is interrupted, `delaystore operations
+    resume` continues it, and moves no due time twice. Messages that are stored during the operation may or may not be
+    rescheduled. A message that is being dispatched keeps its due time.
     """
     wanted = which.filter()
     bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
-    after, instant = parse_due(delay, at)
+    when = parse_new_due(delay, at, by, time_zone)
     with where.open() as opened:
         operations = acting(opened, actor)
         if is_bulk:
 
             def begin(new: str) -> Operation:
-                return operations.begin_reschedule(wanted, delay=after, at=instant, operation_id=new)
+                return operations.begin_reschedule(wanted, **when, operation_id=new)
 
-            bulk.make(opened, operations, begin)
+            bulk.make(opened, operations, begin, when)
             return
         named = id_or_key(message_id, key)
-        outcome = operations.reschedule_one(message_id, key=key, delay=after, at=instant)
+        outcome = operations.reschedule_one(message_id, key=key, **when)
     if as_json:
         print_document({**named, "outcome": outcome.value})
     else:
@@ -428,8 +471,7 @@ def _unknown(operation_id: str) -> typer.Exit:
 
 def _row(operation: Operation) -> tuple[str, ...]:
     """The whole id: it is typed again."""
-    when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
-    what = f"{operation.kind}{when}: {operation.wanted}"
+    what = f"{operation.kind}{operation.when}: {operation.wanted}"
     return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what
 
 

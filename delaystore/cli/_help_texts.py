@@ -96,7 +96,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "count": {"Select": _FILTERS, "Control": "--per --exact"},
     "cancel": {"Select": f"--key {_FILTERS} --all", "Control": "--dry-run --yes --actor"},
     "reschedule": {
-        "New due time": "--delay --at",
+        "New due time": "--delay --at --by --time-zone",
         "Select": f"--key {_FILTERS} --all",
         "Control": "--dry-run --yes --actor",
     },

@@ -20,7 +20,7 @@ from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores import DelayedMessageStore
 from delaystore.stores.opening import store_at
 from delaystore.stores.records import Way
-from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, text_or_file
+from delaystore.text import JsonError, parse_duration, parse_instant, parse_json, parse_shift, text_or_file
 from delaystore.transports import Transport
 from delaystore.transports.opening import transport_at
 
@@ -41,6 +41,25 @@ def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, date
         None if delay is None else parse_duration(delay, "--delay"),
         None if at is None else parse_instant(at, "--at"),
     )
+
+
+def parse_new_due(delay: str | None, at: str | None, by: str | None, time_zone: str | None) -> dict[str, Any]:
+    """What --delay, --at, --by and --time-zone say, as arguments of a reschedule; ConfigurationError unless just one of
+    the first three is given.
+    """
+    given = [each is not None for each in (delay, at, by)]
+    if not any(given):
+        raise ConfigurationError("when is it due? pass --delay DURATION, --at TIME or --by DURATION")
+    if sum(given) > 1:
+        raise ConfigurationError("pass only one of --delay, --at and --by; --actor NAME names the actor")
+    if by is None:
+        if time_zone is not None:
+            raise ConfigurationError("--time-zone needs --by; leave it out")
+        return dict(zip(("delay", "at"), parse_due(delay, at), strict=True))
+    span = parse_shift(by, "--by")
+    if not span:
+        raise ConfigurationError("--by is 0, which changes no due time; write 7d or -2h, for example")
+    return {"by": span, "time_zone": time_zone}
 
 
 def parse_position(text: str | None, option: str) -> Position | None:

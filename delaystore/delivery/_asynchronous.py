@@ -168,6 +168,7 @@ class AsyncOperations:
     search = awaited(Operations.search)
     preview = awaited(Operations.preview)
     count_by_due_time = awaited(Operations.count_by_due_time)
+    new_due_time = awaited(Operations.new_due_time)
     begin_cancel = awaited(Operations.begin_cancel)
     begin_reschedule = awaited(Operations.begin_reschedule)
     run = awaited(Operations.run)

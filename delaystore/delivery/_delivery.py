@@ -393,25 +393,32 @@ class DelayedDelivery(Sender):
         key: str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
         Args:
             message_id: Its id; or else give `key`.
             key: Its key; or else give `message_id`.
-            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at` or `by`.
             at: The new due time as an aware datetime; `max_wait` of the message's key does not limit it.
+            by: The span by which the due time moves, a timedelta or seconds; negative: to an earlier time.
+            time_zone: The time zone, such as `Europe/Berlin`, whose calendar days whole days of `by` are, also when
+                clocks change. None: a day is 24 hours.
 
         Returns:
             DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
 
         Raises:
-            InvalidMessageError: Not exactly one of `delay` and `at` is given, or it can be no due time.
-            ConfigurationError: The store cannot change waiting messages, or does not support keys.
-            StoreError: The store fails; the call can be made again.
+            InvalidMessageError: Not exactly one of `delay`, `at` and `by` is given, or the due time is out of range.
+            ConfigurationError: The store cannot change waiting messages, or does not support keys, or the time zone is
+                unknown.
+            StoreError: The store fails; the call can be made again, with `by` only if the due time shows that it did
+                nothing.
 
         """
-        return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
+        return self._changes.reschedule(message_id, key=key, delay=delay, at=at, by=by, time_zone=time_zone)
 
     def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Make a waiting message due now, with fresh retries, unless a dispatcher has claimed it.

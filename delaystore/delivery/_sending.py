@@ -434,6 +434,8 @@ class EnlistedDelivery(Sender):
         key: str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
@@ -442,21 +444,24 @@ class EnlistedDelivery(Sender):
         Args:
             message_id: Its id; or else give `key`.
             key: Its key; or else give `message_id`.
-            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at` or `by`.
             at: The new due time as an aware datetime.
+            by: The span by which the due time moves, a timedelta or seconds; negative: to an earlier time.
+            time_zone: The time zone, such as `Europe/Berlin`, whose calendar days whole days of `by` are, also when
+                clocks change. None: a day is 24 hours.
 
         Returns:
             DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
 
         Raises:
-            InvalidMessageError: Not exactly one of `message_id` and `key` is given, or not exactly one of `delay` and
-                `at`, or it can be no due time.
+            InvalidMessageError: Not exactly one of `message_id` and `key` is given, or not exactly one of `delay`, `at`
+                and `by`, or the new due time is out of range.
             ConfigurationError: The store does not support keys, or keeps no audit trail although changes are to
-                be noted.
+                be noted, or the time zone is unknown.
             StoreError: The store fails.
 
         """
-        return self._changes.reschedule(message_id, key=key, delay=delay, at=at)
+        return self._changes.reschedule(message_id, key=key, delay=delay, at=at, by=by, time_zone=time_zone)
 
     def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Make a waiting message due now, as `DelayedDelivery.send_now`; it is dispatched after your transaction."""

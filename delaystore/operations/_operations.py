@@ -1,16 +1,18 @@
 """What operators do with waiting messages."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import token_hex
+from time import monotonic
 from typing import Final
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position, check_destination, utc, waiting_until
+from delaystore.filters import MessageFilter, Shift
+from delaystore.message import DelayedMessage, Position, check_destination, unmarked, utc, waiting_until
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
 from delaystore.operations.changes import (
     MOST_BYTES,
@@ -18,6 +20,7 @@ from delaystore.operations.changes import (
     MessageRequest,
     OperationListener,
     RequestResult,
+    new_due_time,
     reschedule_action,
 )
 from delaystore.operations.error_queue import ErrorQueue
@@ -30,6 +33,7 @@ from delaystore.stores.records import (
     AuditEntry,
     ChangeAction,
     Destination,
+    Matching,
     Operation,
     OperationKind,
     OperationState,
@@ -151,38 +155,65 @@ class Operations:
         self,
         wanted: MessageFilter,
         *,
+        new: datetime | Shift | None = None,
         sample: int = 5,
         at_most: int | None = None,
+        seconds: float = math.inf,
         progress: CountListener | None = None,
     ) -> Preview:
         """Count the messages that match, and find the first of them; changes nothing.
 
         Args:
             wanted: The filter.
+            new: The new due time of a reschedule, or its shift, as `new_due_time` returns it; None: due times stay.
             sample: How many of the messages the result has.
             at_most: Stop counting from this number on; None: count all.
+            seconds: Stop counting after this time.
             progress: Called with the number so far; an error that it raises ends the counting.
 
         Returns:
-            The number of messages, and the first of them.
+            The number of messages, and the first of them; for a reschedule also the due times before and after it.
 
         """
-        store = self._access.operable()
-        found: list[DelayedMessage] = []
-        count, after = 0, None
+        store, ends = self._access.operable(), monotonic() + seconds
+        sampled: list[DelayedMessage] = []
+        found = Matching(0, None)
         while True:
-            if len(found) < sample:
-                page = self.search(wanted, after=after, limit=sample - len(found))
-                found += page.messages
-                matched, after = len(page.messages), page.next_key
+            if len(sampled) < sample:
+                page = self.search(wanted, after=found.next_key, limit=sample - len(sampled))
+                sampled += page.messages
+                more = Matching.of(len(page.messages), page.next_key, map(unmarked, page.messages))
             else:
                 with self._access.call("counting messages"):
-                    matched, after = store.count_matching(wanted, after=after)
-            count += matched
+                    more = store.count_matching(wanted, after=found.next_key, due_times=new is not None)
+            found = found.and_then(more)
             if progress is not None:
-                progress(count)
-            if after is None or (at_most is not None and count >= at_most):
-                return Preview(wanted=wanted, count=count, sample=found, complete=after is None)
+                progress(found.count)
+            if found.next_key is None or (at_most is not None and found.count >= at_most) or monotonic() > ends:
+                return Preview(wanted=wanted, found=found, sample=sampled, new=new)
+
+    def new_due_time(
+        self,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
+    ) -> datetime | Shift:
+        """The new due time that `begin_reschedule` would give messages now, or the shift, for a preview.
+
+        Args:
+            delay: As for `begin_reschedule`.
+            at: As for `begin_reschedule`.
+            by: As for `begin_reschedule`.
+            time_zone: As for `begin_reschedule`.
+
+        Returns:
+            The due time in UTC, or the shift.
+
+        """
+        new = new_due_time(self._access.due_time, delay, at, by, time_zone)
+        return new if isinstance(new, Shift) else waiting_until(new, "the new due time")
 
     def count_by_due_time(
         self, wanted: MessageFilter, bucket: timedelta, *, progress: CountListener | None = None
@@ -231,24 +262,30 @@ class Operations:
         *,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
         operation_id: str | None = None,
     ) -> Operation:
         """Keep in the store that all messages that match get a new due time and fresh retries; `run` does it.
 
         Args:
             wanted: The filter.
-            delay: The due time of all of them, as a timedelta or seconds from now; or else give `at`.
+            delay: The due time of all of them, as a timedelta or seconds from now; or else give `at` or `by`.
             at: Their due time as an aware datetime.
+            by: The span by which the due time of each moves, a timedelta or seconds; negative: to an earlier time.
+            time_zone: The time zone, such as `Europe/Berlin`, whose calendar days whole days of `by` are, also when
+                clocks change. None: a day is 24 hours.
             operation_id: As for `begin_cancel`.
 
         Returns:
             The operation, whose id `run` takes.
 
         """
-        due_time = waiting_until(self._access.due_time(delay, at), "the new due time")
+        new = self.new_due_time(delay=delay, at=at, by=by, time_zone=time_zone)
+        if isinstance(new, Shift):
+            return self._begin(OperationKind.RESCHEDULE, wanted, operation_id, shift=new)
         sends_now = reschedule_action(delay) is ChangeAction.SEND_NOW
-        began = due_time if sends_now else None
-        return self._begin(OperationKind.RESCHEDULE, wanted, operation_id, due_time, began)
+        return self._begin(OperationKind.RESCHEDULE, wanted, operation_id, new, new if sends_now else None)
 
     def _begin(
         self,
@@ -257,6 +294,7 @@ class Operations:
         operation_id: str | None,
         due_time: datetime | None = None,
         began: datetime | None = None,
+        shift: Shift | None = None,
     ) -> Operation:
         """Keep a new operation in the store, noted; it has changed nothing yet. `began` None: now."""
         store = self._access.operable()
@@ -268,6 +306,7 @@ class Operations:
                 by=self.by,
                 began=began or store.now(),
                 due_time=due_time,
+                shift=shift,
             )
             store.begin_operation(operation, change=self._access.actor.change(operation.action))
         return operation
@@ -275,7 +314,8 @@ class Operations:
     def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
         """Take steps until the operation has ended, from where it was left; no message is changed twice.
 
-        Messages that a dispatcher has claimed are left alone, and counted as held. Killed at any point, `run` with the
+        Messages that a dispatcher has claimed are left alone, and counted as held, as are messages whose due time a
+        shift would move out of range. Killed at any point, `run` with the
         same id goes on.
 
         Args:
@@ -325,6 +365,8 @@ class Operations:
         *,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
         progress: OperationListener | None = None,
     ) -> Operation:
         """Reschedule all messages that match: `begin_reschedule` and `run`.
@@ -333,13 +375,16 @@ class Operations:
             wanted: The filter.
             delay: As for `begin_reschedule`.
             at: As for `begin_reschedule`.
+            by: As for `begin_reschedule`.
+            time_zone: As for `begin_reschedule`.
             progress: As for `run`.
 
         Returns:
             The operation as it has ended.
 
         """
-        return self.run(self.begin_reschedule(wanted, delay=delay, at=at).operation_id, progress)
+        begun = self.begin_reschedule(wanted, delay=delay, at=at, by=by, time_zone=time_zone)
+        return self.run(begun.operation_id, progress)
 
     def abandon(self, operation_id: str) -> Operation | None:
         """End an operation that runs; its changes stay.
@@ -414,20 +459,25 @@ class Operations:
         key: str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`.
 
         Args:
             message_id: Its id; or else give `key`.
             key: Its key; or else give `message_id`.
-            delay: The new due time as a timedelta or seconds from now; or else give `at`.
+            delay: The new due time as a timedelta or seconds from now; or else give `at` or `by`.
             at: The new due time as an aware datetime.
+            by: The span by which the due time moves, a timedelta or seconds; negative: to an earlier time.
+            time_zone: The time zone, such as `Europe/Berlin`, whose calendar days whole days of `by` are, also when
+                clocks change. None: a day is 24 hours.
 
         Returns:
             DONE, NOT_FOUND, or BEING_DISPATCHED: a dispatcher has claimed it.
 
         """
-        return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at)
+        return self._access.messages.reschedule(message_id, key=key, delay=delay, at=at, by=by, time_zone=time_zone)
 
     def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = MOST_BYTES) -> Sequence[RequestResult]:
         """Do requests about single messages in one transaction, in order, and note each change by its asker.

@@ -4,17 +4,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from delaystore.calls import Call
 from delaystore.errors import ConfigurationError, StoreError
-from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
+from delaystore.filters import MessageFilter, Shift
+from delaystore.message import DelayedMessage, Position, unmarked
 from delaystore.operations.changes import Actor, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores import documents
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore
-from delaystore.stores.records import AuditEntry
+from delaystore.stores.records import AuditEntry, Matching
 from delaystore.text import counted
 from delaystore.transports.abc import Transport
 
@@ -136,16 +137,43 @@ class Preview:
 
     Attributes:
         wanted: The filter.
-        count: Messages that match now; claimed messages are among them.
+        found: Messages that match now; claimed messages are among them. For a reschedule it has their due times.
         sample: The first of them.
-        complete: False: counting was ended, and more may match.
+        new: Their new due time, or the shift of each; None: they get no other due time.
 
     """
 
     wanted: MessageFilter
-    count: int
+    found: Matching
     sample: Sequence[DelayedMessage]
-    complete: bool = True
+    new: datetime | Shift | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages match."""
+        return self.found.count
+
+    @property
+    def complete(self) -> bool:
+        """Whether all messages were counted; False: more may match, and the due times may lie further apart."""
+        return self.found.next_key is None
+
+    def document(self) -> dict[str, Any]:
+        """The preview as JSON; of a reschedule with the due times before and after it."""
+        sample = [documents.summary(message) for message in self.sample]
+        document: dict[str, Any] = {"count": self.count, "complete": self.complete}
+        if self.new is not None:
+            for name, due_time in (("first_due", self.found.first_due), ("last_due", self.found.last_due)):
+                document |= {name: documents.instant(due_time), f"new_{name}": documents.instant(self.moved(due_time))}
+            for each, message in zip(sample, self.sample, strict=True):
+                each["new_due_time"] = documents.instant(self.moved(unmarked(message)))
+        return {**document, "sample": sample}
+
+    def moved(self, due_time: datetime | None) -> datetime | None:
+        """The new due time of a message that is due at `due_time`; None: there is none, or it is out of range."""
+        if due_time is None or self.new is None:
+            return None
+        return self.new.moved(due_time) if isinstance(self.new, Shift) else self.new
 
 
 class Export:

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol, Self
 
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, MessageBeingDispatchedError
+from delaystore.errors import ConfigurationError, InvalidMessageError, MessageBeingDispatchedError
+from delaystore.filters import Shift
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
@@ -72,11 +73,13 @@ class Actor:
         """Whether the changes are noted: always by an operator's way, by another one if the endpoint notes all."""
         return self.notes_all or self.way.is_operators
 
-    def change(self, action: ChangeAction, new_due_time: datetime | None = None) -> Change | None:
+    def change(
+        self, action: ChangeAction, new_due_time: datetime | None = None, shift: Shift | None = None
+    ) -> Change | None:
         """The audit entry of a change; None: nothing is noted."""
         if not self.is_noted:
             return None
-        return Change(by=self.by, way=self.way, action=action, new_due_time=new_due_time)
+        return Change(by=self.by, way=self.way, action=action, new_due_time=new_due_time, shift=shift)
 
     def replacement(self, rule: KeyRule) -> Change | None:
         """The audit entry of a message that is replaced by its key; None: nothing is noted, or `rule` keeps it."""
@@ -208,25 +211,37 @@ class CancelRequest(MessageRequest):
             outcome = store.cancel(message_id)
         else:
             outcome = audited(store, change.way).cancel(message_id, change=change)
-        return _found(outcome, message_id)
+        return _found(outcome, None, message_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescheduleRequest(MessageRequest):
-    """Give a waiting message the due time `at` (aware), and fresh retries, unless a dispatcher has claimed it."""
+    """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
-    at: datetime
+    Attributes:
+        at: The new due time (aware), or the span by which the due time that it has is moved.
+        action: As the audit trail has it; see `reschedule_action`.
+
+    """
+
+    at: datetime | Shift
     action: ChangeAction = ChangeAction.RESCHEDULE
-    """As the audit trail has it; see `reschedule_action`."""
 
     @override
     def _do(self, store: ChangeableStore, message_id: str, actor: Actor) -> RequestResult:
+        if isinstance(self.at, Shift):
+            if not isinstance(store, AuditedStore):
+                raise ConfigurationError(
+                    f"{type(store).__name__} cannot move a due time by a span; use a SQL store, or give delay or at"
+                )
+            change = actor.change(self.action, shift=self.at)
+            return _found(*store.shift(message_id, self.at, change=change), message_id)
         change = actor.change(self.action)
         if change is None:
             outcome = store.reschedule(message_id, self.at)
         else:
             outcome = audited(store, change.way).reschedule(message_id, self.at, change=change)
-        return _found(outcome, message_id, self.at)
+        return _found(outcome, self.at, message_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +272,40 @@ def reschedule_action(delay: timedelta | float | None) -> ChangeAction:
     return ChangeAction.SEND_NOW if abs(delay) < _LEAST_DELAY else ChangeAction.RESCHEDULE
 
 
-def _found(outcome: ManagementOutcome, message_id: str, due_time: datetime | None = None) -> RequestResult:
+def new_due_time(
+    due_time: DueTime,
+    delay: timedelta | float | None,
+    at: datetime | None,
+    by: timedelta | float | None,
+    time_zone: str | None,
+) -> datetime | Shift:
+    """The new due time that the arguments of `reschedule` mean, or the span by which due times are moved.
+
+    Args:
+        due_time: The time of `delay` and `at`.
+        delay: A timedelta or seconds from now.
+        at: An aware datetime.
+        by: The span, a timedelta or seconds; a negative one moves due times to an earlier time.
+        time_zone: The time zone in which days of `by` are days of the calendar; None: a day is 24 hours.
+
+    Raises:
+        InvalidMessageError: Not exactly one of `delay`, `at` and `by` is given, or it can be no due time or span.
+        ConfigurationError: The time zone is unknown.
+
+    """
+    if sum(each is not None for each in (delay, at, by)) != 1:
+        raise InvalidMessageError(
+            "give exactly one of delay= (a timedelta or seconds), at= (an aware datetime) and by= (a timedelta or "
+            "seconds)"
+        )
+    if by is not None:
+        return Shift.of(by, time_zone)
+    if time_zone is not None:
+        raise InvalidMessageError("time_zone= needs by=; leave it out")
+    return due_time(delay, at)
+
+
+def _found(outcome: ManagementOutcome, due_time: datetime | None, message_id: str) -> RequestResult:
     if outcome is ManagementOutcome.NOT_FOUND:
         return NOTHING_FOUND
     if outcome is not ManagementOutcome.DONE:
@@ -351,10 +399,13 @@ class MessageChanges:
         key: str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        """Give a waiting message a new due time and fresh retries, as `DelayedDelivery.reschedule`."""
         store, action = self._store(), reschedule_action(delay)
-        request = RescheduleRequest(message_id=message_id, key=key, at=self._due_time(delay, at), action=action)
+        new = new_due_time(self._due_time, delay, at, by, time_zone)
+        request = RescheduleRequest(message_id=message_id, key=key, at=new, action=action)
         return self._do("rescheduling a message", request, store)
 
     def send_now(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:

@@ -9,11 +9,19 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 import msgspec
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.text import is_deeper, parse_duration, parse_instant
+from delaystore.text import is_deeper, parse_duration, parse_instant, parse_shift
 
 DelayField = Annotated[float | str, msgspec.Meta(description="Seconds, or text such as 90s, 2h30m, 3d.")]
 TimeField = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+ShiftField = Annotated[
+    float | str,
+    msgspec.Meta(description="Seconds, or text such as 7d, by which the due time moves; -2h: to an earlier time."),
+]
+ZoneField = Annotated[
+    str, msgspec.Meta(description="Time zone of `by`, such as Europe/Berlin; left out: a day is 24 hours.")
+]
 EITHER: Final = "give exactly one of delay (seconds, or text such as 2h30m) and at (a time with its offset)"
+ONE_OF_THREE: Final = "give exactly one of delay, at and by"
 _WORDS: Final = {
     "str": "text",
     "float": "a number",
@@ -81,6 +89,23 @@ def time_in(given: str, name: str) -> datetime:
         return parse_instant(given, name)
     except ConfigurationError as error:
         raise InvalidMessageError(str(error)) from None
+
+
+def new_due_time_in(
+    delay: float | str | None, at: str | None, by: float | str | None, time_zone: str | None
+) -> dict[str, Any]:
+    """Return the fields of a new due time, one of the first three, as arguments of a reschedule.
+
+    Raises InvalidMessageError, ConfigurationError.
+    """
+    if time_zone is not None and by is None:
+        raise InvalidMessageError("time_zone needs by; leave it out")
+    return {
+        "delay": None if delay is None else delay_in(delay, "delay"),
+        "at": None if at is None else time_in(at, "at"),
+        "by": parse_shift(by, "by") if isinstance(by, str) else by,
+        "time_zone": time_zone,
+    }
 
 
 def check_either(delay: object, at: object) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from delaystore.filters import MessageFilter
+from delaystore.filters import MessageFilter, Shift
 from delaystore.message import DelayedMessage, KeyRule, Position, unmarked
 from delaystore.stores.abc import (
     REJECT,
@@ -29,6 +29,7 @@ from delaystore.stores.records import (
     FailedDelivery,
     IngressRecord,
     Load,
+    Matching,
     Operation,
 )
 from delaystore.stores.shared import number_of, start_of
@@ -53,6 +54,27 @@ class AuditedStore(ABC):
     @abstractmethod
     def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
         """As every store's `reschedule`, and note `change`."""
+
+    @abstractmethod
+    def shift(
+        self, message_id: str, by: Shift, *, change: Change | None = None
+    ) -> tuple[ManagementOutcome, datetime | None]:
+        """Move the due time of a waiting message, which is then rescheduled as by `reschedule`, and note `change`.
+
+        The due time is read, without marks, and written in one transaction: two shifts at once both take effect.
+
+        Args:
+            message_id: The message.
+            by: The span.
+            change: The audit entry; None: none.
+
+        Returns:
+            Whether it is done, or why not; and the new due time if it is done.
+
+        Raises:
+            InvalidMessageError: The new due time would be out of range; nothing is changed.
+
+        """
 
     @abstractmethod
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:
@@ -194,21 +216,27 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
 
     def count_matching(
-        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
-    ) -> tuple[int, Position | None]:
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        examine: int = EXAMINED,
+        due_times: bool = False,  # noqa: ARG002 - for overriders
+    ) -> Matching:
         """Count the matching messages among the next waiting ones. The default reads the messages that `search` finds.
 
         Args:
             wanted: The filter.
             after: The position behind which to begin; None: at the first message.
             examine: How many waiting messages to look at.
+            due_times: Whether the result must have the first and last due time.
 
         Returns:
-            How many match, and the position to go on behind; None in its place: that was the end.
+            How many match, and where to go on.
 
         """
         page = self.search(wanted, after=after, limit=examine, examine=examine)
-        return len(page.messages), page.next_key
+        return Matching.of(len(page.messages), page.next_key, map(unmarked, page.messages))
 
     def count_matching_by_due_time(
         self, wanted: MessageFilter, bucket: timedelta, *, after: Position | None = None, examine: int = EXAMINED
@@ -298,7 +326,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
     ) -> Operation | None:
         """Make one step of an operation: change the next messages that match and that no dispatcher has claimed.
 
-        A matching message is cancelled, or rescheduled as by `reschedule`. The step, the progress and the number in the
+        A matching message is cancelled, or rescheduled as by `reschedule` or `shift`; one whose new due time would be
+        out of range stays as it is, and counts as held. The step, the progress and the number in the
         audit entry of the operation's beginning, if there is one, are committed together. Two callers take steps in
         turn. It never waits for a dispatcher: claimed messages count as held.
 

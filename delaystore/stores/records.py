@@ -5,15 +5,15 @@ failed deliveries.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, FailedAttempt, unmarked
+from delaystore.filters import MessageFilter, Shift
+from delaystore.message import DelayedMessage, FailedAttempt, Position, unmarked
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.text import limit_text, time_text
 
@@ -35,6 +35,35 @@ BUSIEST: Final = 50
 """The most destinations for which a dispatcher reports, in each minute, how many messages it delivered."""
 ACTIVITY_KEPT: Final = timedelta(hours=25)
 """For how long the store keeps what dispatchers did in each minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Messages that match a filter, counted among the next waiting ones.
+
+    Attributes:
+        count: How many they are.
+        next_key: The position behind which to go on; None: that was the end.
+        first_due: Their first due time, without marks; None: there are none, or it was not asked for.
+        last_due: Their last one.
+
+    """
+
+    count: int
+    next_key: Position | None
+    first_due: datetime | None = None
+    last_due: datetime | None = None
+
+    @classmethod
+    def of(cls, count: int, next_key: Position | None, due_times: Iterable[object] = ()) -> Self:
+        """Make it of due times; values that a bad row holds in place of one are left out."""
+        times = [time for time in due_times if isinstance(time, datetime)]
+        return cls(count, next_key, min(times, default=None), max(times, default=None))
+
+    def and_then(self, later: Self) -> Self:
+        """Both together, to go on behind `later`."""
+        times = (self.first_due, self.last_due, later.first_due, later.last_due)
+        return self.of(self.count + later.count, later.next_key, times)
 
 
 class OperationKind(StrEnum):
@@ -68,13 +97,15 @@ class Operation:
         by: Who began it.
         began: When, by the store's clock.
         due_time: The new due time, of a RESCHEDULE; the same as `began` if messages are sent now.
+        shift: The span by which a RESCHEDULE moves each due time, in place of `due_time`.
         ended: When it was done or abandoned.
         state: Whether it runs.
         after: The message_id behind which the next step begins; None: no step was made yet.
         examined: Waiting messages that its steps have looked at: those of the filter's load, or with its id prefix, if
             it names one; otherwise all.
         changed: Messages that its steps have changed.
-        held: Matching messages that a dispatcher had claimed, and that were left alone.
+        held: Matching messages that were left alone: a dispatcher had claimed them, or `shift` would have moved their
+            due time out of range.
         held_ids: Their ids, HELD_KEPT at most.
 
     """
@@ -85,6 +116,7 @@ class Operation:
     by: str
     began: datetime
     due_time: datetime | None = None
+    shift: Shift | None = None
     ended: datetime | None = None
     state: OperationState = OperationState.RUNNING
     after: str | None = None
@@ -99,6 +131,13 @@ class Operation:
         if self.kind is OperationKind.CANCEL:
             return ChangeAction.CANCEL
         return ChangeAction.SEND_NOW if self.due_time == self.began else ChangeAction.RESCHEDULE
+
+    @property
+    def when(self) -> str:
+        """The new due time or the shift, for people, with a space before it; nothing for a cancel."""
+        if self.shift is not None:
+            return f" {self.shift}"
+        return "" if self.due_time is None else f" to {time_text(self.due_time)}"
 
     @property
     def resume_command(self) -> str:
@@ -484,6 +523,7 @@ class Change:
         action: The kind of change.
         new_due_time: Of a cancel for another message of the same id: when that one, which the same transaction stores,
             is due. None: there is none.
+        shift: The span by which the due time of one message is moved; None: it is not moved by a span.
 
     """
 
@@ -491,6 +531,7 @@ class Change:
     way: Way
     action: ChangeAction
     new_due_time: datetime | None = None
+    shift: Shift | None = None
 
     def of_message(
         self, at: datetime, before: MessageBefore, due_time: datetime | None = None, new_id: str | None = None
@@ -506,11 +547,12 @@ class Change:
         """
         due_time = self.new_due_time if due_time is None else due_time
         place = "" if new_id in (None, before.message_id) else f" by {new_id}"
+        span = "" if self.shift is None else f" {self.shift}"
         since = "" if before.due_time is None else f" from {time_text(before.due_time)}"
         to = "" if due_time is None else f" to {time_text(due_time)}"
         return self._entry(
             at,
-            f"message {before.message_id}{place}{since}{to}",
+            f"message {before.message_id}{place}{span}{since}{to}",
             1,
             message_id=before.message_id,
             key=before.key,
@@ -546,11 +588,10 @@ class Change:
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
         """The entry of an operation on many messages: as it begins, when it has changed none yet, and as it ends."""
-        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
         begun = ": begun" if operation.state is OperationState.RUNNING else ""
         return self._entry(
             at,
-            f"{operation.wanted}{to} (operation {operation.operation_id}){begun}",
+            f"{operation.wanted}{operation.when} (operation {operation.operation_id}){begun}",
             operation.changed,
             wanted=operation.wanted,
             operation_id=operation.operation_id,

@@ -19,6 +19,7 @@ from delaystore.errors import (
     KeyInUseError,
     MessageBeingDispatchedError,
 )
+from delaystore.filters import Shift
 from delaystore.message import (
     LATEST_DUE_TIME,
     MARKS,
@@ -29,6 +30,7 @@ from delaystore.message import (
     check_message_id,
     marked,
     time_left,
+    unmarked,
     waiting_at_most,
 )
 from delaystore.processes import pause
@@ -237,6 +239,7 @@ def new(operation: Operation) -> Operation:
         by=operation.by,
         began=operation.began,
         due_time=operation.due_time,
+        shift=operation.shift,
     )
 
 
@@ -252,6 +255,17 @@ def ingresses_to_show(records: Iterable[IngressRecord], now: datetime) -> Sequen
     served = {each.queue for each in living}
     died = [each for each in gone.values() if each.queue not in served]
     return sorted(living + died, key=lambda each: (each.queue, each.ingress_id))
+
+
+def shifted(message: Any, by: Shift) -> datetime:
+    """The due time of `message`, or of a row, moved by a span; InvalidMessageError if that is out of range."""
+    due_time = by.moved(unmarked(message))
+    if due_time is None:
+        raise InvalidMessageError(
+            f"the new due time of message {message.message_id!r}, {by} from {unmarked(message).isoformat()}, is out of "
+            "range; give a shorter time"
+        )
+    return due_time
 
 
 LONGEST_PAUSE: Final = 0.1

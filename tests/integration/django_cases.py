@@ -368,6 +368,18 @@ class Actions(AdminCase):
         self.assertEqual(self.noted(), [("reschedule", "m0", "operator", "django")])
         self.assertContains(self.client.get(f"{LIST}m0/history/"), "Rescheduled to Jan. 1, 2099, noon.")
 
+    def test_it_moves_due_times(self) -> None:
+        before = {each: delayed.get(each).due_time for each in waiting()}
+        self.assertContains(self.act("reschedule", "m0", by="7d"), "Rescheduled: 1 message (m0).")
+        self.act("reschedule", "m0", confirmed=EVERY, select_across="1", by="-2h")
+        moved = {each: delayed.get(each).due_time - before[each] for each in waiting()}
+        hours = timedelta(hours=-2)
+        self.assertEqual(moved, {"m0": timedelta(days=7) + hours, "m1": hours, "m2": hours})
+        self.assertContains(self.client.get(f"{LIST}m0/history/"), "Rescheduled by 7 days.")
+        for wrong in ({"by": "x"}, {"by": "0"}, {}, {"by": "1d", "at_0": "2099-01-01", "at_1": "12:00:00"}):
+            self.assertContains(self.act("reschedule", "m1", **wrong), "errorlist")
+        self.assertEqual(delayed.get("m1").due_time - before["m1"], hours)
+
     def test_it_sends_now(self) -> None:
         self.assertContains(self.act("send_now", "m1"), "Made due now: 1 message (m1).")
         self.assertLessEqual(delayed.get("m1").due_time, datetime.now(UTC) + timedelta(minutes=1))

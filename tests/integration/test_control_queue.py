@@ -58,6 +58,13 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"reschedule": "a", "at": 7}, "bad_time"),
     ({"reschedule": "a", "at": "2040-01-31T09:00:00"}, "bad_time"),
     ({"reschedule": "a", "at": "9999-12-31T23:00:00Z"}, "bad_time"),
+    ({"reschedule": "a", "by": 1, "delay": 1}, "bad_request"),
+    ({"reschedule": "a", "by": 0}, "bad_time"),
+    ({"reschedule": "a", "by": "soon"}, "bad_time"),
+    ({"reschedule": "a", "by": True}, "bad_time"),
+    ({"reschedule": "a", "by": 1, "time_zone": "Mars"}, "bad_time"),
+    ({"reschedule": "a", "delay": 1, "time_zone": "UTC"}, "bad_time"),
+    ({"reschedule": "a", "by": "3000000d"}, "refused"),
 ]
 
 
@@ -111,6 +118,15 @@ def test_a_message_is_rescheduled(asker: Asker, delivery: DelayedDelivery, when:
     message = delivery.get(message_id)
     assert message is not None
     assert message.due_time == due_time
+
+
+def test_a_due_time_is_moved(asker: Asker, delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"pay", at=LATER, key="order 7")
+    assert asker.ask({"reschedule": {"key": "order 7"}, "by": "1d"})["due_time"] == "2040-02-01T09:00:00+00:00"
+    answer = asker.ask({"reschedule": message_id, "by": -86400, "time_zone": "Europe/Berlin"})
+    assert answer == {"outcome": "done", "message_id": message_id, "due_time": LATER.isoformat()}
+    about = delivery.operations.changes()[0].about
+    assert about.startswith(f"message {message_id} by -1 day in Europe/Berlin from 2040-02-01 09:00:00Z to 2040-01-31")
 
 
 def test_whoever_dispatches_in_this_process_is_told_of_a_new_due_time(

@@ -83,7 +83,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "--due-after", "2027-01-02T00:00Z", "--due-before", "2027-01-01T00:00Z"], "nothing is due from"),
         (["cancel", "--header", "kind"], "--header 'kind' is not of the form KEY=VALUE"),
         (["cancel", "--header", "a=1", "--header", "a=2"], "named twice"),
-        (["reschedule", "--all"], "when is it due? pass --delay DURATION or --at TIME"),
+        (["reschedule", "--all"], "when is it due? pass --delay DURATION, --at TIME or --by"),
         (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00:00Z"], "--until and --for are both given"),
         (["pause", "billing", "--until", "2001-01-01T00:00Z"], "is in the past"),
         (["pause", "billing", "--for", "0"], "--for is 0; write how long"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaystore.filters import Shift
 from delaystore.ingress.control._protocol import Answer, ProblemCode, Protocol, ReadRequest, RequestContext
 from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
@@ -72,6 +73,11 @@ def test_any_object_is_done_or_answered_with_what_is_wrong(request: dict[str, An
             RescheduleRequest(message_id="a", by="ada", at=NOON, action=ChangeAction.SEND_NOW),
         ),
         ({"reschedule": "a", "at": "2027-01-01T13:00:00+01:00"}, RescheduleRequest(message_id="a", by="ada", at=NOON)),
+        (
+            {"reschedule": {"key": "k"}, "by": "-2h", "time_zone": "UTC"},
+            RescheduleRequest(key="k", by="ada", at=Shift(-timedelta(hours=2), "UTC")),
+        ),
+        ({"reschedule": "a", "by": 7}, RescheduleRequest(message_id="a", by="ada", at=Shift(timedelta(seconds=7)))),
     ],
 )
 def test_a_request_is_what_it_says(request_: Any, expected: object) -> None:

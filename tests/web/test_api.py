@@ -299,6 +299,34 @@ def test_many_are_changed_and_watched(call: Program, delivery: DelayedDelivery) 
         call(method, "/operations/unknown", json=body, status=404)
 
 
+def test_due_times_are_moved(call: Program, delivery: DelayedDelivery) -> None:
+    due = datetime(2031, 3, 29, 8, tzinfo=UTC)
+    for number in range(3):
+        delivery.send("q", b"x", at=due + timedelta(days=number), message_id=f"m{number}")
+    call("PATCH", "/messages/m0", json={"by": "-2h"})
+    call("PATCH", "/messages/m0", json={"by": 7200, "time_zone": "Europe/Berlin"})
+    wanted = {"filter": {"all": True}, "by": "1d", "time_zone": "Europe/Berlin"}
+    found = call("POST", "/operations/preview", json=wanted)
+    times = ("first_due", "new_first_due", "last_due", "new_last_due")
+    moved = [datetime.fromisoformat(found[name]) - due for name in times]
+    assert moved == [timedelta(0), timedelta(hours=23), timedelta(days=2), timedelta(days=3)]
+    assert found["sample"][0]["new_due_time"] == found["new_first_due"]
+    begun = call("POST", "/operations", json={"kind": "reschedule", **wanted}, status=202)
+    assert begun["shift"] == {"by": 86400.0, "time_zone": "Europe/Berlin"}
+    until_done(call.here, f"/operation?id={begun['operation_id']}")
+    message = delivery.get("m0")
+    assert message is not None
+    assert message.due_time == due + timedelta(hours=23)
+    for wrong in (
+        {"by": 0},
+        {"by": 1, "delay": 1},
+        {"delay": 1, "time_zone": "UTC"},
+        {"by": 1, "time_zone": "Mars"},
+        {},
+    ):
+        call("PATCH", "/messages/m0", json=wrong, status=400)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

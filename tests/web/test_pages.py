@@ -209,6 +209,31 @@ def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Brows
     assert delivery.operations.preview(_filter(since=datetime(2031, 1, 1, tzinfo=UTC))).count == 10
 
 
+def test_due_times_are_moved_after_a_preview_that_shows_both(delivery: DelayedDelivery, here: Browser) -> None:
+    due = datetime(2031, 3, 29, 8, tzinfo=UTC)
+    for number in range(10):
+        delivery.send("queue1", b"x", at=due + timedelta(seconds=number), message_id=f"m{number}")
+    asked = "kind=reschedule&destination=queue1&by=1d&time_zone=Europe/Berlin"
+    page = Page(here.get(f"/bulk/preview?{asked}").text)
+    assert "by 1 day in Europe/Berlin, for each message" in page.text
+    for shown in ("2031-03-29 08:00:00 UTC, then 2031-03-30 07:00:00 UTC", "New due time", "2031-03-30 07:00:04 UTC"):
+        assert shown in " ".join(page.text.split())
+    fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
+    answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
+    done = until_done(here, answer.headers["location"])
+    assert "10 messages rescheduled" in done
+    assert "by 1 day in Europe/Berlin" in done
+    assert "Reschedule by 1 day in Europe/Berlin: destination queue1" in Page(here.get("/bulk").text).text
+    assert post(here, "/message/reschedule", "/message?id=m0", id="m0", by="-2h").status_code == 303
+    message = delivery.get("m0")
+    assert message is not None
+    assert message.due_time == due + timedelta(hours=21)
+    for wrong in ({"by": "0"}, {"by": "1d", "delay": "1d"}, {"time_zone": "UTC", "delay": "1d"}, {"by": "x"},
+                  {"by": "1d", "time_zone": "Mars"}):  # fmt: skip
+        assert post(here, "/message/reschedule", "/message?id=m0", id="m0", **wrong).status_code == 400
+        assert here.get("/bulk/preview", params={"kind": "reschedule", **wrong}).status_code == 400
+
+
 def test_all_messages_are_changed_only_by_a_form_that_says_so(delivery: DelayedDelivery, here: Browser) -> None:
     delivery.send("queue1", b"x", delay=HOUR)
     answer = post(here, "/bulk/begin", kind="cancel", destination="")
@@ -219,7 +244,7 @@ def test_all_messages_are_changed_only_by_a_form_that_says_so(delivery: DelayedD
     assert "1 message cancelled" in until_done(here, answer.headers["location"])
 
 
-@pytest.mark.parametrize("due", [{"delay": "2h"}, {"at": "2031-01-01T00:00"}])
+@pytest.mark.parametrize("due", [{"delay": "2h"}, {"at": "2031-01-01T00:00"}, {"by": "2h"}])
 def test_a_cancel_with_a_new_due_time_is_refused(delivery: DelayedDelivery, here: Browser, due: dict[str, str]) -> None:
     delivery.send("queue1", b"x", delay=HOUR)
     asked = {"kind": "cancel", "destination": "queue1", **due}

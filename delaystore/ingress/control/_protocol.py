@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -17,23 +17,24 @@ from delaystore.operations.changes import (
     MessageRequest,
     RequestResult,
     RescheduleRequest,
+    new_due_time,
     reschedule_action,
 )
 from delaystore.operations.json_requests import (
-    EITHER,
+    ONE_OF_THREE,
     DelayField,
     FieldTypeError,
     RequestFieldError,
     RequestFields,
+    ShiftField,
     TimeField,
-    delay_in,
+    ZoneField,
+    new_due_time_in,
     read_fields,
     shown,
-    time_in,
 )
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.records import ChangeAction
 from delaystore.text import JsonError, parse_json
 
 
@@ -102,11 +103,13 @@ class CancelFields(ControlFields, frozen=True, kw_only=True):
 
 
 class RescheduleFields(ControlFields, frozen=True, kw_only=True):
-    """Which message is rescheduled, and its new due time: one of both."""
+    """Which message is rescheduled, and its new due time, or the span by which it moves: one of `at`, `delay`, `by`."""
 
     reschedule: str | KeyName
     at: TimeField | None = None
     delay: DelayField | None = None
+    by: ShiftField | None = None
+    time_zone: ZoneField | None = None
 
 
 class GetFields(ControlFields, frozen=True, kw_only=True):
@@ -134,7 +137,7 @@ class ControlCommand(Generic[Taken]):
             if error.name == self.name:
                 sentence = f'{self.name} takes a message_id, or {{"key": KEY}}, as text; not {shown(given[self.name])}'
                 raise RequestError(ProblemCode.BAD_REQUEST, sentence) from None
-            code = ProblemCode.BAD_TIME if error.name in ("at", "delay") else ProblemCode.BAD_REQUEST
+            code = ProblemCode.BAD_TIME if error.name in ("at", "delay", "by", "time_zone") else ProblemCode.BAD_REQUEST
             raise RequestError(code, cut(str(error))) from None
         except RequestFieldError as error:
             raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
@@ -175,19 +178,19 @@ class Reschedule(ControlCommand[RescheduleFields]):
 
     @override
     def request(self, fields: RescheduleFields, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:
-        if (fields.at is None) is (fields.delay is None):
-            raise RequestError(ProblemCode.BAD_REQUEST, EITHER)
+        if sum(each is not None for each in (fields.at, fields.delay, fields.by)) != 1:
+            raise RequestError(ProblemCode.BAD_REQUEST, ONE_OF_THREE)
+
+        def due_time(delay: timedelta | float | None, at: datetime | None) -> datetime:
+            found = due_after(asked.now, delay) if at is None and delay is not None else at
+            return waiting_until(found, "the due time")
+
         try:
-            if fields.delay is None:
-                assert fields.at is not None
-                found, action = time_in(fields.at, "at"), ChangeAction.RESCHEDULE
-            else:
-                delay = delay_in(fields.delay, "delay")
-                found, action = due_after(asked.now, delay), reschedule_action(delay)
-            due_time = waiting_until(found, "the due time")
+            when = new_due_time_in(fields.delay, fields.at, fields.by, fields.time_zone)
+            new = new_due_time(due_time, **when)
         except (ConfigurationError, InvalidMessageError) as error:
             raise RequestError(ProblemCode.BAD_TIME, cut(str(error))) from None
-        return RescheduleRequest(**message, by=asked.by, at=due_time, action=action)
+        return RescheduleRequest(**message, by=asked.by, at=new, action=reschedule_action(when["delay"]))
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class Selection:
             return delayed.store.estimate_count()
         total, after = 0, None
         for _ in range(_SEARCHES):
-            matched, after = delayed.store.count_matching(self.wanted, after=after)
-            total += matched
+            found = delayed.store.count_matching(self.wanted, after=after)
+            total, after = total + found.count, found.next_key
             if after is None:
                 break
         return Count(total, exact=after is None)

@@ -29,7 +29,8 @@ from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from typing_extensions import override
 
-from delaystore.errors import DelaystoreError, InvalidMessageError
+from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError
+from delaystore.filters import Shift
 from delaystore.integrations.django import delayed
 from delaystore.integrations.django._change_list import (
     DestinationFilter,
@@ -44,7 +45,7 @@ from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, MessageRequest, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import ChangeAction, Operation, OperationKind
-from delaystore.text import counted
+from delaystore.text import counted, parse_shift
 
 SHOWN: Final = 100
 """Messages that a confirmation page lists."""
@@ -99,9 +100,17 @@ class AwareTimeField(forms.SplitDateTimeField):  # type: ignore[misc] # Django s
 
 
 class RescheduleForm(forms.Form):  # type: ignore[misc] # Django ships no types
-    """A new due time."""
+    """A new due time, or by how much due times move."""
 
-    at = AwareTimeField(label="New due time")
+    at = AwareTimeField(label="New due time", required=False)
+    by = forms.CharField(label="Or later by, such as 7d; -2h: earlier", required=False)
+
+    def new_due_time(self) -> datetime | Shift:
+        """The valid form's time or span. Raises InvalidMessageError, ConfigurationError."""
+        at, by = self.cleaned_data["at"], self.cleaned_data["by"]
+        if bool(at) is bool(by):
+            raise InvalidMessageError("give a new due time, or a span such as 7d, one of them")
+        return Shift.of(parse_shift(by, "the span")) if by else waiting_until(at, "the new due time")
 
 
 class _TimeIsUpError(Exception):
@@ -293,12 +302,12 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         form = RescheduleForm(given) if action is RESCHEDULE else None
         if given is not None and (form is None or form.is_valid()):
             try:
-                at = None if form is None else waiting_until(form.cleaned_data["at"], "the new due time")
+                at = None if form is None else form.new_due_time()
                 if selection.message_ids is None:
                     return self._change_all(request, selection, action, at)
                 self._change_few(request, selection.message_ids, action, at)
                 return None
-            except InvalidMessageError as error:
+            except (ConfigurationError, InvalidMessageError) as error:
                 if form is None:
                     raise
                 form.add_error("at", str(error))
@@ -336,7 +345,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         return TemplateResponse(request, "delaystore/admin/confirm.html", context)
 
     def _change_few(
-        self, request: HttpRequest, message_ids: Sequence[str], action: MessageAction, at: datetime | None
+        self, request: HttpRequest, message_ids: Sequence[str], action: MessageAction, at: datetime | Shift | None
     ) -> None:
         """Change these messages, with the store's audit entries and Django's log, in one transaction."""
         operations = _operations(request)
@@ -356,13 +365,15 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
             messages.warning(request, f"No longer waiting, and therefore not changed: {_named(missing)}.")
 
     def _change_all(
-        self, request: HttpRequest, selection: Selection, action: MessageAction, at: datetime | None
+        self, request: HttpRequest, selection: Selection, action: MessageAction, at: datetime | Shift | None
     ) -> HttpResponse | None:
         """Begin an operation on all messages that match, with the audit entry and Django's log in one transaction."""
         operations = _operations(request)
         with transaction.atomic(using=delayed.store.alias):
             if action is CANCEL:
                 operation = operations.begin_cancel(selection.wanted)
+            elif isinstance(at, Shift):
+                operation = operations.begin_reschedule(selection.wanted, by=at.by)
             else:
                 delay = 0 if at is None else None
                 operation = operations.begin_reschedule(selection.wanted, delay=delay, at=at)
@@ -389,7 +400,8 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         messages.success(request, f"{action.done}: {counted(found.changed, 'message')} ({found.wanted}).")
         if found.held:
             held = counted(found.held, "message")
-            messages.warning(request, f"Being dispatched, and therefore not changed: {held}.")
+            why = "Being dispatched" if found.shift is None else "Being dispatched, or with a new due time out of range"
+            messages.warning(request, f"{why}, and therefore not changed: {held}.")
         return None
 
 
@@ -403,7 +415,7 @@ def _confirmation(selection: Selection) -> str:
     return str(selection.wanted) if selection.message_ids is None else "yes"
 
 
-def _request(action: MessageAction, message_id: str, due_time: datetime) -> MessageRequest:
+def _request(action: MessageAction, message_id: str, due_time: datetime | Shift) -> MessageRequest:
     if action is CANCEL:
         return CancelRequest(message_id=message_id)
     change = ChangeAction.SEND_NOW if action is SEND_NOW else ChangeAction.RESCHEDULE
@@ -414,12 +426,13 @@ def _log(
     request: HttpRequest,
     action: MessageAction,
     message_ids: Sequence[str | None],
-    at: datetime | None,
+    at: datetime | Shift | None,
     about: str = "",
 ) -> None:
     """Write entries of Django's log; `about` names objects without a message_id."""
     content_type = ContentType.objects.get_for_model(WaitingMessage)
-    text = action.done if at is None else f"{action.done} to {_local(at)}"
+    to = "" if at is None else f" {at}" if isinstance(at, Shift) else f" to {_local(at)}"
+    text = f"{action.done}{to}"
     LogEntry.objects.bulk_create(
         LogEntry(
             user_id=request.user.pk,

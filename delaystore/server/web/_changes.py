@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from time import monotonic
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -27,25 +26,13 @@ COUNTING: Final = 4.0
 """Seconds for which a preview counts; then it shows the number as a lower bound."""
 
 
-class _EnoughError(Exception):
-    """Counting has taken long enough."""
+def previewed(operations: Operations, wanted: MessageFilter, when: Mapping[str, Any] | None) -> Preview:
+    """How many match, counted for a few seconds at most, and the first of them.
 
-
-def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
-    """How many match, counted for a few seconds at most, and the first of them."""
-    end, reached = monotonic() + COUNTING, 0
-
-    def progress(count: int) -> None:
-        nonlocal reached
-        reached = count
-        if monotonic() > end:
-            raise _EnoughError
-
-    try:
-        return operations.preview(wanted, sample=SAMPLE, progress=progress)
-    except _EnoughError:
-        sample = operations.search(wanted, limit=SAMPLE).messages
-        return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
+    `when`: the arguments of a reschedule that say the new due time; None: there is none.
+    """
+    new = None if when is None else operations.new_due_time(**when)
+    return operations.preview(wanted, new=new, sample=SAMPLE, seconds=COUNTING)
 
 
 def follow(site: WebSite, operations: Operations, operation: Operation) -> Operation:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from starlette.datastructures import ImmutableMultiDict, QueryParams
@@ -14,7 +14,7 @@ from delaystore.message import Position
 from delaystore.server.web._site import site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.pages import CSRF
-from delaystore.text import parse_duration, parse_time
+from delaystore.text import parse_duration, parse_shift, parse_time
 
 Fields = ImmutableMultiDict[str, Any]
 _FilterT = TypeVar("_FilterT")
@@ -50,14 +50,26 @@ def time_of(text: str, name: str) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def due_of(fields: Fields) -> tuple[timedelta | None, datetime | None]:
-    """The values of the fields `delay` and `at`; just one of them. Raises InvalidMessageError, ConfigurationError."""
-    delay, at = text_of(fields, "delay"), time_of(text_of(fields, "at"), "the new due time")
-    if bool(delay) is (at is not None):
+NEW_DUE_TIME: Final = ("delay", "at", "by", "time_zone")
+"""The fields that say the new due time of a reschedule."""
+
+
+def due_of(fields: Fields) -> dict[str, Any]:
+    """The fields of a new due time as arguments of a reschedule; just one of `delay`, `at` and `by` is given.
+
+    Raises InvalidMessageError, ConfigurationError.
+    """
+    delay, at, by, time_zone = (text_of(fields, name) for name in NEW_DUE_TIME)
+    if sum(map(bool, (delay, at, by))) != 1:
         raise InvalidMessageError(
-            "the new due time is missing or given twice; write a delay, such as 2h30m, or choose a time"
+            "the new due time is missing or given twice; write a delay, such as 2h30m, or choose a time, or write how "
+            "much later, such as 7d"
         )
-    return (parse_duration(delay, "the delay") if delay else None), at
+    if time_zone and not by:
+        raise InvalidMessageError("the time zone is for later by; leave it empty")
+    if by:
+        return {"by": parse_shift(by, "later by"), "time_zone": time_zone or None}
+    return {"delay": parse_duration(delay, "the delay")} if delay else {"at": time_of(at, "the new due time")}
 
 
 def filter_of(fields: Fields) -> MessageFilter:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from delaystore.clock import Clock
 from delaystore.filters import MessageFilter
-from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, utc
+from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, unmarked, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
 from delaystore.stores.operable import EXAMINED, STEP, OperableDelayedMessageStore
@@ -119,8 +119,8 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             looked_at = [] if operation.wanted.load is not None else heapq.nsmallest(examine, ids)
             matching = [each for each in looked_at if operation.wanted.matches(waiting.entries[each].message)]
             held = [each for each in matching if waiting.entries[each].is_claimed(now)]
-            for message_id in set(matching).difference(held):
-                _change(operation, message_id, waiting)
+            free = sorted(set(matching).difference(held))
+            held += [each for each in free if not _change(operation, each, waiting)]
             is_done = len(looked_at) < examine
             advanced = waiting.operations[operation_id] = replace(
                 operation,
@@ -355,9 +355,13 @@ def _note_progress(waiting: WaitingMessages, operation: Operation, change: Chang
         _note(waiting, operation, change)
 
 
-def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> None:
+def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> bool:
+    """False: the new due time would be out of range."""
     if operation.kind is OperationKind.CANCEL:
         waiting.drop(message_id)
-        return
-    assert operation.due_time is not None
-    waiting.change(message_id, rescheduled(waiting.entries[message_id].message, operation.due_time))
+        return True
+    message = waiting.entries[message_id].message
+    due_time = operation.due_time if operation.shift is None else operation.shift.moved(unmarked(message))
+    if due_time is not None:
+        waiting.change(message_id, rescheduled(message, due_time))
+    return due_time is not None

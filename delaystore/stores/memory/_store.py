@@ -232,6 +232,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     note_changes = in_transaction(InMemoryTransaction.note_changes)
     cancel = in_transaction(InMemoryTransaction.cancel)
     reschedule = in_transaction(InMemoryTransaction.reschedule)
+    shift = in_transaction(InMemoryTransaction.shift)
     remove_many = in_transaction(InMemoryTransaction.remove_many)
     increment_failure_count = in_transaction(InMemoryTransaction.increment_failure_count)
     count_failures = in_transaction(InMemoryTransaction.count_failures)

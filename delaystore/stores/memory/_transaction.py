@@ -17,6 +17,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreError,
 )
+from delaystore.filters import Shift
 from delaystore.message import (
     DelayedMessage,
     KeyRule,
@@ -47,6 +48,7 @@ from delaystore.stores.shared import (
     in_order_of_keys,
     key_of,
     refuse_duplicate,
+    shifted,
     unlike,
     without_keys,
 )
@@ -339,19 +341,34 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         """Give the message a new due time and a failure count of 0 at the commit."""
         check_message_id(message_id)
         due_time = waiting_until(due_time, "due_time")
+        return self._reschedule(message_id, lambda _: due_time, change)[0]
+
+    @override
+    def shift(
+        self, message_id: str, by: Shift, *, change: Change | None = None
+    ) -> tuple[ManagementOutcome, datetime | None]:
+        """Move the due time that the message has in this transaction, at the commit."""
+        check_message_id(message_id)
+        return self._reschedule(message_id, partial(shifted, by=by), change)
+
+    def _reschedule(
+        self, message_id: str, due_time_of: Callable[[DelayedMessage], datetime], change: Change | None
+    ) -> tuple[ManagementOutcome, datetime | None]:
         with self._waiting.lock:
             self._check_open()
             outcome = self._take(message_id)
             if outcome is not ManagementOutcome.DONE:
-                return outcome
-            stored, write = self._stored.get(message_id), self._writes.get(message_id)
+                return outcome, None
+            stored = self._stored.get(message_id)
+            message = self._writes[message_id].message if stored is None else stored.message
+            assert message is not None
+            due_time = due_time_of(message)
+            self._note(message, change, due_time)
             if stored is not None:
-                self._note(stored.message, change, due_time)
-                stored.message = rescheduled(stored.message, due_time)
-            elif write is not None and write.message is not None:
-                self._note(write.message, change, due_time)
-                self._writes[message_id] = _Write(write.entry, rescheduled(write.message, due_time))
-            return outcome
+                stored.message = rescheduled(message, due_time)
+            else:
+                self._writes[message_id] = _Write(self._writes[message_id].entry, rescheduled(message, due_time))
+            return outcome, due_time
 
     @override
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:

@@ -172,7 +172,7 @@ class Statements:
     """The statements about one endpoint's table, each built when it is first used.
 
     Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `line` (of a failed attempt), `locations`, `now`,
-    `new_due_time`, `new_next_attempt`, `seconds`, `channel`, `payload`, and those of a position.
+    `microseconds`, `new_due_time`, `new_next_attempt`, `seconds`, `channel`, `payload`, and those of a position.
 
     `memoized_property`, unlike `cached_property` before Python 3.12, has no lock, which a fork could leave taken. If
     two threads build a statement at once, one of the two stays.
@@ -314,6 +314,33 @@ class Statements:
         new_time: BindParameter[Any] = bindparam("new_due_time")
         values = {"due_time": new_time, "next_attempt": new_time, "failure_count": 0}
         return self._freeing(update(self.table).values(values))
+
+    @memoized_property
+    def unmarked(self) -> ColumnElement[datetime]:
+        """The due time without marks."""
+        return self.dialect.unmarked(self.table)
+
+    @memoized_property
+    def shift(self) -> Update:
+        """`reschedule` to the due time that a row has, and `microseconds` more."""
+        table, dialect = self.table, self.dialect
+        due_time = dialect.later(self.unmarked, bindparam("microseconds", type_=BigInteger))
+        values = {  # in the order of columns, as MySQL goes by values that were set before
+            "due_time": due_time,
+            "next_attempt": dialect.once_assigned(table.c.due_time, due_time),
+            "failure_count": 0,
+        }
+        return self._freeing(update(table).values(values))
+
+    def is_within(self, first: datetime, last: datetime) -> ColumnElement[bool]:
+        """Whether a row is due between two times, without marks."""
+        return self.unmarked.between(literal(first, UtcDateTime), literal(last, UtcDateTime))
+
+    @memoized_property
+    def times(self) -> Select[Any]:
+        """The times of the message of the id."""
+        table = self.table
+        return select(table.c.message_id, table.c.due_time, table.c.next_attempt).where(row_with(table))
 
     @memoized_property
     def park(self) -> Update:

@@ -18,6 +18,7 @@ from delaystore.errors import (
     StoreError,
     StorePermissionError,
 )
+from delaystore.filters import Shift
 from delaystore.message import (
     EARLIEST_DUE_TIME,
     DelayedMessage,
@@ -32,7 +33,7 @@ from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
 from delaystore.stores.records import AuditEntry, Change, ChangeAction, FailedDelivery, LoadChange, name_of_load
-from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, shifted, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
@@ -429,6 +430,19 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         if outcome is ManagementOutcome.DONE:
             self._waits_until(due_time)
         return outcome
+
+    @override
+    def shift(
+        self, message_id: str, by: Shift, *, change: Change | None = None
+    ) -> tuple[ManagementOutcome, datetime | None]:
+        """The mark locks the row, and has the transaction read it as it is now, also with an older snapshot."""
+        check_message_id(message_id)
+        self.written()
+        outcome = self._manage(self._sql.mark, {"id": message_id}, None)
+        if outcome is not ManagementOutcome.DONE:
+            return outcome, None
+        due_time = shifted(self._execute(self._sql.times, {"id": message_id}).one(), by)
+        return self.reschedule(message_id, due_time, change=change), due_time
 
     @override
     def note_changes(self, entries: Sequence[AuditEntry]) -> None:

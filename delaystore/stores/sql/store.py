@@ -401,6 +401,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     count_by_due_time = in_transaction(BoundSqlStore.count_by_due_time, opened_by="_one_call")
     cancel = in_transaction(BoundSqlStore.cancel, opened_by="_one_call")
     reschedule = in_transaction(BoundSqlStore.reschedule, opened_by="_one_call")
+    shift = in_transaction(BoundSqlStore.shift, opened_by="_one_call")
     note_changes = in_transaction(BoundSqlStore.note_changes, opened_by="_one_call")
 
     @override

@@ -1,19 +1,28 @@
 """Conformance: operators' changes of one message and of many."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from delaystore.errors import DelaystoreError
-from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, Position, new_message_id
+from delaystore.errors import DelaystoreError, InvalidMessageError
+from delaystore.filters import EVERYTHING, MessageFilter, Shift
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, Position, new_message_id
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import OperableDelayedMessageStore
-from delaystore.stores.records import HELD_KEPT, Operation, OperationKind, OperationState
+from delaystore.stores.records import (
+    HELD_KEPT,
+    Change,
+    ChangeAction,
+    Operation,
+    OperationKind,
+    OperationState,
+    Way,
+)
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     DEADLINE,
@@ -42,16 +51,20 @@ from delaystore.testing._kit._concurrency import take_all, together
 
 
 def begun(
-    store: OperableDelayedMessageStore, wanted: MessageFilter = EVERYTHING, due_time: datetime | None = None
+    store: OperableDelayedMessageStore,
+    wanted: MessageFilter = EVERYTHING,
+    due_time: datetime | None = None,
+    shift: Shift | None = None,
 ) -> Operation:
-    """A new operation: to cancel, or, with a `due_time`, to reschedule."""
+    """A new operation: to cancel, or, with a `due_time` or a `shift`, to reschedule."""
     operation = Operation(
         operation_id=new_message_id(),
-        kind=OperationKind.CANCEL if due_time is None else OperationKind.RESCHEDULE,
+        kind=OperationKind.CANCEL if due_time is None and shift is None else OperationKind.RESCHEDULE,
         wanted=wanted,
         by=ME,
         began=store.now(),
         due_time=due_time,
+        shift=shift,
     )
     store.begin_operation(operation)
     return operation
@@ -289,6 +302,143 @@ class OperationTests(StoreTests):
 
 
 DONE, BEING_DISPATCHED, NOT_FOUND = ManagementOutcome
+BERLIN = "Europe/Berlin"
+"""Its clocks skip 02:00 to 03:00 on 2031-03-30, and bring that hour twice on 2031-10-26."""
+DAY = timedelta(days=1)
+
+
+def at_berlin(month: int, day: int, hour: int, minute: int = 0, fold: int = 0) -> datetime:
+    """A time in Berlin in 2031."""
+    return datetime(2031, month, day, hour, minute, fold=fold, tzinfo=ZoneInfo(BERLIN)).astimezone(UTC)
+
+
+SHIFTS: Sequence[tuple[Shift, datetime, datetime]] = (
+    (Shift(7 * DAY), NOON, NOON + 7 * DAY),
+    (Shift(-2 * HOUR), NOON, NOON - 2 * HOUR),
+    (Shift(-TICK), datetime(1970, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+    (Shift(SECOND - TICK), NOON + 2 * TICK, NOON + SECOND + TICK),
+    (Shift(-2_000 * 365 * DAY), NOON + TICK, NOON + TICK - 2_000 * 365 * DAY),
+    (Shift(LATEST_DUE_TIME - NOON), NOON, LATEST_DUE_TIME),
+    (Shift(EARLIEST_DUE_TIME - NOON), NOON, EARLIEST_DUE_TIME),
+    (Shift(DAY), at_berlin(3, 29, 9), at_berlin(3, 29, 9) + DAY),
+    (Shift(DAY, BERLIN), at_berlin(3, 29, 9), at_berlin(3, 30, 9)),
+    (Shift(-7 * DAY, BERLIN), at_berlin(11, 1, 9), at_berlin(10, 25, 9)),
+    (Shift(24 * HOUR - SECOND, BERLIN), at_berlin(3, 29, 9), at_berlin(3, 29, 9) + DAY - SECOND),
+    (Shift(DAY, BERLIN), at_berlin(3, 29, 2, 30), at_berlin(3, 30, 3)),
+    (Shift(DAY + HOUR, BERLIN), at_berlin(3, 29, 2, 30), at_berlin(3, 30, 4)),
+    (Shift(DAY, BERLIN), at_berlin(10, 25, 2, 30), at_berlin(10, 26, 2, 30, fold=0)),
+    (Shift(-DAY, BERLIN), at_berlin(10, 26, 2, 30, fold=1), at_berlin(10, 25, 2, 30)),
+)
+"""Spans, and the due times before and after them."""
+
+
+@needs("operations")
+class ShiftTests(StoreTests):
+    """Due times are moved by a span, each once."""
+
+    @pytest.mark.parametrize(("by", "before", "after"), SHIFTS)
+    def test_a_due_time_is_moved_as_if_the_message_had_never_failed(
+        self, operable: OperableDelayedMessageStore, by: Shift, before: datetime, after: datetime
+    ) -> None:
+        messages = [a_message(name, before, headers={"a": 1}) for name in ("one", "some")]
+        failing = replace(messages[1], failure_count=3, next_attempt=before + min(HOUR, LATEST_DUE_TIME - before))
+        operable.store_many([messages[0], failing])
+        assert operable.shift("one", by) == (DONE, after)
+        assert operable.shift("two", by) == (NOT_FOUND, None)
+        done = run(operable, begun(operable, MessageFilter(id_prefix="some"), shift=by))
+        assert (done.changed, done.held, done.shift) == (1, 0, by)
+        for message in messages:
+            assert_same(operable.get(message.message_id), replace(message, due_time=after, next_attempt=after))
+        eventually_next(operable, after)
+
+    def test_marks_are_no_part_of_a_due_time(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store_many(some_messages(2))
+        for _ in range(3):
+            operable.get_unclaimed(["m0", "m1"])
+        assert operable.shift("m0", Shift(DAY)) == (DONE, NOON + DAY)
+        run(operable, begun(operable, shift=Shift(DAY)))
+        assert [message.due_time for message in search_all(operable)] == [NOON + DAY + SECOND, NOON + 2 * DAY]
+
+    @pytest.mark.parametrize("zone", [None, BERLIN])
+    def test_no_due_time_leaves_the_range(self, operable: OperableDelayedMessageStore, zone: str | None) -> None:
+        far = LATEST_DUE_TIME - HOUR
+        operable.store_many([a_message("a"), a_message("b", far), a_message("c", EARLIEST_DUE_TIME)])
+        with pytest.raises(InvalidMessageError, match="out of range"):
+            operable.shift("b", Shift(DAY, zone))
+        done = run(operable, begun(operable, shift=Shift(DAY, zone)))
+        assert (done.state, done.changed, done.held, list(done.held_ids)) == (OperationState.DONE, 2, 1, ["b"])
+        done = run(operable, begun(operable, shift=Shift(-2 * DAY, zone)))
+        assert (done.changed, list(done.held_ids)) == (2, ["c"])
+        assert [each.due_time for each in search_all(operable)] == [EARLIEST_DUE_TIME + DAY, NOON - DAY, far - 2 * DAY]
+
+    def test_a_claimed_message_keeps_its_due_time(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store_many(some_messages(3))
+        with ThreadPoolExecutor(1) as pool, colleague.transaction() as transaction:
+            message = claimed(transaction)
+            # in a thread, so that one that waits for the block to end is noticed
+            assert pool.submit(operable.shift, "m0", Shift(DAY)).result(DEADLINE) == (BEING_DISPATCHED, None)
+            for zone in (None, BERLIN):
+                moved = pool.submit(run, operable, begun(operable, shift=Shift(DAY, zone))).result(DEADLINE)
+                assert (moved.changed, list(moved.held_ids)) == (2, ["m0"])
+            assert transaction.remove(message)
+        assert [each.due_time for each in search_all(operable)] == [
+            NOON + 2 * DAY + SECOND,
+            NOON + 2 * DAY + 2 * SECOND,
+        ]
+
+    def test_shifts_at_once_all_take_effect(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(a_message("a"))
+
+        def shifting(store: OperableDelayedMessageStore) -> list[str]:
+            return [str(n) for n in range(40) if store.shift("a", Shift(SECOND, BERLIN if n % 2 else None))[0] is DONE]
+
+        done = together(partial(shifting, operable), partial(shifting, colleague))
+        (message,) = search_all(operable)
+        assert message.due_time == NOON + sum(map(len, done)) * SECOND
+
+    @pytest.mark.parametrize("zone", [None, BERLIN])
+    def test_each_message_is_moved_once_by_whoever_makes_the_steps(
+        self, operable: OperableDelayedMessageStore, open_store: StoreFactory, zone: str | None
+    ) -> None:
+        messages = [a_message(f"m{n:02}", at_berlin(3, 29, 1) + n * timedelta(minutes=7)) for n in range(30)]
+        operable.store_many(messages)
+        operation = begun(operable, shift=Shift(DAY, zone))
+        for _ in range(2):
+            operable.advance_operation(operation.operation_id, 4)
+        operable.close()
+        heir = as_operable(open_store())
+        (found,) = heir.operations()
+        assert (found.shift, found.changed) == (Shift(DAY, zone), 8)
+        assert run(heir, found).changed == 30
+        expected = {message.message_id: Shift(DAY, zone).moved(message.due_time) for message in messages}
+        assert {message.message_id: message.due_time for message in search_all(heir)} == expected
+
+    def test_a_shift_is_noted_with_both_due_times(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store(a_message("a"))
+        by = Shift(7 * DAY, BERLIN)
+        change = Change(by=ME, way=Way.CLI, action=ChangeAction.RESCHEDULE, shift=by)
+        operable.shift("a", by, change=change)
+        (entry,) = operable.changes()
+        assert (entry.old_due_time, entry.new_due_time) == (NOON, NOON + 7 * DAY)
+        assert entry.about.startswith("message a by 7 days in Europe/Berlin from 20")
+
+    def test_due_times_are_found_as_messages_are_counted(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store_many(some_messages(9))
+        operable.store(a_message("late", NOON + HOUR, next_attempt=NOON + DAY, failure_count=1))
+        operable.get_unclaimed(["m0"])
+        for wanted, expected in (
+            (MessageFilter(since=NOON + 2 * SECOND), (8, NOON + 2 * SECOND, NOON + HOUR)),
+            (MessageFilter(until=NOON + 3 * SECOND), (3, NOON, NOON + 2 * SECOND)),
+            (MessageFilter(destination="none"), (0, None, None)),
+        ):
+            found = operable.count_matching(wanted, due_times=True)
+            while found.next_key is not None:
+                found = found.and_then(operable.count_matching(wanted, after=found.next_key, due_times=True))
+            assert (found.count, found.first_due, found.last_due) == expected
 
 
 def listed(store: ManagedDelayedMessageStore, limit: int, **filters: object) -> list[DelayedMessage]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from delaystore.errors import DuplicateMessageError
-from delaystore.filters import MessageFilter
+from delaystore.filters import MessageFilter, Shift
 from delaystore.message import LATEST_DUE_TIME, PARKED, DelayedMessage, FailedAttempt, new_message_id
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
@@ -262,6 +262,9 @@ OPERABLE_SETTLEMENTS = st.lists(
     st.sampled_from(["remove", "fail", "explain", "postpone", "park", "leave"]), min_size=4, max_size=4
 )
 ALL = 1_000
+SHIFTS = st.builds(
+    Shift, st.sampled_from([-5 * SECOND, 3 * SECOND, timedelta(days=1)]), st.sampled_from([None, "Europe/Berlin"])
+)
 WANTED = st.builds(
     MessageFilter,
     destination=st.none() | NAMED,
@@ -338,11 +341,16 @@ class OperableMachine(StoreMachine):
         """`search`, all pages."""
         self.both(lambda store: shown(search_all(as_operable(store), wanted, limit=limit, examine=examine)))
 
-    @rule(wanted=WANTED, cancels=st.booleans(), examine=st.sampled_from([1, 3, ALL]))
-    def operate(self, wanted: MessageFilter, cancels: bool, examine: int) -> None:
+    @rule(name=NAMES, by=SHIFTS)
+    def shift(self, name: str, by: Shift) -> None:
+        """`shift`."""
+        self.both(lambda store: as_operable(store).shift(name, by))
+
+    @rule(wanted=WANTED, cancels=st.booleans(), by=st.none() | SHIFTS, examine=st.sampled_from([1, 3, ALL]))
+    def operate(self, wanted: MessageFilter, cancels: bool, by: Shift | None, examine: int) -> None:
         """An operation, to its end. Where two would get the same next attempt, it changes nothing."""
         matching = search_all(as_operable(self.model), wanted)
-        if not cancels and len(matching) > 1:
+        if not cancels and by is None and len(matching) > 1:
             return
         operation = Operation(
             operation_id=new_message_id(),
@@ -350,7 +358,8 @@ class OperableMachine(StoreMachine):
             wanted=wanted,
             by=ME,
             began=NOON,
-            due_time=None if cancels else self.instant(5),
+            due_time=None if cancels or by is not None else self.instant(5),
+            shift=None if cancels else by,
         )
 
         def run(store: DelayedMessageStore) -> object:

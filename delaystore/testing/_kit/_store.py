@@ -34,7 +34,7 @@ from delaystore.testing._kit._base import (
 )
 from delaystore.testing._kit._batches_and_keys import BatchTests, KeyTests, TakenIdTests
 from delaystore.testing._kit._concurrency import ConcurrencyTests, InfrastructureTests, SessionTests, TransactionTests
-from delaystore.testing._kit._operations import ManagementTests, OperationTests
+from delaystore.testing._kit._operations import ManagementTests, OperationTests, ShiftTests
 from delaystore.testing._kit._settling import CrashTests, FailureTests, SettlingTests
 from delaystore.testing._kit._state_machines import OperableMachineTests, StateMachineTests
 from delaystore.testing._kit.audit import AuditOfKeysTests, AuditTests
@@ -338,6 +338,7 @@ class StoreConformance(
     SearchTests,
     CountTests,
     OperationTests,
+    ShiftTests,
     PauseTests,
     LimitTests,
     FailureTests,

@@ -79,11 +79,10 @@ def filters() -> st.SearchStrategy[MessageFilter]:
 
 def count_all(operable: OperableDelayedMessageStore, wanted: MessageFilter, examine: int) -> int:
     """All that match, counted this number of messages at a time."""
-    total, after = operable.count_matching(wanted, examine=examine)
-    while after is not None:
-        count, after = operable.count_matching(wanted, after=after, examine=examine)
-        total += count
-    return total
+    found = operable.count_matching(wanted, examine=examine)
+    while found.next_key is not None:
+        found = found.and_then(operable.count_matching(wanted, after=found.next_key, examine=examine))
+    return found.count
 
 
 def count_each_hour(operable: OperableDelayedMessageStore, wanted: MessageFilter, examine: int) -> Counter[datetime]:

@@ -140,6 +140,10 @@ DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTE
 -- # remove_stored
 DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
+-- # shift
+UPDATE `my schema`.`sales_delayed` SET due_time=timestampadd(MICROSECOND, %(microseconds)s, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END), next_attempt=`my schema`.`sales_delayed`.due_time, failure_count=%(failure_count)s
+-- {'failure_count': 0}
+
 -- # show
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
@@ -170,6 +174,11 @@ WHERE ahead.due_time >= %(param_2)s AND NOT (ahead.next_attempt >= %(param_3)s A
 SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
+
+-- # times
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # unpark
 UPDATE `my schema`.`sales_delayed` SET next_attempt=`my schema`.`sales_delayed`.due_time

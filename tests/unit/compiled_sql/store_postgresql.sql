@@ -175,6 +175,10 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 -- # remove_stored
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
+-- # shift
+UPDATE "my schema"."sales_delayed" SET due_time=(CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END + %(microseconds)s::BIGINT * INTERVAL '1 microsecond'), next_attempt=(CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END + %(microseconds)s::BIGINT * INTERVAL '1 microsecond'), failure_count=%(failure_count)s::INTEGER
+-- {'failure_count': 0}
+
 -- # show
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed"
@@ -205,6 +209,11 @@ WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE AND NOT (ahead.nex
 SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # times
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # unpark
 UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time

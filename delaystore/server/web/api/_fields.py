@@ -15,14 +15,18 @@ from starlette.routing import Route
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.operations.json_requests import (
+    ONE_OF_THREE,
     DelayField,
     FieldsT,
     NullFieldError,
     RequestFieldError,
     RequestFields,
+    ShiftField,
     TimeField,
+    ZoneField,
     check_either,
     delay_in,
+    new_due_time_in,
     read_fields,
     time_in,
 )
@@ -60,6 +64,26 @@ class When(RequestFields, frozen=True, kw_only=True):
         delay: timedelta | float | None = None if self.delay is None else delay_in(self.delay, "delay")
         at: datetime | None = None if self.at is None else time_in(self.at, "at")
         return {"delay": delay, "at": at}
+
+
+class NewDueTime(RequestFields, frozen=True, kw_only=True):
+    """A new due time, or by how much the due time moves: one of `delay`, `at` and `by`."""
+
+    delay: DelayField | None = None
+    at: TimeField | None = None
+    by: ShiftField | None = None
+    time_zone: ZoneField | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of these fields is given."""
+        return any(each is not None for each in (self.delay, self.at, self.by, self.time_zone))
+
+    def when(self) -> dict[str, Any]:
+        """Return the arguments of a reschedule. Raises InvalidMessageError, ConfigurationError."""
+        if sum(each is not None for each in (self.delay, self.at, self.by)) != 1:
+            raise InvalidMessageError(ONE_OF_THREE)
+        return new_due_time_in(self.delay, self.at, self.by, self.time_zone)
 
 
 class NewMessage(When, frozen=True, kw_only=True):
@@ -101,13 +125,13 @@ class NewMessage(When, frozen=True, kw_only=True):
         }
 
 
-class PreviewFields(RequestFields, frozen=True, kw_only=True):
-    """Which messages an operation would change."""
+class PreviewFields(NewDueTime, frozen=True, kw_only=True):
+    """Which messages an operation would change; of a reschedule with the new due time."""
 
     filter: Annotated[Any, _filter("Filter")] = {}
 
 
-class NewOperation(When, frozen=True, kw_only=True):
+class NewOperation(NewDueTime, frozen=True, kw_only=True):
     """What to do with which messages."""
 
     kind: Annotated[str, _one_of("cancel", "reschedule")]

@@ -167,12 +167,22 @@ ErrorFilterRequest = filter_of(
 )
 
 
-class Previewed(msgspec.Struct):
-    """How many messages match, and the first of them."""
+class PreviewedMessage(Summary):
+    """A message that would be changed; of a reschedule with its new due time, which is null if it is out of range."""
 
-    count: NaturalNumber
-    complete: bool
-    sample: list[Summary]
+    new_due_time: datetime | UnsetType | None = UNSET
+
+
+Previewed = struct(
+    "Previewed",
+    "How many messages match, and the first of them; of a reschedule with the due times before and after it.",
+    {
+        "count": NaturalNumber,
+        "complete": bool,
+        "sample": many(PreviewedMessage),
+        **dict.fromkeys(("first_due", "new_first_due", "last_due", "new_last_due"), datetime | UnsetType | None),
+    },
+)
 
 
 OperationAnswer = answer_of(

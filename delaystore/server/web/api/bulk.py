@@ -21,25 +21,25 @@ from delaystore.server.web.api._fields import (
     refusal,
 )
 from delaystore.server.web.errors import Refusal
+from delaystore.server.web.forms import NEW_DUE_TIME
 from delaystore.server.web.http import API, href
 from delaystore.stores import documents
 from delaystore.stores.records import Operation, OperationState
 
 
 async def preview(request: Request) -> Response:
-    """How many match, and the first of them."""
+    """How many match, and the first of them; of a reschedule with the due times before and after it."""
     given = await fields_of(request, PreviewFields)
     wanted = filter_in(given.filter, MessageFilter.from_dict)
-    found = await site_of(request).run(request, previewed, wanted)
-    sample = [documents.summary(message) for message in found.sample]
-    return JSONResponse({"count": found.count, "complete": found.complete, "sample": sample})
+    found = await site_of(request).run(request, previewed, wanted, given.when() if given.is_given else None)
+    return JSONResponse(found.document())
 
 
 async def begin(request: Request) -> Response:
     """Keep the operation, and run it in the background."""
     given = await fields_of(request, NewOperation)
     wanted, kind = filter_in(given.filter, MessageFilter.from_dict), given.kind
-    for name in ("delay", "at"):
+    for name in NEW_DUE_TIME:
         if kind == "cancel" and getattr(given, name) is not None:
             raise refusal(f"unknown field {name!r}; a cancel takes kind and filter")
     if kind == "cancel":
@@ -115,7 +115,10 @@ CALLS: Final = (
         method="POST",
         path="/operations/preview",
         name="previewOperation",
-        summary="How many messages match, counted for a few seconds, and the first of them; changes nothing.",
+        summary=(
+            "How many messages match, counted for a few seconds, and the first of them; with a new due time also their "
+            "due times before and after it. Changes nothing."
+        ),
         do=preview,
         body=PreviewFields,
         answer=answers.Previewed,

@@ -12,7 +12,7 @@ from delaystore.operations import Operations
 from delaystore.operations.json_requests import delay_in
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewMessage, When, fields_of
+from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewDueTime, NewMessage, fields_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
 from delaystore.stores import documents
@@ -76,8 +76,8 @@ async def cancel(request: Request) -> Response:
 
 
 async def reschedule(request: Request) -> Response:
-    """Give it a new due time; a delay of 0 sends it now."""
-    when = (await fields_of(request, When)).when()
+    """Give it a new due time, or move that; a delay of 0 sends it now."""
+    when = (await fields_of(request, NewDueTime)).when()
     message_id = request.path_params["message_id"]
     return _answer(message_id, await site_of(request).run(request, Operations.reschedule_one, message_id, **when))
 
@@ -163,9 +163,12 @@ CALLS: Final = (
         method="PATCH",
         path="/messages/{message_id}",
         name="reschedule",
-        summary="Give a waiting message a new due time, unless a dispatcher has it; a delay of 0 sends it now.",
+        summary=(
+            "Give a waiting message a new due time, or move its own by a span, unless a dispatcher has it; a delay of "
+            "0 sends it now."
+        ),
         do=reschedule,
-        body=When,
+        body=NewDueTime,
         answer=answers.MessageId,
         refusals=(404, 409),
     ),

@@ -1,17 +1,27 @@
 """Changes of all messages that match: choose, preview, confirm, watch, and see the result."""
 
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delaystore.errors import DelaystoreError, InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.server.web._changes import follow, previewed
 from delaystore.server.web._site import site_of
 from delaystore.server.web.errors import Refusal
-from delaystore.server.web.forms import Fields, due_of, fields_of, filter_of, id_of, meant, query_of, text_of, typed
+from delaystore.server.web.forms import (
+    NEW_DUE_TIME,
+    Fields,
+    due_of,
+    fields_of,
+    filter_of,
+    id_of,
+    meant,
+    query_of,
+    text_of,
+    typed,
+)
 from delaystore.stores.records import Operation, OperationKind, OperationState
 
 _SHOWN: Final = 20
@@ -41,18 +51,14 @@ async def preview(request: Request) -> Response:
         "typed": typed(fields),
         "chosen": text_of(fields, "kind"),
         "operations": (),
-        "delay": text_of(fields, "delay"),
-        "at": text_of(fields, "at"),
+        **{name: text_of(fields, name) for name in NEW_DUE_TIME},
     }
     try:
         wanted = filter_of(fields)
-        due = _due(_kind_of(fields), fields)
-    except DelaystoreError as error:
+        found = await site.run(request, previewed, wanted, _due(_kind_of(fields), fields))
+    except (ConfigurationError, InvalidMessageError) as error:
         return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
-    found = await site.run(request, previewed, wanted)
-    return site.pages.page(
-        request, "bulk.html", **form, due_time=due and due[1], preview=found, query=query_of(wanted), problem=None
-    )
+    return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
 
 
 async def begin(request: Request) -> Response:
@@ -67,10 +73,7 @@ def begun(operations: Operations, fields: Fields) -> Operation:
     """The operation that a form asks for, kept and not run yet."""
     wanted = meant(fields, filter_of(fields))
     due = _due(_kind_of(fields), fields)
-    if due is None:
-        return operations.begin_cancel(wanted)
-    delay, at = due
-    return operations.begin_reschedule(wanted, delay=delay, at=at)
+    return operations.begin_cancel(wanted) if due is None else operations.begin_reschedule(wanted, **due)
 
 
 async def operation(request: Request) -> Response:
@@ -119,11 +122,11 @@ def _kind_of(fields: Fields) -> OperationKind:
         raise Refusal(400, "The form says neither cancel nor reschedule.") from None
 
 
-def _due(kind: OperationKind, fields: Fields) -> tuple[timedelta | None, datetime | None] | None:
-    """The delay or the new due time; None for a cancel. Raises InvalidMessageError, ConfigurationError."""
+def _due(kind: OperationKind, fields: Fields) -> dict[str, Any] | None:
+    """The new due time, as `due_of`; None for a cancel. Raises InvalidMessageError, ConfigurationError."""
     if kind is OperationKind.RESCHEDULE:
         return due_of(fields)
-    if text_of(fields, "delay") or text_of(fields, "at"):
+    if any(text_of(fields, name) for name in NEW_DUE_TIME):
         raise InvalidMessageError(
             "cancelled messages get no new due time: choose Reschedule, or leave the delay and the time empty"
         )

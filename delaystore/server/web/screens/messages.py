@@ -93,8 +93,7 @@ async def reschedule(request: Request) -> Response:
     """Give it a new due time."""
     fields = await fields_of(request)
     message_id = id_of(fields)
-    delay, at = due_of(fields)
-    outcome = await site_of(request).run(request, Operations.reschedule_one, message_id, delay=delay, at=at)
+    outcome = await site_of(request).run(request, Operations.reschedule_one, message_id, **due_of(fields))
     return _after(request, message_id, outcome, "has a new due time")
 
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Delete,
     Engine,
     Executable,
+    FromClause,
     Index,
     Insert,
     Select,
@@ -58,6 +59,9 @@ OWN: Final = "delaystore_own"
 """The execution option of connections whose transactions are ours, and no caller's."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
 """Seconds; PostgreSQL and SQLite count milliseconds in 32 bits."""
+
+_MARKS: Final = literal_column(str(MARKS // timedelta(microseconds=1) - 1), BigInteger)
+"""The most microseconds by which two times differ that differ by nothing but marks."""
 
 Pair = Sequence[ColumnElement[Any]]
 """A time and an id: two columns, or the values of a position in their order."""
@@ -374,18 +378,37 @@ class StoreDialect(SqlDialect):
 
         As `delaystore.stores.shared.unlike`. Where nothing is replaced, `waiting` may be NULL.
         """
-        marks = literal_column(str(MARKS // timedelta(microseconds=1) - 1), BigInteger)
-        is_same = (waiting <= due_time) & (self.capped(due_time, waiting, marks) == due_time)
+        is_same = (waiting <= due_time) & (self.capped(due_time, waiting, _MARKS) == due_time)
         return case((is_same, self.marked(waiting)), else_=due_time)
 
     @abstractmethod
     def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]: ...
 
+    def unmarked(self, table: FromClause) -> ColumnElement[datetime]:
+        """The due time of a row as `delaystore.message.unmarked`."""
+        due_time, next_attempt = table.c.due_time, table.c.next_attempt
+        is_same = (self.capped(next_attempt, due_time, _MARKS) == next_attempt) & (
+            self.capped(due_time, next_attempt, _MARKS) == due_time
+        )
+        return case((due_time == next_attempt, due_time), (is_same, next_attempt), else_=due_time)
+
     @abstractmethod
+    def later(self, time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[datetime]:
+        """So long after `time`, or before it."""
+
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
         """The earlier of `at`, and so long after `first`."""
+        return func.least(at, self.later(first, microseconds), type_=UtcDateTime())
+
+    def once_assigned(
+        self,
+        column: ColumnElement[Any],  # noqa: ARG002 - for overriders
+        value: ColumnElement[Any],
+    ) -> ColumnElement[Any]:
+        """`value`, for the assignments of an UPDATE that come after the one of `value` to `column`."""
+        return value
 
     # Claims: how a dispatcher takes rows that no other dispatcher has, and settles them.
 

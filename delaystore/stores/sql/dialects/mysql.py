@@ -267,11 +267,13 @@ class MySqlDialect(StoreDialect, CandidateRows):
         return func.date_sub(time, literal_column("INTERVAL 1 MICROSECOND"), type_=UtcDateTime())
 
     @override
-    def capped(
-        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
-    ) -> ColumnElement[datetime]:
-        latest = func.timestampadd(literal_column("MICROSECOND"), microseconds, first)
-        return func.least(at, latest, type_=UtcDateTime())
+    def later(self, time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[datetime]:
+        return func.timestampadd(literal_column("MICROSECOND"), microseconds, time, type_=UtcDateTime())
+
+    @override
+    def once_assigned(self, column: ColumnElement[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
+        """The column: MariaDB and MySQL assign from left to right, and read values that are assigned already."""
+        return column
 
     @override
     @contextmanager

@@ -413,11 +413,9 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         )
 
     @override
-    def capped(
-        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
-    ) -> ColumnElement[datetime]:
-        span = microseconds * literal_column("INTERVAL '1 microsecond'")
-        return func.least(at, first + span, type_=UtcDateTime())
+    def later(self, time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[datetime]:
+        """By an interval without days, which would be days in the session's time zone."""
+        return time + microseconds * literal_column("INTERVAL '1 microsecond'")
 
     @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:

@@ -118,6 +118,8 @@ class _ForkSafeCursor(sqlite3.Cursor):
 
 BUSY_TIMEOUT: Final = 30
 """Seconds that one writer waits for another."""
+_AHEAD: Final = 10**18
+"""Microseconds: more than between any two times, in whole seconds."""
 _NO_LEASE: Final[Mapping[str, None]] = {"claimed_by": None, "claimed_until": None}
 _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
@@ -267,14 +269,21 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return upsert.returning(table.c.message_id, table.c.next_attempt)
 
     @override
+    def later(self, time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[datetime]:
+        """Times are text, which has no arithmetic; another text stays as it is.
+
+        _AHEAD keeps the dividend positive: SQLite rounds a negative quotient up.
+        """
+        second = cast(func.strftime("%s", func.substr(time, 1, 19)), Integer) - _AHEAD // 1_000_000
+        behind = cast(func.substr(time, 21, 6), Integer) + (microseconds + _AHEAD)
+        whole = func.strftime("%Y-%m-%d %H:%M:%S", second + behind.op("/", precedence=9)(1_000_000), "unixepoch")
+        return func.coalesce(whole.concat(func.printf(".%06d", behind % 1_000_000)), time, type_=UtcDateTime())
+
+    @override
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
-        """Times are text, which has no arithmetic."""
-        seconds = cast(func.strftime("%s", func.substr(first, 1, 19)), Integer)
-        behind = cast(func.substr(first, 21, 6), Integer) + microseconds  # never negative, unlike a time before 1970
-        whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds + behind.op("/", precedence=9)(1_000_000), "unixepoch")
-        return func.min(at, whole.concat(func.printf(".%06d", behind % 1_000_000)), type_=UtcDateTime())
+        return func.min(at, self.later(first, microseconds), type_=UtcDateTime())
 
     @override
     @contextmanager

@@ -31,6 +31,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
+from delaystore.stores.records import Matching
 from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Rows
@@ -228,16 +229,25 @@ class SearchQueries(OperatorQueries):
         return Page([to_shown_message(row) for row in found[:end]], last if wanted.load is None else _by_id(last))
 
     def count(
-        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
-    ) -> tuple[int, Position | None]:
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        examine: int = EXAMINED,
+        due_times: bool = False,
+    ) -> Matching:
         """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
         matches, end = self._next(wanted, after, examine)
         table = self._sql.table
+        due_time = [self._sql.unmarked] if due_times else []
         if not wanted.headers:
-            counted = select(func.count()).select_from(table).where(*matches)
-            return int(self._execute(counted).scalar_one()), end
-        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
-        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), end
+            times = [extreme(each) for extreme in (func.min, func.max) for each in due_time]
+            counted = select(func.count(), *times).select_from(table).where(*matches)
+            row = self._execute(counted).one()
+            return Matching.of(row[0], end, row[1:])
+        rows = self._execute(select(table.c.message_id, table.c.headers, *due_time).where(*matches))
+        due = [row[2] if due_time else None for row in _with_headers(wanted, rows, sys.maxsize)]
+        return Matching.of(len(due), end, due)
 
     def count_by_due_time(
         self, wanted: MessageFilter, bucket: timedelta, *, after: Position | None = None, examine: int = EXAMINED

@@ -4,18 +4,27 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, null, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import Position, check_message_id, new_message_id, unmarked, utc
+from delaystore.filters import EVERYTHING, MessageFilter, Shift
+from delaystore.message import (
+    EARLIEST_DUE_TIME,
+    LATEST_DUE_TIME,
+    Position,
+    check_message_id,
+    new_message_id,
+    unmarked,
+    utc,
+)
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import (
     HELD_KEPT,
+    TICK,
     AuditEntry,
     Change,
     LoadChange,
@@ -33,6 +42,8 @@ from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
 
 _UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "messages")
 """The columns that tables of schema version 0004 have."""
+_SINCE_0006: Final = ("shift", "time_zone")
+"""The columns that an operation has since schema version 0006."""
 
 
 class AuditTrail(OperatorQueries):
@@ -186,7 +197,7 @@ class OperationQueries(OperatorQueries):
         """Raises ConfigurationError for one that is not new."""
         check_new(operation)
         try:
-            self._bound.connection.execute(insert(self._tables.operations), _row_of(operation))
+            self._bound.connection.execute(insert(self._tables.operations), _row_of(operation) | _shift_of(operation))
         except IntegrityError:
             raise taken(operation) from None
         self._note(operation, change)
@@ -199,7 +210,7 @@ class OperationQueries(OperatorQueries):
         """The newest first."""
         check_number(limit, "limit")
         table = self._tables.operations
-        newest = select(table).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
+        newest = select(*self._columns).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
         return [_operation_of(row) for row in self._execute(newest)]
 
     def end(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
@@ -298,17 +309,62 @@ class OperationQueries(OperatorQueries):
     ) -> Collection[str]:
         if not ids:
             return ()
-        sql, bound = self._sql, self._bound
-        change: Delete | Update = sql.cancel
-        values: dict[str, Any] = {}
-        if operation.kind is OperationKind.RESCHEDULE:
-            assert operation.due_time is not None
-            change, values = sql.reschedule, {"new_due_time": operation.due_time}
-            bound.stored(operation.due_time)
-        return self._dialect.change_unclaimed_of(bound.connection, sql.table, change, ids, matches, values, bound.now())
+        if operation.kind is OperationKind.CANCEL:
+            return self._changed(self._sql.cancel, {}, ids, matches)
+        self._bound.stored(operation.due_time or EARLIEST_DUE_TIME)
+        if operation.due_time is not None:
+            return self._changed(self._sql.reschedule, {"new_due_time": operation.due_time}, ids, matches)
+        assert operation.shift is not None
+        if not operation.shift.days:
+            return self._shifted(operation.shift.by, ids, matches)
+        return self._shifted_by_days(operation.shift, ids, matches)
+
+    def _changed(
+        self,
+        change: Delete | Update,
+        values: dict[str, Any],
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+    ) -> Collection[str]:
+        bound = self._bound
+        return self._dialect.change_unclaimed_of(
+            bound.connection, self._sql.table, change, ids, matches, values, bound.now()
+        )
+
+    def _shifted(self, by: timedelta, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Collection[str]:
+        """One statement moves all due times, without reading them."""
+        first = EARLIEST_DUE_TIME - min(by, timedelta(0))
+        last = LATEST_DUE_TIME - max(by, timedelta(0))
+        values = {"microseconds": by // TICK}
+        return self._changed(self._sql.shift, values, ids, [*matches, self._sql.is_within(first, last)])
+
+    def _shifted_by_days(
+        self, shift: Shift, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
+    ) -> Collection[str]:
+        """Days of a calendar differ in length, few of them: one statement for all messages that move as far.
+
+        Due times in a gap of the clocks move to one time, however far: one statement for all of these.
+        """
+        table, bound = self._sql.table, self._bound
+        columns = [table.c.message_id, table.c.due_time, table.c.next_attempt]
+        found = select(*columns).where(self._dialect.among(table.c.message_id, "ids"), *matches)
+        rows = self._execute(self._dialect.claimed(found, table), {"ids": list(ids), "now": bound.now()}).all()
+        moves = [(row[0], unmarked(row), shift.moved(unmarked(row))) for row in rows if _has_times(row)]
+        known = [(message_id, after - before, after) for message_id, before, after in moves if after is not None]
+        alike = Counter(target for _, *targets in known for target in targets)
+        groups: dict[timedelta | datetime, list[str]] = {}
+        for message_id, by, after in known:
+            groups.setdefault(by if alike[by] >= alike[after] else after, []).append(message_id)
+        changed: set[str] = set()
+        for target, chosen in groups.items():
+            if isinstance(target, timedelta):
+                changed.update(self._shifted(target, chosen, ()))
+            else:
+                changed.update(self._changed(self._sql.reschedule, {"new_due_time": target}, chosen, ()))
+        return changed
 
     def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
-        """Messages that a dispatcher has claimed, and has not removed meanwhile."""
+        """Messages that a dispatcher has claimed and not removed meanwhile, or whose new due time is out of range."""
         if not ids:
             return ()
         key = self._sql.table.c.message_id
@@ -319,9 +375,15 @@ class OperationQueries(OperatorQueries):
         if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
             return None
         table = self._tables.operations
-        found = select(table).where(table.c.operation_id == operation_id)
+        found = select(*self._columns).where(table.c.operation_id == operation_id)
         row = self._execute(found.with_for_update() if locked else found).first()
         return None if row is None else _operation_of(row)
+
+    @property
+    def _columns(self) -> Sequence[ColumnElement[Any]]:
+        """The columns that the table has, which may be of an earlier version."""
+        has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
+        return [each for each in self._tables.operations.c if has_all or each.name not in _SINCE_0006]
 
     def _put(self, operation: Operation) -> Operation:
         table = self._tables.operations
@@ -335,6 +397,11 @@ def _is_id(value: object) -> bool:
     except InvalidMessageError:
         return False
     return True
+
+
+def _has_times(row: Any) -> bool:
+    """A row that was written by hand may hold anything."""
+    return isinstance(row.due_time, datetime) and isinstance(row.next_attempt, datetime)
 
 
 def _has(wanted: MessageFilter, headers: str | None) -> bool:
@@ -362,7 +429,15 @@ def _row_of(operation: Operation) -> dict[str, Any]:
     }
 
 
+def _shift_of(operation: Operation) -> dict[str, Any]:
+    """The columns of a shift, which tables of an earlier version lack; without a shift, none."""
+    shift = operation.shift
+    return {} if shift is None else {"shift": shift.by // TICK, "time_zone": shift.time_zone}
+
+
 def _operation_of(row: Any) -> Operation:
+    values = row._mapping
+    microseconds = values.get("shift")
     return Operation(
         operation_id=row.operation_id,
         kind=OperationKind(row.kind),
@@ -370,6 +445,7 @@ def _operation_of(row: Any) -> Operation:
         by=row.begun_by,
         began=row.began,
         due_time=row.due_time,
+        shift=None if microseconds is None else Shift(microseconds * TICK, values["time_zone"]),
         ended=row.ended,
         state=OperationState(row.state),
         after=row.after_id,
