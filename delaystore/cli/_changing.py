@@ -309,27 +309,32 @@ def cancel(
     _exit_unless_done(*(outcome for _, outcome in outcomes))
 
 
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="DURATION",
+        help="Move each due time by this span: 7d, or -2h to an earlier time. A day is 24 hours, unless --time-zone is "
+        "given.",
+    ),
+]
+ShiftZone = Annotated[
+    str | None,
+    typer.Option(
+        "--time-zone",
+        metavar="NAME",
+        help="Time zone of --by, as Europe/Berlin: a day keeps the local time when clocks change.",
+    ),
+]
+
+
 def reschedule(
     message_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the message.")] = None,
     key: KeyOption = None,
     delay: DelayOption = None,
     at: At = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            metavar="DURATION",
-            help="Move each due time by this span: 7d, or -2h to an earlier time. A day is 24 hours, unless "
-            "--time-zone is given.",
-        ),
-    ] = None,
-    time_zone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Time zone of --by, as Europe/Berlin: a day keeps the local time when clocks change.",
-        ),
-    ] = None,
+    by: ByOption = None,
+    time_zone: ShiftZone = None,
     *,
     which: FilterOptions,
     every: Annotated[bool, all_option("reschedule")] = False,

@@ -5,14 +5,23 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from delaystore.cli._changing import ActorName, BulkChange, BulkYesOption, acting
+from delaystore.cli._changing import ActorName, BulkChange, BulkYesOption, ByOption, ShiftZone, acting
 from delaystore.cli._commands import add_commands, plain_group
-from delaystore.cli._options import DryRunOption, JsonOption, StoredEndpoint, WatchOptions, environment_option
+from delaystore.cli._options import (
+    At,
+    DelayOption,
+    DryRunOption,
+    JsonOption,
+    StoredEndpoint,
+    WatchOptions,
+    environment_option,
+    parse_new_due,
+)
 from delaystore.cli._output import print_document, print_line, print_note, print_table, write
 from delaystore.cli._pausing import pause_end, watched
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
-from delaystore.stores.records import Load, LoadPhase, OperationKind
+from delaystore.stores.records import Load, LoadPhase, Operation, OperationKind
 from delaystore.text import counted, time_text
 
 if TYPE_CHECKING:
@@ -94,6 +103,37 @@ def cancel(
         finally:
             if not dry_run:
                 _print_not_reached(operations.loads.get(load_id))
+
+
+def reschedule(
+    load_id: LoadId,
+    delay: DelayOption = None,
+    at: At = None,
+    by: ByOption = None,
+    time_zone: ShiftZone = None,
+    dry_run: DryRunOption = False,
+    yes: BulkYesOption = False,
+    actor: ActorName = None,
+    *,
+    where: StoredEndpoint,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the due times of a load.
+
+    --by moves the due time of each waiting message. --delay and --at give all of them the same due time. If the command
+    is interrupted, `delaystore operations resume` continues it, and moves no due time twice.
+    """
+    wanted = MessageFilter(load=load_id)
+    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
+    when = parse_new_due(delay, at, by, time_zone)
+    with where.open() as opened:
+        operations = acting(opened, actor)
+        operations.loads.get(load_id)
+
+        def begin(new: str) -> Operation:
+            return operations.begin_reschedule(wanted, **when, operation_id=new)
+
+        bulk.make(opened, operations, begin, when)
 
 
 def pause(
@@ -202,10 +242,20 @@ def _bar(load: Load) -> str:
 
 
 loads_app = plain_group(
-    """List, show, cancel, pause or resume loads.
+    """Watch, cancel, pause or reschedule loads.
 
     A load is what one run of `delaystore load`, `delaystore send --file` or a Spark job has stored, or all batches of a
     stream. Other commands select its messages by `--load`.
     """
 )
-add_commands(loads_app, {"list": list_loads, "show": show, "cancel": cancel, "pause": pause, "resume": resume})
+add_commands(
+    loads_app,
+    {
+        "list": list_loads,
+        "show": show,
+        "cancel": cancel,
+        "pause": pause,
+        "resume": resume,
+        "reschedule": reschedule,
+    },
+)
