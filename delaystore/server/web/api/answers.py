@@ -119,6 +119,7 @@ class Summary(msgspec.Struct):
     destination: str
     due_time: datetime
     next_attempt: datetime | None
+    not_after: datetime | None
     failure_count: NaturalNumber
     size: NaturalNumber
     key: str | None

@@ -28,6 +28,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal,
     literal_column,
     select,
 )
@@ -38,6 +39,7 @@ from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_r
 from typing_extensions import override
 
 from delaystore.errors import StorePermissionError, StoreUnavailableError
+from delaystore.message import LATEST_DUE_TIME
 from delaystore.processes import hold_off, let_go, pause
 from delaystore.stores.sql.codec import MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
@@ -254,7 +256,12 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def insert_keyed(
-        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+        self,
+        table: Table,
+        partitions: Table | None,
+        names: Sequence[str],
+        changes: RowChanges,
+        lock_timeout: float,
     ) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
@@ -269,11 +276,14 @@ class SqliteDialect(StoreDialect, KeyUpserts):
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
-        """Times are text, which has no arithmetic."""
-        seconds = cast(func.strftime("%s", func.substr(first, 1, 19)), Integer)
-        behind = cast(func.substr(first, 21, 6), Integer) + microseconds  # never negative, unlike a time before 1970
-        whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds + behind.op("/", precedence=9)(1_000_000), "unixepoch")
-        return func.min(at, whole.concat(func.printf(".%06d", behind % 1_000_000)), type_=UtcDateTime())
+        return func.min(at, _later(first, microseconds), type_=UtcDateTime())
+
+    @override
+    def moved(
+        self, time: ColumnElement[datetime], since: ColumnElement[datetime], to: ColumnElement[datetime]
+    ) -> ColumnElement[datetime]:
+        moved = _later(time, _epoch(to) - _epoch(since))
+        return func.min(moved, literal(LATEST_DUE_TIME, UtcDateTime), type_=UtcDateTime())
 
     @override
     @contextmanager
@@ -417,6 +427,20 @@ def owned(table: Table) -> ColumnElement[bool]:
 def _unclaimed(table: Table) -> ColumnElement[bool]:
     """Whether a row has no lease at the parameter `now`."""
     return table.c.claimed_by.is_(None) | (table.c.claimed_until <= bindparam("now", type_=UtcDateTime))
+
+
+def _epoch(time: ColumnElement[datetime]) -> ColumnElement[int]:
+    """Microseconds since 1970. Times are text, which has no arithmetic."""
+    seconds = cast(func.strftime("%s", func.substr(time, 1, 19)), Integer)
+    return seconds * 1_000_000 + cast(func.substr(time, 21, 6), Integer)
+
+
+def _later(time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[str]:
+    """The text of a time that is so much later, or earlier."""
+    epoch = _epoch(time) + microseconds
+    seconds = floored(epoch, literal_column("1000000")).op("/", precedence=9)(1_000_000)
+    whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds, "unixepoch")
+    return whole.concat(func.printf(".%06d", epoch - floored(epoch, literal_column("1000000"))))
 
 
 def _in_transaction(connection: Connection) -> bool:

@@ -265,7 +265,7 @@ class OperationQueries(OperatorQueries):
         values: dict[str, Any] = {}
         if operation.kind is OperationKind.RESCHEDULE:
             assert operation.due_time is not None
-            change, values = sql.reschedule, {"new_due_time": operation.due_time}
+            change, values = self._sql_as_of.reschedule, {"new_due_time": operation.due_time}
             bound.stored(operation.due_time)
         return self._dialect.change_unclaimed_of(bound.connection, sql.table, change, ids, matches, values, bound.now())
 

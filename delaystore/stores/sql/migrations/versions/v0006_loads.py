@@ -1,4 +1,4 @@
-"""The latest delivery time of a message, its load, and the shift of an operation."""
+"""The latest delivery time of a message, its load, the shift of an operation, and the number of expired messages."""
 
 from typing import Any
 
@@ -37,8 +37,9 @@ def _alter_messages() -> None:
 
 
 def _alter_operations() -> None:
-    operations = op.get_context().opts["delaystore_beside"][3]
+    _, _, activity, operations, _ = op.get_context().opts["delaystore_beside"]
     _add_columns(operations, [sa.Column("shift", sa.BigInteger), sa.Column("time_zone", ExactText(255))])
+    _add_columns(activity, [sa.Column("expired", sa.BigInteger)])
 
 
 def _add_columns(table: str, columns: list[sa.Column[Any]]) -> None:
