@@ -20,7 +20,7 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     await_older_transactions,
     fewest_rows,
 )
-from delaystore.stores.sql.codec import NAMES, in_order
+from delaystore.stores.sql.codec import LIMITED, NAMES, NOT_AFTER, in_order
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table
@@ -38,6 +38,10 @@ _BY_INDEX: Final = "SELECT " + ", ".join(
 _VACUUMED_LATELY: Final = (
     "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
     "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
+)
+_HAS_COLUMN: Final = (
+    "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = CAST(:live AS REGCLASS) AND attname = :column "
+    "AND NOT attisdropped)"
 )
 _IS_A_PLACE_FREE: Final = (
     "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
@@ -160,7 +164,8 @@ def _insert(table: PartitionTable) -> None:
     announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
-    names = ", ".join(NAMES)  # what others have added to the table may be computed
+    has_limits = table.execute(_HAS_COLUMN, column=NOT_AFTER).scalar()
+    names = ", ".join(LIMITED if has_limits else NAMES)  # what others have added to the table may be computed
     table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{partition}} ORDER BY message_id")  # noqa: S608
     table.execute("DELETE FROM ONLY {partition}")
 
