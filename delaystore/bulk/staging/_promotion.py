@@ -21,15 +21,17 @@ from delaystore.errors import (
     LoadLostError,
     MessageBeingDispatchedError,
     MessageBeingStoredError,
+    StoreSetupError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Change
 from delaystore.stores.shared import unlike
+from delaystore.stores.sql import setup
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import MESSAGE_KEY, NAMES, in_order, message_columns
+from delaystore.stores.sql.codec import LIMITED, MESSAGE_KEY, NAMES, NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
@@ -76,6 +78,7 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
+        self._version = setup.KnownVersion(database.live)
         self._partition: PendingPartition | None = None
         self._earliest: datetime | None = None
         self._replaced = 0
@@ -118,8 +121,9 @@ class Promotion:
         self._database.dialect.take_time(connection)
         self._lock_load(connection)
         self._earliest = self._check(connection)
-        staged = self._staged().order_by(*in_order(self._staging))
-        statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
+        names = self._names(connection)
+        staged = self._staged(names).order_by(*in_order(self._staging))
+        statement = insert(table).from_select(list(names), staged, include_defaults=False)
         return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _run(self) -> FinishedLoad:
@@ -293,7 +297,8 @@ class Promotion:
         return self._partition.rows, *placed[0]
 
     def _insert(self, connection: Connection, now: datetime) -> int:
-        dialect, staged = self._database.dialect, self._staged()
+        names = self._names(connection)
+        dialect, staged = self._database.dialect, self._staged(names)
         wanted = staged
         replaces = self._on_duplicate is OnDuplicate.REPLACE
         if dialect.is_claimed(connection, self._database.live, staged, now):
@@ -304,7 +309,7 @@ class Promotion:
         parent = None if partitions is None else partitions.parent
         try:
             staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
-            statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
+            statement = dialect.promoting(live, names, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
@@ -328,7 +333,7 @@ class Promotion:
         many were stored, and how many left out.
         """
         connection, staging, stored, left_out = bound.connection, self._staging, 0, 0
-        columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
+        columns = [*message_columns(staging), staging.c[MESSAGE_KEY], staging.c[NOT_AFTER]]
         keyed = select(*columns).where(self._has_key()).order_by(*in_order(staging))
         rows = connection.execute(keyed).all()
         if not rows:
@@ -336,7 +341,7 @@ class Promotion:
         due_times = self._due_times_of_replaced(connection)
         replaced = self._holders_of_keys(connection)
         for row in rows:
-            message = to_readable_message(row, row.message_key)
+            message = to_readable_message(row, row.message_key, row.not_after)
             try:
                 if message.message_id in due_times:
                     message = unlike(message, message.message_id, due_times[message.message_id])
@@ -410,10 +415,20 @@ class Promotion:
             raise DuplicateMessageError(waiting, _WAITING, _NOT_AGAIN) from None
         return bool(known)
 
-    def _staged(self) -> Select[Any]:
+    def _staged(self, names: Sequence[str] = NAMES) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
-        staging = self._staging
-        return select(*message_columns(staging)).where(self._has_no_key())
+        return select(*(self._staging.c[name] for name in names)).where(self._has_no_key())
+
+    def _names(self, connection: Connection) -> Sequence[str]:
+        """The columns to insert: tables of version 0005 have no latest delivery. Raises StoreSetupError if one is
+        staged.
+        """
+        if self._version.is_from(setup.LOADED, connection):
+            return LIMITED
+        limit = self._staging.c[NOT_AFTER]
+        if connection.execute(select(limit).where(self._has_no_key(), limit.is_not(None)).limit(1)).first() is not None:
+            raise StoreSetupError(setup.NO_LIMITS)
+        return NAMES
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)
