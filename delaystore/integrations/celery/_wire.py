@@ -105,9 +105,10 @@ def time_after(due: datetime, headers: Mapping[str, Any]) -> timedelta | None:
 
     None: it has none, or has expired before it is due; a worker then gets the task, and says so.
     """
+    expires = headers.get("expires")
     try:
-        late = parse_time(headers["expires"]) - due
-    except (KeyError, TypeError, ValueError):  # a time without a zone is the worker's to read
+        late = parse_time(expires) - due if isinstance(expires, str) else timedelta(0)
+    except (TypeError, ValueError):  # a time without a zone is the worker's to read
         return None
     return late if late > timedelta(0) else None
 
