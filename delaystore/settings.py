@@ -74,7 +74,7 @@ class Audit(StrEnum):
 
 
 class OnExpired(StrEnum):
-    """What a dispatcher does with a message whose latest delivery has passed."""
+    """How a dispatcher treats messages whose latest delivery has passed."""
 
     DROP = "drop"
     """Delete it, and record how many in the audit trail."""
@@ -198,7 +198,7 @@ class DelayedDeliverySettings:
     max_body_bytes: int = 16 * 1024 * 1024
     """Maximum size of a body, in bytes. `send` refuses larger bodies. The default is the default of RabbitMQ 4."""
     on_expired: OneOf[OnExpired] = OneOf(OnExpired.ERROR_QUEUE)
-    """What the dispatcher does with a message whose latest delivery has passed.
+    """How the dispatcher treats messages whose latest delivery has passed.
 
     `error-queue`: move it to the error queue. `drop`: delete it, and record the number in the audit trail; a store
     without an audit trail has its messages moved to the error queue."""

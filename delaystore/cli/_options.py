@@ -155,7 +155,7 @@ DelayOption = Annotated[
 ]
 OnExpiredOption = Annotated[
     OnExpired,
-    typer.Option("--on-expired", help="What to do with messages whose latest delivery has passed."),
+    typer.Option("--on-expired", help="Result for messages whose latest delivery has passed."),
 ]
 AuditOption = Annotated[
     Audit,

@@ -37,7 +37,7 @@ def time_in(header: str, value: object) -> datetime:
 
 
 def latest_delivery(content: IncomingContent, due_time: datetime) -> datetime | None:
-    """The latest delivery that a message asks for, whatever its delay form; None: it asks for none.
+    """The latest delivery that a message of any delay form asks for; None: it asks for none.
 
     The headers are removed: a consumer that publishes the message again, with another delay, must not ask for it again.
     Raises RejectedMessageError.

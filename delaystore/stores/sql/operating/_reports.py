@@ -165,7 +165,7 @@ class DispatcherReports(OperatorQueries):
         self.upsert(table, known, {each.name: counts[each.name] for each in columns if each.name in counts})
 
     def _activity_columns(self) -> list[Column[Any]]:
-        """Those that the table has: before version 0006 it lacks the last."""
+        """The columns that the table has: before version 0006 it lacks the last."""
         has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
         return [each for each in self._tables.activity.c if has_all or each.name != _EXPIRED]
 

@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add what is not there: not every database undoes an interrupted set-up, and a large table may be prepared.
+    """Add missing parts only: not every database undoes an interrupted set-up, and a large table may be prepared.
 
     The columns may be NULL and are added at once. The index has no row of messages that no load stored, but the
     database reads the whole table to build it, and no session writes meanwhile. To prepare a large table of PostgreSQL,
