@@ -165,13 +165,15 @@ def test_many_keep_it_in_a_bulk_partition(prepared_postgresql_url: str, monkeypa
         assert store.store_many(iter(many)) == 1000
         wanted = {each.message_id: HOUR if each.not_after else None for each in many}
         assert limits(store) == wanted
-        monkeypatch.setattr(
-            "delaystore.stores.sql.bulk_partitions._partitions.PendingPartition._attach", lambda *_: False
-        )
-        more = [limited(now + 3 * OLD, f"n{number}", HOUR if number % 3 else None) for number in range(500)]
-        assert store.store_many(more) == 500
-        found = {each.message_id: each.not_after is not None for each in map(store.get, ["n0", "n1", "n3"]) if each}
-        assert found == {"n0": False, "n1": True, "n3": False}
+        # With these keys, too few messages are left for a partition, and its rows are inserted into the table.
+        more = [limited(now + 3 * OLD, f"n{number}", HOUR if number % 3 else None) for number in range(95)]
+        keyed = [limited(now + 3 * OLD, f"k{number}", key=f"k{number}") for number in range(10)]
+        assert store.store_many([*more, *keyed]) == 105
+        wanted |= {each.message_id: HOUR if each.not_after else None for each in (*more, *keyed)}
+        found = {each.message_id: each for each in store.get_many(list(wanted)).values()}
+        assert {name: each.not_after is not None for name, each in found.items()} == {
+            name: late is not None for name, late in wanted.items()
+        }
 
 
 def test_a_migration_carries_it(prepared_sqlite_url: str, tmp_path: Path) -> None:
