@@ -113,6 +113,22 @@ def test_they_leave_the_store_exactly_once(store: SqlDelayedMessageStore, databa
     queues.close()
 
 
+def test_without_its_entry_no_message_is_dropped(store: SqlDelayedMessageStore) -> None:
+    """Both are one transaction: here the table of the audit trail is away for a while."""
+    store.store(limited(store.now(), "a"))
+    dispatcher = Dispatcher(store, RecordingTransport(), DelayedDeliverySettings(on_expired="drop"), endpoint="sales")
+    name = f"{store.table.name}_changes"
+    with store.engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {name} RENAME TO away"))
+    with pytest.raises(StoreSetupError):
+        dispatcher.dispatch_due()
+    assert store.count() == 1
+    with store.engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE away RENAME TO {name}"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, expired=1)
+    assert (store.count(), [each.message_id for each in store.changes()]) == (0, ["a"])
+
+
 def test_every_way_to_send_keeps_it(store: SqlDelayedMessageStore) -> None:
     delivery = DelayedDelivery("sales", store)
     at = datetime.now(UTC) + DAY

@@ -236,6 +236,7 @@ OverviewAnswer = struct(
         "ingresses": list[Any] | None,
         "rate": float | None,
         "lateness": dict[str, Any] | None,
+        "expired": Annotated[NaturalNumber | None, Meta(description="In the last hour.")],
         "activity": list[Any] | None,
         "store": Annotated[
             str | None, Meta(description="Why the store does not answer or cannot be written; null: it can.")
