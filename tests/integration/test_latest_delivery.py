@@ -265,6 +265,7 @@ def test_infinity_is_no_latest_delivery(prepared_postgresql_url: str) -> None:
         assert limits(store) == {"a": None}
         with store.transaction() as tx:
             assert [each.not_after for each in tx.fetch_due(store.now(), 10)] == [None]
+        assert store.reschedule("a", store.now()) == "done"
 
 
 @pytest.fixture

@@ -365,7 +365,8 @@ class Statements:
         new_time: BindParameter[Any] = bindparam("new_due_time", type_=UtcDateTime)
         values: dict[Any, Any] = {}
         if self.has_limits:  # first, as MySQL goes by values that were set before
-            values[table.c[NOT_AFTER]] = self.dialect.moved(table.c[NOT_AFTER], table.c.due_time, new_time)
+            limit = table.c[NOT_AFTER]
+            values[limit] = self.dialect.moved(self.dialect.time_of_python(limit), table.c.due_time, new_time)
         values |= {table.c.due_time: new_time, table.c.next_attempt: new_time, table.c.failure_count: 0}
         return update(table).ordered_values(*values.items(), *self._free.items())
 
