@@ -230,7 +230,7 @@ class Settler:
 
         Parked and postponed messages are looked at whenever they are fetched, so no pause extends a latest delivery.
         """
-        if all(message.not_after is None for message in messages):
+        if not [True for message in messages if message.not_after is not None]:
             return messages
         now = tx.now()
         drops = self._drops and batch.operable is not None and isinstance(tx, AuditedStore)

@@ -276,7 +276,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         with translated_errors():
             rows = self._claims.claim(at, limit, most_bytes, after)
         scan.ended(after, time.monotonic() - began, position_of_row(rows[-1]) if rows else None)
-        messages = [to_message(row, not_after=row[8]) for row in rows]  # by number, which is faster than by name
+        messages = [to_message(row, None, (), row[8]) for row in rows]  # by number, which is faster than by name
         ids = [message.message_id for message in messages]
         self._fetched.update(ids)
         self._unsettled.update(ids)

@@ -184,6 +184,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         is_aware, read = _is_postgresql(dialect), self.impl_instance.result_processor(dialect, coltype)
 
         def read_or_leave(value: Any) -> Any:
+            if value is None:  # as most latest deliveries
+                return None
             try:
                 found = value if read is None else read(value)
                 if not isinstance(found, datetime):
