@@ -364,3 +364,17 @@ def test_a_store_that_keeps_none_refuses_it(prepared_sqlite_url: str, monkeypatc
         with pytest.raises(ConfigurationError, match="keeps no latest delivery"):
             delivery.send_many([limited(store.now(), "a")])
         assert delivery.count() == 0
+
+
+def test_a_load_upgrades_the_tables_of_the_release_before(
+    commands: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DELAYSTORE_SEND_CREATE")
+    with opened(sqlite_url) as store:
+        to_version_0005(store)
+    refused = commands.refused("send", "billing", "--delay", "1d", "--max-late", "1h")
+    assert "delaystore setup" in refused
+    Path("rows.csv").write_text("message_id,due_time,body,max_late\na,2090-01-01T00:00Z,x,60\n")
+    assert commands("send", "billing", "--file", "rows.csv").code == 0
+    with opened(sqlite_url) as store:
+        assert limits(store) == {"a": timedelta(minutes=1)}

@@ -21,17 +21,15 @@ from delaystore.errors import (
     LoadLostError,
     MessageBeingDispatchedError,
     MessageBeingStoredError,
-    StoreSetupError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Change
 from delaystore.stores.shared import unlike
-from delaystore.stores.sql import setup
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import LIMITED, MESSAGE_KEY, NAMES, NOT_AFTER, in_order, message_columns
+from delaystore.stores.sql.codec import LIMITED, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
@@ -78,7 +76,6 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
-        self._version = setup.KnownVersion(database.live)
         self._partition: PendingPartition | None = None
         self._earliest: datetime | None = None
         self._replaced = 0
@@ -121,9 +118,8 @@ class Promotion:
         self._database.dialect.take_time(connection)
         self._lock_load(connection)
         self._earliest = self._check(connection)
-        names = self._names(connection)
-        staged = self._staged(names).order_by(*in_order(self._staging))
-        statement = insert(table).from_select(list(names), staged, include_defaults=False)
+        staged = self._staged().order_by(*in_order(self._staging))
+        statement = insert(table).from_select(list(LIMITED), staged, include_defaults=False)
         return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _run(self) -> FinishedLoad:
@@ -297,8 +293,7 @@ class Promotion:
         return self._partition.rows, *placed[0]
 
     def _insert(self, connection: Connection, now: datetime) -> int:
-        names = self._names(connection)
-        dialect, staged = self._database.dialect, self._staged(names)
+        dialect, staged = self._database.dialect, self._staged()
         wanted = staged
         replaces = self._on_duplicate is OnDuplicate.REPLACE
         if dialect.is_claimed(connection, self._database.live, staged, now):
@@ -309,7 +304,7 @@ class Promotion:
         parent = None if partitions is None else partitions.parent
         try:
             staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
-            statement = dialect.promoting(live, names, staged, self._on_duplicate)
+            statement = dialect.promoting(live, LIMITED, staged, self._on_duplicate)
             stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
@@ -415,20 +410,9 @@ class Promotion:
             raise DuplicateMessageError(waiting, _WAITING, _NOT_AGAIN) from None
         return bool(known)
 
-    def _staged(self, names: Sequence[str] = NAMES) -> Select[Any]:
+    def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
-        return select(*(self._staging.c[name] for name in names)).where(self._has_no_key())
-
-    def _names(self, connection: Connection) -> Sequence[str]:
-        """The columns to insert: tables of version 0005 have no latest delivery. Raises StoreSetupError if one is
-        staged.
-        """
-        if self._version.is_from(setup.LOADED, connection):
-            return LIMITED
-        limit = self._staging.c[NOT_AFTER]
-        if connection.execute(select(limit).where(self._has_no_key(), limit.is_not(None)).limit(1)).first() is not None:
-            raise StoreSetupError(setup.NO_LIMITS)
-        return NAMES
+        return select(*(self._staging.c[name] for name in LIMITED)).where(self._has_no_key())
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)

@@ -49,7 +49,6 @@ from delaystore.stores.shared import (
     retried_while_claimed,
     unlike,
 )
-from delaystore.stores.sql import setup
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NOT_AFTER
 from delaystore.stores.sql.dialects import Claiming
@@ -57,6 +56,10 @@ from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_w
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
 
+_NO_LIMITS: Final = (
+    "the message cannot be stored, because the store's tables are of an earlier release, which keeps no latest "
+    "delivery; run `delaystore setup`, or send without not_after and max_late"
+)
 _MAX_WAIT: Final = "max_wait"
 """The parameter of a bound, in microseconds."""
 
@@ -132,7 +135,7 @@ class Keyed(ABC):
         """
         row = to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
         if not self._sql.has_limits and message.not_after is not None:
-            raise StoreSetupError(setup.NO_LIMITS)
+            raise StoreSetupError(_NO_LIMITS)
         return row | {NOT_AFTER: message.not_after} if self._sql.has_limits else row
 
     @abstractmethod

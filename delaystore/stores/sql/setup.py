@@ -31,10 +31,6 @@ AUDITED: Final = "0005"
 """The first version whose audit trail has a column for each field of an entry."""
 LOADED: Final = "0006"
 """The first version whose messages have a latest delivery time and a load, and whose operations have a shift."""
-NO_LIMITS: Final = (
-    "the message cannot be stored, because the store's tables are of an earlier release, which keeps no latest "
-    "delivery; run `delaystore setup`, or send without not_after and max_late"
-)
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with, of the newest migration, vNNNN_*.py."""
 
