@@ -366,15 +366,14 @@ def test_a_store_that_keeps_none_refuses_it(prepared_sqlite_url: str, monkeypatc
         assert delivery.count() == 0
 
 
-def test_a_load_upgrades_the_tables_of_the_release_before(
-    commands: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["one", "file"])
+def test_the_command_line_upgrades_tables_of_the_release_before(
+    commands: CommandLine, sqlite_url: str, how: str
 ) -> None:
-    monkeypatch.delenv("DELAYSTORE_SEND_CREATE")
     with opened(sqlite_url) as store:
         to_version_0005(store)
-    refused = commands.refused("send", "billing", "--delay", "1d", "--max-late", "1h")
-    assert "delaystore setup" in refused
-    Path("rows.csv").write_text("message_id,due_time,body,max_late\na,2090-01-01T00:00Z,x,60\n")
-    assert commands("send", "billing", "--file", "rows.csv").code == 0
+    Path("rows.csv").write_text("message_id,delay,body,max_late\na,60,x,60\n")
+    one = ("--delay", "1m", "--max-late", "1m", "--message-id", "a")
+    assert commands("send", "billing", *(one if how == "one" else ("--file", "rows.csv"))).code == 0
     with opened(sqlite_url) as store:
         assert limits(store) == {"a": timedelta(minutes=1)}
